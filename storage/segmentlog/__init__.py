@@ -62,6 +62,8 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.recovery.recover import recover
+from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.settings.alter import alter_settings, topic_settings
@@ -117,6 +119,8 @@ __all__ = [
     "ReadUpTo",
     "Reason",
     "RecordTooLargeError",
+    "RecoveryKind",
+    "RecoveryStep",
     "RemovedSegment",
     "Segment",
     "SegmentLogError",
@@ -146,6 +150,7 @@ __all__ = [
     "open_log_dir",
     "open_writer",
     "read",
+    "recover",
     "retain",
     "topic_settings",
 ]

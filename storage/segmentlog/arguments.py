@@ -17,9 +17,8 @@ from segmentlog.model import (
 )
 
 __all__ = [
-    "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of", "refuse_two", "refused",
-    "scan_policy",
-    "seconds", "texts", "topic_names", "whole_number",
+    "LARGEST_INT", "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of",
+    "refuse_two", "refused", "scan_policy", "seconds", "texts", "topic_names", "whole_number",
 ]  # fmt: skip
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -29,6 +28,7 @@ _R = TypeVar("_R")
 _Settings = TypeVar("_Settings")
 _Fields = ParamSpec("_Fields")
 
+LARGEST_INT = 2**31 - 1
 LEAST_LONG, LARGEST_LONG = -(2**63), 2**63 - 1
 
 

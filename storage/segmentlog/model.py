@@ -7,6 +7,7 @@ __all__ = [
     "ALL_OFFSETS",
     "BATCH_SIZE",
     "BYTES_OR_TEXT",
+    "INDEX_INTERVAL_BYTES",
     "INTERNAL_TOPICS",
     "LOCK_TIMEOUT_SECONDS",
     "MAX_INFLATED_BATCH_BYTES",
@@ -40,6 +41,9 @@ BATCH_SIZE = 128 << 10
 
 #: Kafka's default of ``max.message.bytes``.
 MAX_MESSAGE_BYTES = (1 << 20) + 12
+
+#: Kafka's default of ``index.interval.bytes``.
+INDEX_INTERVAL_BYTES = 4096
 
 #: Columns of bytes that a reader may also have as text.
 BYTES_OR_TEXT = ("key", "value")

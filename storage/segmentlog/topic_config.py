@@ -7,23 +7,27 @@ from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any
 
-from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
+from segmentlog.arguments import LARGEST_INT, LEAST_LONG, instance_of, whole_number
 from segmentlog.errors import OptionError
-from segmentlog.model import MAX_MESSAGE_BYTES, Codec, TimestampType
+from segmentlog.model import (
+    INDEX_INTERVAL_BYTES,
+    MAX_MESSAGE_BYTES,
+    Codec,
+    TimestampType,
+)
 
 __all__ = ["TopicConfig", "setting_names", "setting_text"]
 
-_LARGEST_INT = 2**31 - 1
 _LARGEST_LONG = 2**63 - 1
 _DAY_MS = 24 * 3600 * 1000
 
 #: Least and largest value of each number (``LogConfig``).
 _BOUNDS = {
-    "segment.bytes": (14, _LARGEST_INT),
+    "segment.bytes": (14, LARGEST_INT),
     "segment.ms": (1, _LARGEST_LONG),
-    "segment.index.bytes": (4, _LARGEST_INT),
-    "index.interval.bytes": (0, _LARGEST_INT),
-    "max.message.bytes": (0, _LARGEST_INT),
+    "segment.index.bytes": (4, LARGEST_INT),
+    "index.interval.bytes": (0, LARGEST_INT),
+    "max.message.bytes": (0, LARGEST_INT),
     "flush.messages": (1, _LARGEST_LONG),
     "retention.ms": (-1, _LARGEST_LONG),
     "retention.bytes": (-_LARGEST_LONG - 1, _LARGEST_LONG),
@@ -75,7 +79,7 @@ class TopicConfig:
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES
     max_message_bytes: int = MAX_MESSAGE_BYTES
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     compression_type: Codec | None = None

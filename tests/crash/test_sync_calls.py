@@ -49,11 +49,10 @@ REASONS: Mapping[str, str] = {
             "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "another sync of the directory follows": [
-            "commit.topics.create > replace_file > sync_directory > sync_file: fsync partition",
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
-            "recovery.reindex.put > replace_file > sync_directory > sync_file: fsync partition",
+            "recovery.reindex.rebuild_indexes > sync_directory > sync_file: fsync partition",
             (
                 "recovery.recover_directory.close > write_offsets > write > replace_file > "
                 "sync_directory "

@@ -21,7 +21,7 @@ from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import State
 from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.disk.sync_together import SyncTogether
+from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import ReadCheckpoints, read_leader_epochs
 from segmentlog.model import TopicPartition
@@ -127,6 +127,7 @@ def commit_staged(
     intents, staged = commit.intend(partitions, staged, is_clean=change.was_clean)
 
     def append(syncs: SyncTogether) -> None:
+        do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
         for each in intents:
             commit.append(
                 each, staged.extents(each.topic_partition), syncs if settings.flush else None
@@ -235,16 +236,19 @@ class _Commit:
         stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
         return check.without_duplicates(self.directory, stage, ends, staged)
 
+    def save_producers(self, intent: PartitionIntent) -> None:
+        """Keep the producers of batches that the overwrite of a partition removes."""
+        path = partition_path(self.directory, intent.topic_partition)
+        try:
+            save_producers(path, intent.new_start, intent.end_offset)
+        except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
+            logger.warning("%s: the newest snapshot of its producers stays: %s", path, error)
+
     def append(
         self, intent: PartitionIntent, extents: Iterable[Extent], syncs: SyncTogether | None
     ) -> None:
         """Write the batches of one partition; they are on the disk once `syncs` has finished."""
         path = partition_path(self.directory, intent.topic_partition)
-        if intent.new_start >= 0:
-            try:
-                save_producers(path, intent.new_start, intent.end_offset)
-            except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
-                logger.warning("%s: the newest snapshot of its producers stays: %s", path, error)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
         config = self.settings.config_of(intent.topic)

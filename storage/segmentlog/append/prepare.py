@@ -9,9 +9,11 @@ are whole batches below the high watermark that follow a damaged one: readers ha
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from segmentlog.commit.guard import SegmentSizes
 from segmentlog.disk.readable import exists, status_of
+from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import (
     ReadCheckpoints,
@@ -79,15 +81,20 @@ def ready_to_append(
     """
     checkpoints = known or ReadCheckpoints(directory)
     starts, points = checkpoints.starts, checkpoints.points.offsets
-    ready, synced_to = {}, {}
+    plans, ready, synced_to = {}, {}, {}
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
         committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
-        plan, end = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
-        remove_indexes_without_log(path)  # after the plan: a log that is refused stays as it is
-        if plan is not None:
-            _recover(plan, config, flush=flush)
-        sizes = _sizes(path, config)
+        plans[each] = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
+    # All logs stay as they are if one is refused.
+    for each in plans:
+        remove_indexes_without_log(partition_path(directory, each))
+    do_together(
+        partial(_recover, config=config, flush=flush),
+        [plan for plan, _ in plans.values() if plan is not None],
+    )
+    for each, (_, end) in plans.items():
+        sizes, point = _sizes(partition_path(directory, each), config), points.get(each, 0)
         ready[each] = sizes, end
         # The mark vouches for all bytes, also in a directory that was copied without the points.
         # Without the point, a recovery would not know that retention or compaction has removed

@@ -41,7 +41,7 @@ from segmentlog.names import (
 from segmentlog.segments.listing import list_segments
 
 if TYPE_CHECKING:
-    from segmentlog.commit.guard import Intent
+    from segmentlog.commit.guard import Intent, PartitionIntent
 
 __all__ = [
     "Effect",
@@ -202,14 +202,16 @@ class KeepProducers(Effect):
         """
         from segmentlog.commit.keep_producers import keep_producers  # the kernels load here
 
-        for each in intent.partitions:
+        def keep(each: "PartitionIntent") -> None:
             path = partition_path(directory, each.topic_partition)
             if not is_directory(path):  # its topic was deleted
-                continue
+                return
             try:
                 keep_producers(path, each.new_end)
             except (CorruptLogError, UnsupportedFormatError) as error:
                 logger.warning("%s: no snapshot of its producers is written: %s", path, error)
+
+        do_together(keep, intent.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ import contextlib
 import os
 import re
 import uuid
+from functools import partial
 
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
 from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.metadata import read_topic_id
@@ -115,9 +117,10 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     offsets.update((each, 0) for each in missing)
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets)
     topic_id = _topic_id(directory, sorted(wanted))
-    for each in missing:
-        _create(partition_path(directory, each), topic_id)
-        if each in (missing[0], missing[-1]):
+    last, *others = [partition_path(directory, each) for each in missing]
+    for paths in ([last], others):
+        do_together(partial(_create, topic_id=topic_id), paths)
+        if paths:
             sync_directory(directory)
 
 
@@ -159,7 +162,7 @@ def _create(path: str, topic_id: str) -> None:
             os.rmdir(path)
             raise
     metadata = f"version: 0\ntopic_id: {topic_id}"
-    replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode())
+    replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode(), sync_name=False)
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
     # lacked then would never be added.

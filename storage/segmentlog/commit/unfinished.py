@@ -12,10 +12,18 @@ import os
 import time
 from enum import Enum, auto
 
-from segmentlog.commit.guard import INTENT_FILE, Guard, Intent, SegmentSizes, list_guards
+from segmentlog.commit.guard import (
+    INTENT_FILE,
+    Guard,
+    Intent,
+    PartitionIntent,
+    SegmentSizes,
+    list_guards,
+)
 from segmentlog.commit.state import State
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable
 from segmentlog.disk.readable import exists, is_directory, list_names, status_of
+from segmentlog.disk.sync_together import do_together
 from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import LogDirectoryError
 from segmentlog.names import (
@@ -154,21 +162,26 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
     ``flush=none`` never synced them, the next writer finds the new end of the log.  If they had
     been synced, something else has cut the file.
     """
-    is_whole = True
-    for each in intent.partitions:
+    losses: list[str] = []
+
+    def cut_back(each: PartitionIntent) -> None:
         path = partition_path(directory, each.topic_partition)
         if not is_directory(path):  # its topic was deleted, and there is nothing to cut
-            continue
+            return
         lost = _cut_back(path, each.sizes)
-        if lost and intent.was_clean and not is_asked:
+        if not lost:
+            return
+        losses.append(lost)
+        if intent.was_clean and not is_asked:
             reason = (
                 f"this commit did not take place, and cannot be undone: {lost} before it began: "
                 "something else has cut the file. Restore it from a copy, or go on without what "
                 "is missing: segmentlog recover"
             )
             raise LogDirectoryError(guard.path, reason)
-        is_whole = is_whole and not lost
-    _leave(directory, guard, is_clean=intent.was_clean and is_whole)
+
+    do_together(cut_back, intent.partitions)
+    _leave(directory, guard, is_clean=intent.was_clean and not losses)
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:

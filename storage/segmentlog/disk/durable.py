@@ -197,18 +197,20 @@ def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = Tr
         os.close(descriptor)
 
 
-def replace_file(path: str, data: bytes) -> None:
+def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
     """Replace a file, as Kafka does with its checkpoints.
 
     ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
     An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
+    Without `sync_name`, the caller syncs the directory, once for several files.
     """
     temporary = f"{path}.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # left by a crash
     write_new_file(temporary, data, mode=_mode_of(path))
     os.replace(temporary, path)
-    sync_directory(os.path.dirname(path))
+    if sync_name:
+        sync_directory(os.path.dirname(path))
 
 
 def _mode_of(path: str) -> int:

@@ -1,6 +1,7 @@
 """Syncs that are made together, if no file has to be on the disk before another.
 
-A file system that journals writes its journal once for all syncs that wait at that moment.  600
+Changes of many partitions sync here: appends, effects, undos, recoveries, new topics.  A file
+system that journals writes its journal once for all syncs that wait at that moment.  600
 small files of 300 directories take 2.1 s one after the other, and 0.1 s from eight threads.
 """
 

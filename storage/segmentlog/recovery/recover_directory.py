@@ -7,7 +7,7 @@ corrected.  The mark comes last: after a crash before it, the next recovery begi
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
@@ -15,10 +15,11 @@ from segmentlog.commit.unfinished import Fate, fate_of, recover_commits
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import create_file, sync_directory
 from segmentlog.disk.readable import exists
+from segmentlog.disk.sync_together import do_together
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
 from segmentlog.layout.checkpoint import ReadCheckpoints, read_offsets, write_offsets
-from segmentlog.layout.partitions import list_partitions
+from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -26,11 +27,8 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
 )
-from segmentlog.recovery.recover_log import (
-    RecoveryPlan,
-    plan_recovery,
-    recover_log,
-)
+from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
+from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
@@ -38,6 +36,8 @@ from segmentlog.segments.orphans import indexes_without_log, remove_indexes_with
 from segmentlog.segments.segment import Segment
 
 __all__ = ["DirectoryRecovery", "plan_log"]
+
+_TOGETHER = 64  #: logs that are planned, and then recovered together; a report follows each time
 
 
 class DirectoryRecovery:
@@ -49,12 +49,6 @@ class DirectoryRecovery:
     interval_bytes : bytes of log between index entries (``index.interval.bytes``).
     dry_run : whether nothing is changed.
     progress : called with the name of each log's directory when it begins with it.
-
-    Attributes
-    ----------
-    failed : logs that could not be recovered; they were not changed, and the directory stays
-        without the mark of a clean stop.
-    cut : logs that have lost whole batches after a bad one, or would lose them.
     """
 
     def __init__(
@@ -65,17 +59,19 @@ class DirectoryRecovery:
         dry_run: bool = False,
         progress: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.failed: list[str] = []
-        self.cut: list[str] = []
         self._directory = directory
         self._interval_bytes = interval_bytes
         self._dry_run = dry_run
         self._progress = progress
         self._mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
+        self._is_whole = True
 
-    def run(self) -> Iterator[str]:
-        """Recover, and return a sentence for each thing that was done.
+    def run(self) -> Iterator[RecoveryStep]:
+        """Recover, and return each step once it is done.
+
+        A log that cannot be recovered is not changed, and the directory stays without the mark of
+        a clean stop.
 
         Raises
         ------
@@ -88,75 +84,81 @@ class DirectoryRecovery:
         is_clean = exists(self._mark)
         starts = read_offsets(self._directory, LOG_START_CHECKPOINT)
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
-        for name, topic_partition, is_served in _partitions(self._directory):
-            path = os.path.join(self._directory, name)
-            self._progress(name)
-            try:
-                with storage_errors(path):
-                    plan = self._plan(
-                        path, points.get(topic_partition, 0), starts.get(topic_partition, 0),
-                        is_clean=is_clean,
-                    )  # fmt: skip
-                    yield from self._orphans(name, path)
-                    if plan is None:
-                        continue
-                    yield from self._recover(name, plan)
-            except SegmentLogError as error:
-                self.failed.append(name)
-                yield f"{name}: not recovered: {error}"
-                continue
-            if is_served:
-                self._ends[topic_partition] = plan.end_offset
+        partitions = _partitions(self._directory)
+        for begin in range(0, len(partitions), _TOGETHER):
+            logs = [_Log(each) for each in partitions[begin : begin + _TOGETHER]]
+            for log in logs:
+                point, start = (each.get(log.topic_partition, 0) for each in (points, starts))
+                self._prepare(log, point, start, is_clean=is_clean)
+            self._recover([(log, log.plan) for log in logs if log.plan is not None])
+            for log in logs:
+                yield from log.steps
+                self._is_whole &= not log.has_failed
+                if log.is_served and log.plan is not None and not log.has_failed:
+                    self._ends[log.topic_partition] = log.plan.end_offset
         if not self._dry_run:
             yield from self._close()
 
-    def _guards(self) -> Iterator[str]:
+    def _guards(self) -> Iterator[RecoveryStep]:
         """Finish or undo the commits of writers that are gone."""
         if not self._dry_run:
-            yield from recover_commits(self._directory, is_asked=True)
+            for sentence in recover_commits(self._directory, is_asked=True):
+                yield self._step(RecoveryKind.COMMIT_ENDED, sentence)
             return
         state = State.read(self._directory)
         for guard in list_guards(self._directory):
             match fate_of(guard, guard.intent(), state):
                 case Fate.NOT_BEGUN:
-                    yield f"would remove {guard.path}, which had not begun to write"
+                    message = f"would remove {guard.path}, which had not begun to write"
                 case Fate.DECIDED:
-                    yield f"would finish the commit of {guard.path}"
+                    message = f"would finish the commit of {guard.path}"
                 case Fate.UNDECIDED:
-                    yield f"would undo the commit of {guard.path}"
+                    message = f"would undo the commit of {guard.path}"
+            yield self._step(RecoveryKind.COMMIT_ENDED, message)
 
-    def _plan(
-        self, path: str, recovery_point: int, log_start: int, *, is_clean: bool
-    ) -> RecoveryPlan | None:
-        """The recovery of a log, or None if there is nothing to do."""
-        if not self._dry_run and has_swaps(path):
-            self._begin()
-            finish_swaps(path)
-        return plan_log(path, recovery_point, log_start, is_clean=is_clean)
+    def _step(self, kind: RecoveryKind, message: str) -> RecoveryStep:
+        """A step that concerns the directory."""
+        return RecoveryStep(kind, "", -1, self._directory, message)
 
-    def _orphans(self, name: str, path: str) -> Iterator[str]:
-        """Remove indexes whose segment is gone, also from a cleanly stopped log."""
-        dry = self._dry_run
-        if n := len(indexes_without_log(path)) if dry else remove_indexes_without_log(path):
-            does = "would remove" if dry else "removed"
-            yield f"{name}: {does} {n} index file{'s' if n != 1 else ''} without a log"
+    def _prepare(
+        self, log: "_Log", recovery_point: int, log_start: int, *, is_clean: bool
+    ) -> None:
+        """Plan the recovery of a log; finish its compaction, and remove indexes without a log."""
+        self._progress(log.name)
+        with log.failing():
+            if not self._dry_run and has_swaps(log.path):
+                self._begin()
+                finish_swaps(log.path)
+            plan = plan_log(log.path, recovery_point, log_start, is_clean=is_clean)
+            dry = self._dry_run
+            n = len(indexes_without_log(log.path)) if dry else remove_indexes_without_log(log.path)
+            if n:
+                does, files = "would remove" if dry else "removed", "file" if n == 1 else "files"
+                log.add(RecoveryKind.INDEXES_REMOVED, f"{does} {n} index {files} without a log")
+            log.plan = plan
 
-    def _recover(self, name: str, plan: RecoveryPlan) -> Iterator[str]:
-        """Recover one log, or only say how in a dry run."""
-        loss, n_read = plan.loss, plan.n_read
-        if plan.good_from is not None:
-            self.cut.append(name)
-        what = f"{n_read} segment{'s' if n_read != 1 else ''} up to offset {plan.end_offset}"
+    def _recover(self, planned: Sequence[tuple["_Log", RecoveryPlan]]) -> None:
+        """Recover some logs, or only say how in a dry run.
+
+        Their syncs are made together: no log has to be on the disk before another.
+        """
+
+        def recover(each: tuple[_Log, RecoveryPlan]) -> None:
+            log, plan = each
+            steps = log.result(plan, dry_run=False)
+            with log.failing():
+                kept = tuple(map(os.path.basename, recover_log(plan, self._interval_bytes)))
+                if kept:
+                    message = f"{steps[-1].message}; kept in {', '.join(kept)}"
+                    steps[-1] = steps[-1]._replace(message=message, kept=kept)
+                log.steps += steps
+
         if self._dry_run:
-            yield f"{name}: would build the indexes of {what} again"
-            if loss:
-                yield f"{name}: {loss.replace('are cut off', 'would be cut off')}"
-            return
-        self._begin()
-        kept = recover_log(plan, self._interval_bytes)
-        yield f"{name}: recovered {what}"
-        if loss:
-            yield f"{name}: {loss}" + (f"; kept in {', '.join(map(_name, kept))}" if kept else "")
+            for log, plan in planned:
+                log.steps += log.result(plan, dry_run=True)
+        elif planned:
+            self._begin()
+            do_together(recover, planned)
 
     def _begin(self) -> None:
         """Take the mark away: it must not vouch for what a crash may leave."""
@@ -164,17 +166,72 @@ class DirectoryRecovery:
             os.unlink(self._mark)
             sync_directory(self._directory)
 
-    def _close(self) -> Iterator[str]:
+    def _close(self) -> Iterator[RecoveryStep]:
         """Update the checkpoints, and put the mark of a clean stop in place."""
         if ReadCheckpoints(self._directory).lower_to(self._ends):
-            yield "lowered high watermarks to the ends of their logs"
+            message = "lowered high watermarks to the ends of their logs"
+            yield self._step(RecoveryKind.HIGH_WATERMARKS_LOWERED, message)
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         if {**points, **self._ends} != points:
             write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})
-        if not self.failed and not exists(self._mark):
+        if self._is_whole and not exists(self._mark):
             os.close(create_file(self._mark))
             sync_directory(self._directory)
-            yield "marked the directory as cleanly stopped"
+            message = "marked the directory as cleanly stopped"
+            yield self._step(RecoveryKind.MARKED_CLEAN, message)
+
+
+class _Log:
+    """A log that is recovered: its plan, and the steps that were done.
+
+    Parameters
+    ----------
+    partition : its directory.
+    """
+
+    def __init__(self, partition: NamedPartition) -> None:
+        self.name = partition.name
+        self.path = partition.path
+        self.topic_partition = partition.topic_partition
+        self.is_served = partition.state != DirectoryState.STRAY
+        self.plan: RecoveryPlan | None = None
+        self.steps: list[RecoveryStep] = []
+        self.has_failed = False
+
+    def add(self, kind: RecoveryKind, message: str) -> None:
+        """Add a step without numbers."""
+        self.steps.append(self._step(kind, message))
+
+    def result(self, plan: RecoveryPlan, *, dry_run: bool) -> list[RecoveryStep]:
+        """The steps of a plan, before it is carried out."""
+        what = f"{plan.n_read} segment{'s' if plan.n_read != 1 else ''}"
+        what += f" up to offset {plan.end_offset}"
+        does = f"would build the indexes of {what} again" if dry_run else f"recovered {what}"
+        recovered = self._step(RecoveryKind.LOG_RECOVERED, does)
+        recovered = recovered._replace(end_offset=plan.end_offset)
+        if not plan.loss:
+            return [recovered]
+        loss = plan.loss.replace("are cut off", "would be cut off") if dry_run else plan.loss
+        cut = self._step(RecoveryKind.LOG_CUT, loss)._replace(
+            end_offset=plan.end_offset,
+            cut_to=plan.lost_to,
+            good_from=-1 if plan.good_from is None else plan.good_from,
+            n_bytes=plan.n_cut_bytes,
+        )
+        return [recovered, cut]
+
+    def _step(self, kind: RecoveryKind, message: str) -> RecoveryStep:
+        return RecoveryStep(kind, *self.topic_partition, self.path, f"{self.name}: {message}")
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Note an error as a step: other logs are recovered all the same."""
+        try:
+            with storage_errors(self.path):
+                yield
+        except SegmentLogError as error:
+            self.has_failed = True
+            self.add(RecoveryKind.LOG_FAILED, f"not recovered: {error}")
 
 
 def plan_log(
@@ -201,19 +258,15 @@ def plan_log(
     return plan_recovery(path, recovery_point, log_start)
 
 
-def _partitions(directory: str) -> list[tuple[str, TopicPartition, bool]]:
-    """Name and partition of each directory that a broker recovers, and whether it is served.
+def _partitions(directory: str) -> list[NamedPartition]:
+    """The logs that a broker recovers.
 
     A broker recovers the log of the cluster's metadata at each start, by other rules.
     """
     return [
-        (each.name, each.topic_partition, each.state != DirectoryState.STRAY)
+        each
         for each in list_partitions(directory)
         if each.type is not FileType.LINK
         and not each.is_metadata
         and each.state != DirectoryState.DELETE
     ]
-
-
-def _name(path: str) -> str:
-    return os.path.basename(path)

@@ -3,9 +3,11 @@
 Headers and control batches are read, but no records.  Callers verify checksums, if they need to.
 """
 
+import os
+
 import numpy as np
 
-from segmentlog.disk.durable import replace_file, sync_file, writable
+from segmentlog.disk.durable import replace_file, sync_directory, sync_file, writable
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.kernels import growth, layout
 from segmentlog.kernels.growth import take_batches
@@ -70,7 +72,10 @@ def rebuild_indexes(
     }
     if producers is not None and (aborted or exists(segment.transaction_index_path)):
         files[segment.transaction_index_path] = encode_transactions(aborted)
-    return [path for path, data in files.items() if _put(path, data)]
+    changed = [path for path, data in files.items() if _put(path, data)]
+    if changed:
+        sync_directory(os.path.dirname(segment.path))
+    return changed
 
 
 def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> WalkedBatches:
@@ -92,9 +97,9 @@ def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> Walke
 
 
 def _put(path: str, data: bytes) -> bool:
-    """Make a file hold `data`, durably; returns whether it did not before."""
+    """Make a file hold `data`, but for its name durably; returns whether it did not before."""
     if not _holds(path, data):
-        replace_file(path, data)
+        replace_file(path, data, sync_name=False)
         return True
     with writable(path) as descriptor:
         sync_file(descriptor, path)

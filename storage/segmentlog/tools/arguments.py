@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
+from segmentlog.arguments import LARGEST_INT
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.times import A_TIME, epoch_milliseconds
@@ -16,6 +17,7 @@ __all__ = [
     "PROBLEM",
     "READS",
     "WRITES",
+    "AsJson",
     "Ask",
     "Command",
     "Directory",
@@ -112,13 +114,17 @@ def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an opt
     return typer.Option(help=f"{what} {forms}", parser=_time, metavar="TIME")
 
 
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One object a line, the last one the summary.")
+]
+
 IndexInterval = Annotated[
     int,
     typer.Option(
         "--index-interval-bytes",
         help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
         min=0,
-        max=2**31 - 1,
+        max=LARGEST_INT,
     ),
 ]
 Metadata = Annotated[

@@ -15,10 +15,13 @@ import typer
 from typer.core import TyperGroup
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.model import INDEX_INTERVAL_BYTES
+from segmentlog.recovery.steps import RecoveryKind
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
     WRITES,
+    AsJson,
     Directory,
     IndexInterval,
     Partitions,
@@ -117,9 +120,7 @@ def verify(
     notes: Annotated[
         bool, typer.Option("--notes", help="List what is legal but worth knowing, too.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One object a line, the last one the summary.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
@@ -148,7 +149,8 @@ def recover(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
     ] = False,
-    index_interval_bytes: IndexInterval = 4096,
+    index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a directory that was not cleanly stopped to where a clean stop would have left it.
 
@@ -159,14 +161,12 @@ def recover(
     recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
     With --dry-run it is 3 when they would be.
     """
-    from segmentlog.tools.recover import recover_directory
+    from segmentlog.tools.recover import run_recover
 
-    recovered = recover_directory(
-        directory, sys.stdout.write, index_interval_bytes, dry_run=dry_run
-    )
-    if not recovered.is_whole:
+    steps = run_recover(directory, index_interval_bytes, dry_run=dry_run, as_json=as_json)
+    if any(step.kind is RecoveryKind.LOG_FAILED for step in steps):
         raise typer.Exit(PROBLEM)
-    if recovered.has_cut_batches:
+    if any(step.has_lost_batches for step in steps):
         raise typer.Exit(_BATCHES_CUT)
 
 
@@ -175,7 +175,7 @@ def recover(
     "segmentlog reindex /var/lib/kafka/orders-0",
     "segmentlog reindex /backup --index-interval-bytes 1024",
 )
-def reindex(paths: Paths, index_interval_bytes: IndexInterval = 4096) -> None:
+def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
     Batch headers are read, but no records, and each file is replaced in one step. Files that

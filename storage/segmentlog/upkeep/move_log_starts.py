@@ -10,7 +10,7 @@ The steps are those of every change (`segmentlog.commit.change`), with these par
   put aside, the oldest first.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -21,7 +21,7 @@ from segmentlog.commit.effects import MoveBounds, PutAside
 from segmentlog.commit.guard import PartitionIntent, SegmentSizes
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.topics import check_partition_path
-from segmentlog.disk.sync_together import SyncTogether
+from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.layout.checkpoint import ReadCheckpoints
 from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
@@ -118,15 +118,18 @@ class LogStartMove:
 
     def _prepare(
         self,
-        partitions: Iterable[PartitionIntent],
+        partitions: Sequence[PartitionIntent],
         rolls: Collection[TopicPartition],
         syncs: SyncTogether,
     ) -> None:
         """Keep producers whose batches go, and begin new segments."""
+
+        def save(each: PartitionIntent) -> None:
+            path = partition_path(self._directory, each.topic_partition)
+            save_producers(path, each.new_start, each.end_offset)
+
+        do_together(save, [each for each in partitions if each.new_start >= 0])
         for each in partitions:
-            if each.new_start >= 0:
-                path = partition_path(self._directory, each.topic_partition)
-                save_producers(path, each.new_start, each.end_offset)
             if each.topic_partition in rolls:
                 self._roll(each, syncs)
 

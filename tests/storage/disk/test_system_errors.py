@@ -17,7 +17,6 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.tools.verify import verify_paths
 from segmentlog.writes.job import WriteJob
@@ -206,7 +205,7 @@ def test_tools_in_a_directory_that_is_anothers(logs: Path) -> None:
     with as_user(4711, 4711):
         for tool in (
             lambda: verify_paths([str(logs)]),
-            lambda: recover_directory(str(logs), lines.append, 4096),
+            lambda: segmentlog.recover(logs),
             lambda: reindex_paths([str(logs)], lines.append, 4096),
         ):
             with pytest.raises(
@@ -220,7 +219,7 @@ def test_a_log_that_is_not_this_users_to_recover(logs: Path) -> None:
     (logs / ".kafka_cleanshutdown").unlink()
     os.chown(log_file(logs), 0, 0)
     log_file(logs).chmod(0o600)
-    lines: list[str] = []
     with as_user(4711, 4711):
-        assert not recover_directory(str(logs), lines.append, 4096).is_whole
-    assert f"t-0: not recovered: {log_file(logs)}: Permission denied to user 4711" in lines[0]
+        (step,) = segmentlog.recover(logs)
+    assert segmentlog.RecoveryKind.LOG_FAILED is step.kind
+    assert f"t-0: not recovered: {log_file(logs)}: Permission denied to user 4711" in step.message

@@ -24,6 +24,7 @@ from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOIN
 from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
+from segmentlog.recovery.steps import RecoveryKind
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.topic_config import TopicConfig
 from segmentlog.verify.findings import Severity
@@ -400,8 +401,8 @@ def test_a_recovery_that_crashes_is_made_again(
     In the end the directory is the same, and nothing is kept twice.
     """
     whole = harmed(tmp_path / "whole")
-    told = list(DirectoryRecovery(str(whole.parent), INTERVAL).run())
-    assert "offsets [22, 60) are cut off" in " ".join(told)
+    steps = list(DirectoryRecovery(str(whole.parent), INTERVAL).run())
+    assert "offsets [22, 60) are cut off" in " ".join(step.message for step in steps)
     expected, top = tree(whole), (whole.parent / "replication-offset-checkpoint").read_bytes()
     assert b"t 0 22" in top
 
@@ -416,9 +417,8 @@ def test_a_recovery_that_crashes_is_made_again(
                 assert not (partition.parent / ".kafka_cleanshutdown").exists() or (
                     made[-1] == "fsync"
                 )
-        recovery = DirectoryRecovery(str(partition.parent), INTERVAL)
-        list(recovery.run())
-        assert [] == recovery.failed
+        steps = list(DirectoryRecovery(str(partition.parent), INTERVAL).run())
+        assert RecoveryKind.LOG_FAILED not in {step.kind for step in steps}
         found = {name: data for name, data in tree(partition).items() if ".tmp" not in name}
         assert expected == found, (number, made)
         assert top == (partition.parent / "replication-offset-checkpoint").read_bytes()
@@ -659,7 +659,7 @@ def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) ->
     assert orphan.exists()
     did = list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
 
-    assert ["t-0: would remove 1 index file without a log"] == would
-    assert ["t-0: removed 1 index file without a log"] == did
+    assert ["t-0: would remove 1 index file without a log"] == [each.message for each in would]
+    assert ["t-0: removed 1 index file without a log"] == [each.message for each in did]
     assert not orphan.exists()
     assert [] == list(DirectoryRecovery(str(tmp_path), INTERVAL).run())

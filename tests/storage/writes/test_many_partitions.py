@@ -1,10 +1,12 @@
-"""Commits to many partitions: the number of syncs, and that no partition is left out."""
+"""Changes of many partitions: the number of syncs, and that no partition is left out."""
 
+import contextlib
 import errno
 import os
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ from descriptors import descriptors_below
 from plain_writes import values, write
 from soundness import assert_tidy
 
+import segmentlog
 from segmentlog.commit.guard import list_guards
+from segmentlog.commit.topics import create_partitions
+from segmentlog.commit.unfinished import recover_commits
 from segmentlog.errors import SyncFailedError
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.recovery.steps import RecoveryKind
+from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -27,23 +33,34 @@ N = 20
 ROWS = pa.table({"value": [b"%d" % n for n in range(N)], "partition": pa.array(range(N))})
 
 
-def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Counter[str]:
-    """Write a row to each partition, and count the syncs of each kind of a partition's files."""
+@contextlib.contextmanager
+def counted_syncs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count the syncs of each kind of a partition's files; threads make them together.
+
+    The last partition may be synced alone.  A file that is replaced is synced as ``.tmp``.
+    """
     found: Counter[str] = Counter()
-    threads = set()
+    alone = []
     sync = os.fsync
 
     def counted(descriptor: int) -> None:
         path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         if re.search(r"/t-\d+(/|$)", path):
             found[Path(path).suffix or "directory"] += 1
-            threads.add(threading.get_ident())
+            if threading.current_thread() is threading.main_thread():
+                alone.append(path)
         sync(descriptor)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", counted)
+        yield found
+    assert [] == [path for path in alone if f"/t-{N - 1}" not in path][:3]
+
+
+def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Counter[str]:
+    """Write a row to each partition, and count the syncs."""
+    with counted_syncs(monkeypatch) as found:
         write(directory, ROWS, num_partitions=N, **how)
-    assert len(threads) > 1
     return found
 
 
@@ -60,6 +77,72 @@ def test_what_a_commit_has_not_changed_is_not_synced_again(
     assert {".log": N, ".timeindex": N, "directory": 2 * N, ".tmp": N} == overwritten
     assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
     assert_tidy(tmp_path)
+
+
+def test_the_partitions_of_a_new_topic_are_made_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the last partition is made first: it shows how many partitions there are."""
+    with counted_syncs(monkeypatch) as found:
+        create_partitions(str(tmp_path), "t", N)
+
+    # The topic's id and the leader epochs; their names, and then the names of the segment.
+    assert {".tmp": 2 * N, "directory": 2 * N} == found
+
+
+def test_snapshots_of_producers_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of a producer writes one at each log end, and so does retention before it."""
+    write(tmp_path, ROWS, num_partitions=N, producer=Producer(1, 0, 0))
+    appended = syncs_of(tmp_path, monkeypatch, producer=Producer(1, 0, 1))
+    write(tmp_path, ROWS)
+    with counted_syncs(monkeypatch) as removed:
+        segmentlog.retain(tmp_path, settings={"retention.bytes": "0"})
+
+    assert {".log": N, ".timeindex": N, ".tmp": N, "directory": N} == appended
+    # A snapshot and its name; the name of the new segment; leader epochs and their name.
+    assert {".tmp": 2 * N, "directory": 3 * N} == removed
+
+
+def test_logs_are_recovered_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The syncs of each log keep their order, and the names of its index files are synced once."""
+    write(tmp_path, ROWS, num_partitions=N)
+    for path in tmp_path.glob("t-*/*index"):
+        path.unlink()
+    (tmp_path / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    with counted_syncs(monkeypatch) as found:
+        steps = segmentlog.recover(tmp_path)
+
+    assert [f"t-{n}" for n in sorted(range(N), key=str)] == [
+        Path(step.path).name for step in steps if step.kind is RecoveryKind.LOG_RECOVERED
+    ]
+    # Both indexes and a snapshot; the names after the cut, of the snapshot, and of the indexes.
+    assert {".log": N, ".tmp": 3 * N, "directory": 3 * N} == found
+    assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
+
+
+def test_a_commit_is_undone_in_all_logs_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next writer cuts each log back to its size before the commit."""
+    write(tmp_path, ROWS, num_partitions=N)
+    with monkeypatch.context() as patch:
+        patch.setattr("segmentlog.commit.change.decide", crash)
+        patch.setattr("segmentlog.commit.change.give_up", lambda *_: None)
+        with pytest.raises(RuntimeError):
+            write(tmp_path, ROWS)
+    with counted_syncs(monkeypatch) as found:
+        recover_commits(str(tmp_path))
+
+    assert {".log": N, ".timeindex": N, ".index": N, "directory": N} == found
+    assert [[b"%d" % n] for n in range(N)] == [values(tmp_path, "t", n) for n in range(N)]
+
+
+def crash(*_: object) -> None:
+    """End a commit before its decision."""
+    raise RuntimeError
 
 
 @pytest.mark.parametrize("what", [r"t-13/\d+\.log", r"t-13"])

@@ -28,6 +28,7 @@ from crash_disk.runs import (
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.recovery.recover_directory import DirectoryRecovery
+from segmentlog.recovery.steps import RecoveryKind
 
 __all__ = [
     "OPERATIONS",
@@ -193,7 +194,7 @@ def recovers(run: Run) -> None:
     run.begin_recovery()
     with DirectoryLock(str(run.directory)):
         done = [*DirectoryRecovery(str(run.directory), INDEX_INTERVAL_BYTES).run()]
-    assert done[-1].startswith("marked")
+    assert done[-1].kind is RecoveryKind.MARKED_CLEAN
     run.end_recovery()
 
 

@@ -19,7 +19,6 @@ from segmentlog.errors import (
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.tools.recover import recover_directory
 from segmentlog.tools.reindex import reindex_paths
 from segmentlog.topic_config import TopicConfig
 from sequences.looking import Seen, bases_of
@@ -572,9 +571,10 @@ def recover(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         if [*scene.directory.glob("*-[0-9]"), *scene.directory.glob("*.unfinished.*")]:
-            written: list[str] = []
-            if not recover_directory(str(scene.directory), written.append, _INDEX_INTERVAL_BYTES):
-                raise OSError(f"recover: {written}")
+            steps = segmentlog.recover(scene.directory, index_interval_bytes=_INDEX_INTERVAL_BYTES)
+            failed = [each for each in steps if each.kind is segmentlog.RecoveryKind.LOG_FAILED]
+            if failed:
+                raise OSError(f"recover: {failed}")
         done()
 
     return Plan(act, [scene.model, scene.model])

@@ -33,7 +33,8 @@ from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogLockedError, SegmentLogError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.tools.recover import recover_directory
+from segmentlog.recovery.recover import recover
+from segmentlog.recovery.steps import RecoveryKind
 from stressing.ledger import Ledger
 from stressing.plan import NUMBERS_PER_SLOT, TOPICS, Op, op_of
 
@@ -137,13 +138,14 @@ class Writer:
                 raise AbortedError
 
     def _recover(self) -> None:
-        lines: list[str] = []
         try:
-            recovered = recover_directory(str(self._directory), lines.append, _INTERVAL_BYTES)
+            steps = recover(self._directory, index_interval_bytes=_INTERVAL_BYTES)
         except LogLockedError:
             self._ledger.note("busy")
             return
-        self._ledger.note("recovered" if recovered.is_whole else "not recovered", lines=lines)
+        has_failed = any(step.kind is RecoveryKind.LOG_FAILED for step in steps)
+        lines = [f"{step.message}\n" for step in steps]
+        self._ledger.note("not recovered" if has_failed else "recovered", lines=lines)
 
     def _forget_watermarks(self, topic: str) -> None:
         """Remove the high watermarks, so that logs are read to their ends."""

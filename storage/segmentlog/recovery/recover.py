@@ -1,0 +1,104 @@
+"""Recover a log directory after a crash, as a starting broker does."""
+
+import os
+from collections.abc import Callable
+
+from segmentlog.arguments import LARGEST_INT, whole_number
+from segmentlog.commit.guard import list_guards
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.paths import local_path, why_not_there
+from segmentlog.disk.readable import exists, list_names
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import LogDirectoryError
+from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS
+from segmentlog.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
+from segmentlog.recovery.steps import RecoveryStep
+
+__all__ = ["recover"]
+
+
+@storage_errors()
+def recover(
+    path: str | os.PathLike[str],
+    *,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    dry_run: bool = False,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_step: Callable[[RecoveryStep], object] = lambda _: None,
+    on_log: Callable[[str], object] = lambda _: None,
+) -> list[RecoveryStep]:
+    """Bring a directory that was not cleanly stopped to the state after a clean stop.
+
+    Commits that a crash has interrupted are finished or undone.  Each log is read from its
+    recovery point on, and cut at its first bad batch; bytes that are cut off stay beside the log
+    in ``.broken`` files.  Its indexes, its producer snapshots and its leader epochs are built
+    again.  In a cleanly stopped directory, only the ends of the logs are checked.
+
+    A log that cannot be recovered raises nothing: it is a step of the kind
+    `RecoveryKind.LOG_FAILED`, the other logs are recovered, and the directory stays without the
+    mark of a clean stop.
+
+    Parameters
+    ----------
+    path : a log directory on which no broker is running.
+    index_interval_bytes : bytes of log from index entry to index entry
+        (``index.interval.bytes``).
+    dry_run : whether nothing is changed, and the steps are those that would be taken.
+    lock_timeout_seconds : how long to wait for a writer.
+    on_step : called with each step once it is done: a recovery may take hours, or fail.
+    on_log : called with the name of each log's directory before the log is read.
+
+    Returns
+    -------
+    list of RecoveryStep
+        In their order; empty if the directory was cleanly stopped and there was nothing to do.
+        `RecoveryStep.has_lost_batches` shows a loss that is more than a torn tail.
+
+    Raises
+    ------
+    OptionError
+        If an argument is not accepted.
+    LogDirectoryError
+        If `path` is not a log directory.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptCheckpointError
+        If the checkpoints of the logs' bounds, or the state of the directory, cannot be read.
+    SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    whole_number("index_interval_bytes", index_interval_bytes, most=LARGEST_INT)
+    directory = local_path(path)
+    _refuse_other(directory)
+
+    def run() -> list[RecoveryStep]:
+        from segmentlog.recovery.recover_directory import DirectoryRecovery  # loads the kernels
+
+        steps = []
+        recovery = DirectoryRecovery(
+            directory, index_interval_bytes, dry_run=dry_run, progress=on_log
+        )
+        for step in recovery.run():
+            steps.append(step)
+            on_step(step)
+        return steps
+
+    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
+        return run()  # no other process holds the directory, and no lock file is left
+    with DirectoryLock(directory, lock_timeout_seconds):
+        return run()
+
+
+def _refuse_other(directory: str) -> None:
+    """Refuse a path that is not a log directory: recovery leaves files there."""
+    try:
+        names = list_names(directory)
+    except FileNotFoundError as error:
+        raise LogDirectoryError(directory, why_not_there(directory)) from error
+    except OSError as error:
+        raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
+    if META_PROPERTIES_FILE in names or list_guards(directory):
+        return
+    if not any(map(parse_partition_directory, names)):
+        reason = "is not a log directory: name the directory above directories like orders-0"
+        raise LogDirectoryError(directory, reason)

@@ -1,0 +1,54 @@
+"""The steps of a recovery, which it reports."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["RecoveryKind", "RecoveryStep"]
+
+
+class RecoveryKind(StrEnum):
+    """The kind of a step; values never change, because programs read reports."""
+
+    COMMIT_ENDED = "commit-ended"  #: a commit was finished or undone, or its guard removed
+    INDEXES_REMOVED = "indexes-removed"  #: index files without a log
+    LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
+    LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off
+    LOG_FAILED = "log-failed"  #: a log could not be recovered, and was left as it was
+    HIGH_WATERMARKS_LOWERED = "high-watermarks-lowered"
+    MARKED_CLEAN = "marked-clean"  #: the directory has the mark of a clean stop again
+
+
+class RecoveryStep(NamedTuple):
+    """One step of a recovery, or of its dry run.
+
+    A step that concerns the whole directory has no topic, and has partition -1.  All other numbers
+    are -1, and `kept` is empty, if they do not apply to the kind of the step.
+
+    Attributes
+    ----------
+    path : of the directory that the step has changed.
+    end_offset : the log end offset afterwards.
+    cut_to : offset after the last record that is cut off; the offsets from `end_offset` up to this
+        one are lost.  It equals `end_offset` if only the bytes of a torn tail are cut off.
+    good_from : offset of the first whole batch after the bad one, which is cut off, too.  Without
+        such a batch, the bad bytes are a torn tail.
+    n_bytes : number of bytes that are cut off, zeros of preallocation included.
+    kept : names of the ``.broken`` files in `path` that hold these bytes; none in a dry run.
+    message : the step in words.
+    """
+
+    kind: RecoveryKind
+    topic: str
+    partition: int
+    path: str
+    message: str
+    end_offset: int = -1
+    cut_to: int = -1
+    good_from: int = -1
+    n_bytes: int = -1
+    kept: tuple[str, ...] = ()
+
+    @property
+    def has_lost_batches(self) -> bool:
+        """Whether whole batches after a damaged batch are cut off: more than a torn tail."""
+        return self.good_from >= 0
