@@ -1,13 +1,15 @@
 """Compaction as a Spark job: the driver plans, and each task cleans a partition."""
 
+import json
 import logging
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from operator import index
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from segmentlog import errors
 from segmentlog.compaction import (
     CompactedPartition,
     CompactionJob,
@@ -17,7 +19,7 @@ from segmentlog.compaction import (
     clean_task,
     keywords_of,
 )
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import SegmentLogError, StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +28,10 @@ __all__ = ["compact"]
 
 logger = logging.getLogger(__name__)
 
-_OUTCOMES = "number long, outcome binary"
+#: The result of a partition; None if nothing was left to do.
+_Outcome: TypeAlias = CompactedPartition | SegmentLogError | None
+
+_OUTCOMES = "number long, outcome string"
 
 
 @keywords_of(CompactionSettings)
@@ -73,9 +78,7 @@ def compact(
         return _ended(job, tasks, outcomes)
 
 
-def _run(
-    spark: "SparkSession", tasks: Sequence[CompactionTask]
-) -> dict[int, CompactedPartition | SegmentLogError | None]:
+def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _Outcome]:
     """The outcome of each task, by its number; the largest partitions begin first."""
     by_size = sorted(tasks, key=lambda each: -each.planned.cleanable.n_bytes)
 
@@ -84,16 +87,47 @@ def _run(
             for place in batch.column("id").to_pylist():
                 task = by_size[place]
                 yield pa.record_batch(
-                    {"number": [task.number], "outcome": [pickle.dumps(_outcome(task))]}
+                    {"number": [task.number], "outcome": [_as_json(_outcome(task))]}
                 )
 
     # One row a Spark partition, so one log a task.
     places = spark.range(0, len(by_size), 1, len(by_size))
     rows = places.mapInArrow(clean, _OUTCOMES).collect()
-    return {row.number: pickle.loads(row.outcome) for row in rows}
+    return {row.number: _from_json(row.outcome) for row in rows}
 
 
-def _outcome(task: CompactionTask) -> CompactedPartition | SegmentLogError | None:
+def _as_json(outcome: _Outcome) -> str:
+    """An outcome as JSON: the driver runs no code that a worker sends.
+
+    An error is its name and its arguments, which are texts and numbers.
+    """
+    if isinstance(outcome, SegmentLogError):
+        arguments = list(outcome.args)
+        if isinstance(outcome, StorageError):  # as with all errors of the system
+            arguments.append(outcome.filename)
+        name = type(outcome).__name__
+        return json.dumps({"error": name, "arguments": arguments}, default=index)
+    return json.dumps({"compacted": outcome}, default=index)  # a number may be NumPy's
+
+
+def _from_json(text: str) -> _Outcome:
+    """The inverse.
+
+    Raises
+    ------
+    ValueError
+        If the error is none of segmentlog's.
+    """
+    found = json.loads(text)
+    if "error" not in found:
+        return found["compacted"] and CompactedPartition(*found["compacted"])
+    if found["error"] not in errors.__all__:
+        raise ValueError(f"a task has sent {text[:200]!r} for its error")
+    error: SegmentLogError = getattr(errors, found["error"])(*found["arguments"])
+    return error
+
+
+def _outcome(task: CompactionTask) -> _Outcome:
     """The outcome of a partition; an error is one, too, since Spark would try it thrice more."""
     try:
         return clean_task(task)
@@ -104,7 +138,7 @@ def _outcome(task: CompactionTask) -> CompactedPartition | SegmentLogError | Non
 def _ended(
     job: CompactionJob,
     tasks: Sequence[CompactionTask],
-    outcomes: Mapping[int, CompactedPartition | SegmentLogError | None],
+    outcomes: Mapping[int, _Outcome],
 ) -> list[CompactedPartition]:
     """Keep the checkpoint of what was compacted; raise the first error, and warn of the others."""
     done, errors = [], []

@@ -4,6 +4,7 @@ Workers die, and jobs are cancelled. Speculation needs two machines, so `test_de
 processes as concurrent attempts.
 """
 
+import inspect
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog import compaction
+from segmentlog import errors
 from segmentlog.compaction.shared import CompactionTask
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
 from segmentlog.layout.checkpoint import read_offsets
@@ -245,6 +247,27 @@ def test_a_damaged_partition_does_not_hold_the_others_up(
     }
     assert [1, 3, 4, 5] == offsets_of(tmp_path, 2)
     assert [] == list(tmp_path.glob("*/*.cleaned"))
+
+
+@pytest.mark.parametrize("name", sorted({*errors.__all__} - {"ErrorCode", "SegmentLogError"}))
+def test_every_error_of_a_task_reaches_the_driver(name: str) -> None:
+    """It has the class and the message that it was raised with; a path may have any bytes."""
+    kind = getattr(errors, name)
+    types = [each.annotation for each in inspect.signature(kind).parameters.values()]
+    samples = {str: "/d/\udcff", int: 2**62, float: 0.5, bool: True}
+    error = kind(*(samples[each] for each in types if each in samples))
+    sent = compaction._as_json(error)
+    found = compaction._from_json(sent)
+
+    assert sent.isascii()
+    assert (type(error), str(error)) == (type(found), str(found))
+
+
+def test_the_driver_runs_nothing_that_a_task_names() -> None:
+    """Only errors of the engine are made again."""
+    with pytest.raises(ValueError, match="system"):
+        compaction._from_json('{"error": "system", "arguments": ["ls"]}')
+    assert compaction._from_json(compaction._as_json(None)) is None
 
 
 def test_a_directory_that_is_in_use(
