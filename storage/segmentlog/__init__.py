@@ -62,6 +62,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.reads.listed import LostOffsets
 from segmentlog.recovery.recover import recover
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.segments.log_end import LogEnd
@@ -105,6 +106,7 @@ __all__ = [
     "LogLockedError",
     "LogSlice",
     "LogWriter",
+    "LostOffsets",
     "MalformedBatchError",
     "MissingPartition",
     "OffsetOutOfRangeError",

@@ -180,6 +180,7 @@ class PlannedMoment:
             policy.isolation_level,
             policy.on_corrupt_batch,
             warns=self._options.triggers is None,  # records beyond the end are a stream's next
+            fail_on_data_loss=self._options.fail_on_data_loss,
         )
 
     def earliest(self, topic_partition: TopicPartition) -> int:

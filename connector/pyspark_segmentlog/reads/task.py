@@ -106,7 +106,12 @@ def read_late_range(
         return
     there = OffsetRange(
         log.log_start_offset,
-        log.end_offset(options.read_up_to, policy.isolation_level, policy.on_corrupt_batch),
+        log.end_offset(
+            options.read_up_to,
+            policy.isolation_level,
+            policy.on_corrupt_batch,
+            fail_on_data_loss=options.fail_on_data_loss,
+        ),
     )
     left = available(
         topic_partition,

@@ -165,8 +165,9 @@ def dataset(
     strings : whether ``key`` and ``value`` are strings instead of binary.
     read_up_to, isolation_level, on_corrupt_batch, on_invalid_utf8, max_inflated_batch_bytes : as
         `Log.scan` takes them.
-    fail_on_data_loss : whether a partition of the topics that a checkpoint promises, and whose
-        directory is gone, is an error; otherwise the others are read, and a warning names it.
+    fail_on_data_loss : whether records that a checkpoint promises, and that are gone, are an
+        error: a partition of the topics without its directory, or the last segments of a log.
+        Otherwise the rest is read, and a warning names the partition, or the offsets.
 
     Raises
     ------

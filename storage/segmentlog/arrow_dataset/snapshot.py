@@ -135,7 +135,10 @@ def take_snapshot(
     missing = directory.missing_partitions(topics)
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
-    directory.end_offsets(chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch)
+    directory.end_offsets(
+        chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,
+        fail_on_data_loss=fail_on_data_loss,
+    )  # fmt: skip
     partitions = []
     for topic_partition in chosen:
         log = directory.log(*topic_partition)
@@ -149,6 +152,7 @@ def take_snapshot(
             read_up_to=read_up_to,
             isolation_level=policy.isolation_level,
             on_corrupt_batch=policy.on_corrupt_batch,
+            fail_on_data_loss=fail_on_data_loss,
         )
         partitions.append(PartitionSnapshot(log, offsets))
     return Snapshot(directory.paths, tuple(partitions), policy)

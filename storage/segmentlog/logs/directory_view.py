@@ -122,6 +122,13 @@ class DirectoryView:
             and not exists(partition_path(self.path, each))  # a broker may have just made it
         }
 
+    def synced_to(self, topic_partition: TopicPartition) -> int:
+        """The recovery point of a log, or -1 if the checkpoint has none."""
+        points = self._read[RECOVERY_POINT_CHECKPOINT].offsets
+        return (
+            -1 if isinstance(points, CorruptCheckpointError) else points.get(topic_partition, -1)
+        )
+
     @cached_property
     def _absent(self) -> dict[TopicPartition, int]:
         ends = self.census.opened.high_watermarks

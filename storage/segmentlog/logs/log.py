@@ -31,7 +31,7 @@ from segmentlog.model import (
     TimestampAndOffset,
     TopicPartition,
 )
-from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.listed import ListedSegments, LostOffsets
 from segmentlog.reads.log_look import look_at_log
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
@@ -73,6 +73,7 @@ class Log:
     list_files : lists the partition directory; by default as it is, even beside a writer.
     is_file : whether `path` is a file, if that is known; by default, the disk is asked.
     kept : of the same log at an earlier moment, if it has not changed since.
+    synced_to : looks up the partition's entry in ``recovery-point-offset-checkpoint``, or -1.
     """
 
     def __init__(
@@ -85,11 +86,13 @@ class Log:
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
         is_file: bool | None = None,
         kept: KeptLog | None = None,
+        synced_to: Callable[[], int] = lambda: -1,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
+        self._synced_to = synced_to
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         if is_file is not None:
@@ -142,7 +145,13 @@ class Log:
             files = files or (lone_segment(self.path),)
             seen = listing.look and look_at_log(listing.look.directory, files)
             listing = Listing(files, look=seen)
-        return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+        return ListedSegments(
+            listing,
+            self._log_start_checkpoint,
+            committed_to,
+            self.partition.path,
+            self._synced_to,
+        )
 
     def kept(self) -> KeptLog | None:
         """The part that a later view can take over; None before the log was listed."""
@@ -259,6 +268,8 @@ class Log:
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        fail_on_data_loss: bool = True,
     ) -> int:
         """End of a read of the newest data: the high watermark if known, or the log end.
 
@@ -266,18 +277,20 @@ class Log:
         `on_corrupt_batch` means for it).
 
         The end lies after `log_end_offset` if a high watermark after a torn tail has promised
-        the tail, or if segments are gone from the end of a cleanly stopped log.  A read up to this
-        end reports the damage; it does not end before it in silence.  With ``ReadUpTo.LOG_END``,
-        both are left out.
+        the tail, or if segments are gone from the end of the log (`lost_offsets`).  A read up to
+        this end reports the damage; it does not end before it in silence.  With
+        ``ReadUpTo.LOG_END``, both are left out; without `fail_on_data_loss`, lost offsets are.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
-            return self.last_stable_offset(read_up_to, on_corrupt_batch)
+            return self.last_stable_offset(
+                read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
+            )
         reads_all = read_up_to == ReadUpTo.LOG_END
         if reads_all and isinstance(self._high_watermark_checkpoint, CorruptCheckpointError):
             return self.log_end_offset
         promised = self.high_watermark_checkpoint
-        if promised is not None and not reads_all and self.lacks_its_end:
-            return promised
+        if promised is not None and not reads_all and self.lost_offsets:
+            return promised if fail_on_data_loss else self.log_end_offset
         if promised is not None and promised > self.end.offset and self.segments:
             is_torn = self.segments[-1].size > self.end.position
             if is_torn and not reads_all:
@@ -290,15 +303,21 @@ class Log:
 
     @property
     @looks_again
-    def lacks_its_end(self) -> bool:
-        """Whether segments below the high watermark are gone from a cleanly stopped log."""
-        return self._listed.lacks_its_end
+    def lost_offsets(self) -> LostOffsets | None:
+        """Offsets below the high watermark whose segments are gone from the end of the log.
+
+        None if no segment is known to be missing: after a crash, records that were never synced
+        may be missing, too, and then a read ends at the log end with a warning.
+        """
+        return self._listed.lost
 
     @looks_again
     def open_transactions(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        fail_on_data_loss: bool = True,
     ) -> dict[int, int]:
         """Transactions that have no end marker below `end_offset`: first offsets by producer id.
 
@@ -311,6 +330,7 @@ class Log:
         on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets.  A
             transaction that begins before one of them, and that has no end marker after it, does
             not count: the corrupt batch may have been its marker.
+        fail_on_data_loss : see `end_offset`.
 
         Raises
         ------
@@ -319,7 +339,7 @@ class Log:
         """
         from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
 
-        end_offset = self.end_offset(read_up_to)
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP
         if end_offset > self.end.offset:  # a marker may be in the damage, which the read meets
             return {}
@@ -334,10 +354,15 @@ class Log:
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        fail_on_data_loss: bool = True,
     ) -> int:
         """Offset below which every transaction is decided (``UnifiedLog.lastStableOffset``)."""
-        opened = self.open_transactions(read_up_to, on_corrupt_batch).values()
-        first = min(opened, default=self.end_offset(read_up_to))
+        opened = self.open_transactions(
+            read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
+        )
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+        first = min(opened.values(), default=end_offset)
         return max(first, self.log_start_offset)
 
     @looks_again
@@ -434,7 +459,7 @@ class Log:
         LogChangedError
             If records of the range are deleted while it is cut.
         LogDirectoryError
-            If the log was cleanly stopped, and its segments at the end of the range are gone.
+            If segments at the end of the range are gone (`lost_offsets`).
         """
         start_offset = whole_number("start_offset", start_offset, LEAST_LONG)
         end_offset = whole_number("end_offset", end_offset, LEAST_LONG)
@@ -449,11 +474,10 @@ class Log:
             reason = f"the log begins at offset {earliest} now"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
         end = listed.log_end_offset
-        if end_offset > max(end, start_offset) and listed.lacks_its_end:
+        if end_offset > max(end, start_offset) and listed.lost:
             reason = (
-                f"its high watermark is {self.high_watermark_checkpoint}, and its log ends at "
-                f"{end}, although it was cleanly stopped: put the missing segments back; "
-                "readUpTo=logEnd reads what is there"
+                f"{listed.lost}: put the missing segments back, or read the rest with "
+                "failOnDataLoss=false (fail_on_data_loss=False)"
             )
             raise LogDirectoryError(self.path, reason)
         slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
@@ -498,6 +522,7 @@ class Log:
         read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
         isolation_level: IsolationLevel | str = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+        fail_on_data_loss: bool = True,
     ) -> OffsetRange:
         """The offsets that `scan` reads with the same arguments.
 
@@ -513,11 +538,18 @@ class Log:
             None if given is None else epoch_milliseconds(option, given, now_ms)
             for option, given in (("since", since), ("until", until))
         )
-        return self.find_bounds(
+        found = self.find_bounds(
             start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
             read_up_to=read_up_to, isolation_level=isolation_level,
-            on_corrupt_batch=on_corrupt_batch,
+            on_corrupt_batch=on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
+        lost = None if fail_on_data_loss else self._lost_of(read_up_to)
+        if lost and end_offset != found.end_offset == lost.start_offset:
+            logger.warning("%s: %s; the rest is read", self.path, lost)
+        return found
+
+    def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
+        return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
 
     def find_bounds(
         self,
@@ -530,6 +562,7 @@ class Log:
         read_up_to: ReadUpTo | str,
         isolation_level: IsolationLevel | str,
         on_corrupt_batch: OnCorruptBatch | str,
+        fail_on_data_loss: bool = True,
     ) -> OffsetRange:
         """`bounds` for times that are known in epoch milliseconds."""
         isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
@@ -539,11 +572,16 @@ class Log:
         refuse_two("start_offset", start_offset, "last", last)
         refuse_two("since", since_ms, "last", last)
         refuse_two("end_offset", end_offset, "until", until_ms)
-        newest = end = self.end_offset(read_up_to, isolation_level, on_corrupt)
+        newest = end = self.end_offset(
+            read_up_to, isolation_level, on_corrupt, fail_on_data_loss=fail_on_data_loss
+        )
         earliest = start = self.log_start_offset
         most = newest
         if isolation_level == IsolationLevel.READ_UNCOMMITTED:
             most = max(newest, self.log_end_offset)
+        lost = None if fail_on_data_loss else self._lost_of(read_up_to)
+        if lost:
+            most = lost.end_offset
         given: dict[str, int] = {}
         for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
             if offset is not None:
@@ -565,6 +603,8 @@ class Log:
             start = find(since_ms, min(newest, max(self.end.offset, earliest)))
         elif last is not None:
             start = max(earliest, end - whole_number("last", last, 1))
+        if lost:
+            start, end = min(start, lost.start_offset), min(end, lost.start_offset)
         return OffsetRange(start, end)
 
     def scan(
@@ -583,6 +623,7 @@ class Log:
         on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
         on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        fail_on_data_loss: bool = True,
         use_threads: bool = True,
     ) -> pa.RecordBatchReader:
         """Records as a stream of Arrow batches, in the order of their offsets.
@@ -607,6 +648,8 @@ class Log:
         on_invalid_utf8 : with `strings`: bytes that are not UTF-8 ``fail`` the read, become
             ``null``, or have U+FFFD in place of the bad bytes (``replace``).
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
+        fail_on_data_loss : whether `lost_offsets` of the range are an error, or are left out with
+            a warning.
         use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
 
         Raises
@@ -617,6 +660,8 @@ class Log:
             If a column does not exist, the same bound is given in two ways, or a time is not one.
         CorruptLogError, UnsupportedFormatError, LogChangedError, InvalidUtf8Error
             While the stream is read.
+        LogDirectoryError
+            While the stream is read, if segments at the end of the range are gone.
         """
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
@@ -625,7 +670,7 @@ class Log:
         offsets = self.bounds(
             start_offset, end_offset, since=since, until=until, last=last,
             read_up_to=read_up_to, isolation_level=isolation_level,
-            on_corrupt_batch=on_corrupt_batch,
+            on_corrupt_batch=on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
         policy = scan_policy(
             isolation_level, on_corrupt_batch, max_inflated_batch_bytes,

@@ -283,6 +283,7 @@ class LogDirectory:
                     promised if isinstance(promised, CorruptCheckpointError) else end
                 ),
                 list_files=partial(_noting, self._listed, census.list_partition),
+                synced_to=partial(self._views[parent].synced_to, topic_partition),
                 is_file=None if path in self.paths else False,
                 kept=kept,
             )
@@ -400,6 +401,7 @@ class LogDirectory:
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
         *,
         warns: bool = True,
+        fail_on_data_loss: bool = True,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
 
@@ -415,21 +417,25 @@ class LogDirectory:
         if any(map(is_url, self.paths)):
             side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
         ends: dict[TopicPartition, int] = {}
-        beyond, undecided = [], []
+        beyond, undecided, lost = [], [], []
         for topic_partition in topic_partitions:
             log = self.log(*topic_partition)
-            end = log.end_offset(read_up_to)
+            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+            gone = None if fail_on_data_loss else log.lost_offsets
+            if gone and read_up_to != ReadUpTo.LOG_END:
+                lost.append(f"{topic_partition}: [{gone.start_offset}, {gone.end_offset})")
             if end < log.log_end_offset:
                 beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
             ends[topic_partition] = end
             if isolation_level == IsolationLevel.READ_COMMITTED:
                 ends[topic_partition] = stable = log.last_stable_offset(
-                    read_up_to, on_corrupt_batch
+                    read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
                 )
                 if stable < end:
                     undecided.append(f"{topic_partition}: {end - stable} from {stable}")
         if warns:
             self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
+            self._warn("whose segments are gone", lost, "; data loss does not fail this read")
             self._warn("after the first open transaction", undecided, ": it was neither committed "
                        "nor aborted")  # fmt: skip
         return ends

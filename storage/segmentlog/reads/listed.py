@@ -1,20 +1,41 @@
 """The segments of one listing of a log, and their ends."""
 
 import copy
+import os
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from operator import attrgetter
+from typing import NamedTuple
 
 from segmentlog.kernels import layout
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.newest_timestamp import NewestTimestampOfSlices
 from segmentlog.segments.log_end import LogEnd, find_log_end
+from segmentlog.segments.orphans import indexes_without_log
 from segmentlog.segments.segment import Segment
 
-__all__ = ["ListedSegments"]
+__all__ = ["ListedSegments", "LostOffsets"]
 
 _BASE_OFFSET = attrgetter("base_offset")
+
+
+class LostOffsets(NamedTuple):
+    """Offsets of a log whose segments are gone, from its log end up to its high watermark.
+
+    `why` shows that they are gone, in words.
+    """
+
+    start_offset: int
+    end_offset: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"offsets [{self.start_offset}, {self.end_offset}) are missing: its high watermark "
+            f"is {self.end_offset}, and its log ends at {self.start_offset}, although {self.why}"
+        )
 
 
 class ListedSegments:
@@ -25,9 +46,18 @@ class ListedSegments:
     listing : the ``.log`` files.
     log_start : by its checkpoint, or 0.
     committed_to : the high watermark, or -1 if there is none.
+    path : of the partition's directory; needed only if there is a high watermark.
+    synced_to : looks the recovery point up; called only if records may be missing.
     """
 
-    def __init__(self, listing: Listing, log_start: int, committed_to: int) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        log_start: int,
+        committed_to: int,
+        path: str = "",
+        synced_to: Callable[[], int] = lambda: -1,
+    ) -> None:
         #: In the order of their base offsets; the last one is the active segment's.
         self.files = listing.files
         self._listing = listing
@@ -37,6 +67,8 @@ class ListedSegments:
         # does so when it truncates its log.  A process that has the index mapped dies of SIGBUS.
         # Neither of them touches a segment that a committed record follows.
         self._committed_to = committed_to
+        self._path = path
+        self._synced_to = synced_to
         self._newest_timestamps: dict[bool, NewestTimestamps] = {}
         self._is_clean = listing.is_clean
         self._sealed_below = committed_to if listing.is_clean else -1
@@ -87,15 +119,30 @@ class ListedSegments:
         return max(end if known is None else min(end, known), self.log_start_offset)
 
     @cached_property
-    def lacks_its_end(self) -> bool:
-        """Whether segments are gone from the end of the log.
+    def lost(self) -> LostOffsets | None:
+        """The offsets whose segments are gone from the end of the log, if there are any.
 
         A clean stop writes all of a log, and then its high watermark.  Without a clean stop, a
-        crash or a copy beside a broker may have left a newer high watermark than records.
+        crash or a copy beside a broker may have left a newer high watermark than records: then
+        the index of a segment that is gone shows the loss, or a recovery point after the log end.
         """
-        if not self._is_clean or self.log_end_offset >= self._committed_to:
-            return False
-        return not self.files or self.segments[-1].size <= self.end.position  # no torn tail
+        end, promised = self.log_end_offset, self._committed_to
+        if end >= promised or (self.files and self.segments[-1].size > self.end.position):
+            return None  # nothing is missing, or a torn tail is
+        why = "it was cleanly stopped" if self._is_clean else self._sign_of_loss(end)
+        return LostOffsets(end, promised, why) if why else None
+
+    def _sign_of_loss(self, end: int) -> str:
+        """A sign that records at or after the log end were on the disk; empty without one."""
+        try:
+            orphans = indexes_without_log(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            orphans = []
+        for base_offset, path in orphans:
+            if end <= base_offset < self._committed_to:
+                return f"{os.path.basename(path)} is the index of a later segment"
+        synced_to = self._synced_to()
+        return f"it was synced up to offset {synced_to}" if synced_to > end else ""
 
     def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
@@ -149,7 +196,9 @@ class ListedSegments:
         if is_clean == self._is_clean:
             return self
         listing = self._listing._replace(is_clean=is_clean)
-        found = ListedSegments(listing, self._log_start, self._committed_to)
+        found = ListedSegments(
+            listing, self._log_start, self._committed_to, self._path, self._synced_to
+        )
         if self.knows_its_end:
             found.end = self.end
         return found

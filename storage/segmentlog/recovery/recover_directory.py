@@ -225,7 +225,7 @@ class _Log:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """Note an error as a step: other logs are recovered all the same."""
+        """Note an error as a step: the other logs are recovered."""
         try:
             with storage_errors(self.path):
                 yield

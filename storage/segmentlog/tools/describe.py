@@ -150,7 +150,10 @@ def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> 
 def _describe(log: Log, *, all_headers: bool) -> Description:
     seen = _every_header(log) if all_headers else _outer_headers(log)
     problem = None
-    log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
+    if lost := log.lost_offsets:
+        problem = str(lost)
+    else:
+        log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
     if log.end.damaged_from is not None:
         problem = f"damaged from offset {log.end.damaged_from} on; verify reports where"
     return Description(

@@ -127,11 +127,10 @@ class _LogCheck:
         if is_file(self._log.path):
             return  # one segment alone need not reach to the end
         promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
-        if self._log.lacks_its_end:
+        if lost := self._log.lost_offsets:
             yield self._finding(
                 Severity.ERROR, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
-                f"the high watermark is {promised}, the log ends at {end}, and it was cleanly "
-                "stopped: later segments are missing; restore them from a replica or a backup",
+                f"{lost}: later segments are gone; restore them from a replica or a backup",
             )  # fmt: skip
         elif promised is not None and promised > end:
             yield self._finding(

@@ -1,6 +1,7 @@
 """A real broker's directory through Spark: columns, options, errors, plans."""
 
 import gc
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -224,6 +225,19 @@ def test_data_loss_can_be_allowed(spark: SparkSession, example_data: str) -> Non
     )
 
     assert frame.count() == 5
+
+
+def test_lost_segments_fail_a_query_unless_data_loss_is_allowed(
+    spark: SparkSession, example_data: str, tmp_path: Path
+) -> None:
+    """The last segment of a broker's log is gone; the error names its offsets."""
+    shutil.copytree(example_data, tmp_path / "kafka")
+    (tmp_path / "kafka" / "payments-0" / f"{60:020d}.log").unlink()
+    path = str(tmp_path / "kafka")
+
+    with pytest.raises(PySparkException, match=r"offsets \[60, 122\) are missing"):
+        load(spark, path, subscribe="payments").count()
+    assert load(spark, path, subscribe="payments", failOnDataLoss="false").count() == 60
 
 
 def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: str) -> None:

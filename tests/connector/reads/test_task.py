@@ -326,3 +326,21 @@ def left_of(directory: Path, planned: LogSlice) -> list[int]:
     log = segmentlog.open_log_dir(directory).log(planned.topic, planned.partition)
     start = max(planned.start_offset, log.log_start_offset)
     return list(range(start, min(planned.end_offset, log.log_end_offset)))
+
+
+@pytest.mark.parametrize("late", [{}, LATE])
+def test_lost_segments_at_the_end_of_a_log_are_data_loss(
+    log: Path, late: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """`failOnDataLoss` decides whether the query fails. The driver's warning names the offsets."""
+    last = segments(log)[-1]
+    last.unlink()
+    end = int(last.stem)
+    options = {**late, "failOnDataLoss": "false"}
+
+    with pytest.raises(LogDirectoryError, match=rf"offsets \[{end}, {N_RECORDS}\) are missing"):
+        plan(log, **late)
+    found = read(plan(log, **options), log, **options)
+    assert list(range(end)) == found[T0]
+    (message,) = caplog.messages
+    assert f"t-0: [{end}, {N_RECORDS})" in message
