@@ -19,8 +19,8 @@ from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.source import record_source
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 
 _WINDOW = 4 << 20
 _DECODE_WINDOW = 1 << 20  # as in scans of files

@@ -19,8 +19,8 @@ from segmentlog.model import TopicPartition
 from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 
 HERE = Path(__file__).parent
 MANIFEST = tomllib.loads((HERE / "MANIFEST.toml").read_text())

@@ -18,8 +18,8 @@ import segmentlog
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 
 pytestmark = pytest.mark.interop
 

@@ -29,8 +29,8 @@ from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY
 from segmentlog.testing.damage import FIELDS, Damage
 from segmentlog.testing.legacy import encode_wrapper
 from segmentlog.testing.reference import Record
-from segmentlog.verify.findings import FindingKind, Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import FindingKind, Severity
+from segmentlog.verification.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
 CLOSED, LAST = "00000000000000000016.log", "00000000000000000032.log"

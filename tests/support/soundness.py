@@ -4,8 +4,8 @@ from pathlib import Path
 
 import segmentlog
 from segmentlog.commit.guard import list_guards
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 
 __all__ = ["assert_settled", "assert_tidy", "assert_verified"]
 

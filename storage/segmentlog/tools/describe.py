@@ -28,7 +28,7 @@ from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 from segmentlog.upkeep.places import log_directory
-from segmentlog.verify.findings import unfinished_commits
+from segmentlog.verification.findings import unfinished_commits
 
 __all__ = ["Description", "describe", "describe_paths", "write_json"]
 

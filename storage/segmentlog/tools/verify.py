@@ -26,8 +26,8 @@ from segmentlog.recovery.recover_directory import plan_log
 from segmentlog.tools.paths import as_given, missing_of, partitions_of
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import counted, escape, to_json
-from segmentlog.verify.findings import Finding, FindingKind, Severity, unfinished_commits
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Finding, FindingKind, Severity, unfinished_commits
+from segmentlog.verification.verify_log import verify_log
 
 __all__ = ["verify_paths"]
 

@@ -124,7 +124,7 @@ def _read(directory: Path) -> None:
     """Scans, a look-up by time, a dump of a batch, a verification: all reads that call kernels."""
     from segmentlog.logs.log_directory import open_log_dir
     from segmentlog.records.one_batch import BatchReader
-    from segmentlog.verify.verify_log import verify_log
+    from segmentlog.verification.verify_log import verify_log
 
     for number, segment in enumerate((_SEGMENT, _COMPRESSED, _MESSAGES, _TRANSACTION)):
         partition = directory / f"warmup-{number}"

@@ -25,8 +25,8 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.topic_config import TopicConfig
-from segmentlog.verify.findings import FindingKind, Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import FindingKind, Severity
+from segmentlog.verification.verify_log import verify_log
 
 NAMES = [f"{base:020d}.log" for base in (0, 10, 20)]
 

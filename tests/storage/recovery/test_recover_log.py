@@ -27,8 +27,8 @@ from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover
 from segmentlog.recovery.steps import RecoveryKind
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.topic_config import TopicConfig
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 
 DATA, ABORT, COMMIT = -1, 0, 1
 T = TopicPartition("t", 0)

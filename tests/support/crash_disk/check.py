@@ -29,8 +29,8 @@ from segmentlog.names import (
 from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.recovery.swaps import finish_swaps
 from segmentlog.segments.batches import walk_batches
-from segmentlog.verify.findings import Finding, FindingKind
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Finding, FindingKind
+from segmentlog.verification.verify_log import verify_log
 
 __all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 

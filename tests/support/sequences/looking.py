@@ -15,8 +15,8 @@ from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOr
 from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
 from segmentlog.settings.directory_settings import Source
-from segmentlog.verify.findings import Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Severity
+from segmentlog.verification.verify_log import verify_log
 from sequences.model import Model, PlainLog, Row
 
 __all__ = [

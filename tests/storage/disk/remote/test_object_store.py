@@ -24,7 +24,7 @@ from segmentlog.errors import (
     StorageError,
 )
 from segmentlog.layout.offset_index import OFFSET_ENTRY, OffsetIndex
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 DIRECTORIES = ["examples", "kafka-4.3.1", "kafka-3.9.2", "kafka-2.8.2"]

@@ -13,8 +13,8 @@ from segmentlog.records.decoder import BatchScanner
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.testing.reference import Record, crc32c, encode_batch
-from segmentlog.verify.findings import Finding, FindingKind
-from segmentlog.verify.transactions import TransactionCheck
+from segmentlog.verification.findings import Finding, FindingKind
+from segmentlog.verification.transactions import TransactionCheck
 
 DATA, ABORT, COMMIT = -1, 0, 1
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.verify.findings import FindingKind, Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import FindingKind, Severity
+from segmentlog.verification.verify_log import verify_log
 
 SEGMENTS = [[(0, 5), (1, 6)], [(2, 7), (3, 8)], [(4, 9)]]
 MIDDLE = f"{2:020d}.log"

@@ -17,7 +17,7 @@ from segmentlog.layout.offset_index import OFFSET_ENTRY
 from segmentlog.layout.time_index import TIME_ENTRY
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 
 __all__ = ["REMEDY", "IndexCheck"]
 

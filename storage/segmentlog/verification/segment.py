@@ -13,11 +13,11 @@ from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.resync import GoodBatch, behind_damage
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
-from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.verify.indexes import IndexCheck
-from segmentlog.verify.offsets import OffsetCheck
-from segmentlog.verify.producers import ProducerCheck
-from segmentlog.verify.transactions import TransactionCheck
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.indexes import IndexCheck
+from segmentlog.verification.offsets import OffsetCheck
+from segmentlog.verification.producers import ProducerCheck
+from segmentlog.verification.transactions import TransactionCheck
 
 __all__ = ["Checks", "SegmentCheck"]
 

@@ -12,8 +12,8 @@ from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.verify.indexes import REMEDY
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.indexes import REMEDY
 
 __all__ = ["TransactionCheck"]
 

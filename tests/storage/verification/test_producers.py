@@ -16,8 +16,8 @@ from segmentlog import Producer
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
-from segmentlog.verify.findings import Finding, FindingKind, Severity
-from segmentlog.verify.verify_log import verify_log
+from segmentlog.verification.findings import Finding, FindingKind, Severity
+from segmentlog.verification.verify_log import verify_log
 
 LARGEST = 2**31 - 1
 

@@ -17,7 +17,7 @@ from segmentlog.kernels.memory import Int64s
 from segmentlog.producers.producer_history import FollowedBatches, ProducerHistory
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 
 __all__ = ["ProducerCheck"]
 

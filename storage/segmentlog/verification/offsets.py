@@ -7,7 +7,7 @@ import numpy as np
 from segmentlog.kernels import layout
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
-from segmentlog.verify.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 
 __all__ = ["OffsetCheck"]
 

@@ -13,11 +13,11 @@ from segmentlog.records.decoder import RecordDecoder
 from segmentlog.segments.orphans import indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
-from segmentlog.verify.findings import Finding, FindingKind, Severity
-from segmentlog.verify.offsets import OffsetCheck
-from segmentlog.verify.producers import ProducerCheck
-from segmentlog.verify.segment import Checks, SegmentCheck
-from segmentlog.verify.transactions import TransactionCheck
+from segmentlog.verification.findings import Finding, FindingKind, Severity
+from segmentlog.verification.offsets import OffsetCheck
+from segmentlog.verification.producers import ProducerCheck
+from segmentlog.verification.segment import Checks, SegmentCheck
+from segmentlog.verification.transactions import TransactionCheck
 
 __all__ = ["verify_log"]
 
