@@ -52,7 +52,10 @@ REASONS: Mapping[str, str] = {
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
-            "recovery.reindex.rebuild_indexes > sync_directory > sync_file: fsync partition",
+            (
+                "recovery.rebuild_indexes.rebuild_indexes > sync_directory > sync_file: "
+                "fsync partition"
+            ),
             (
                 "recovery.recover_directory.close > write_offsets > write > replace_file > "
                 "sync_directory "

@@ -14,7 +14,7 @@ import pytest
 from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch

@@ -16,7 +16,7 @@ from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import OnCorruptBatch, ScanPolicy
 from segmentlog.reads.scan import scan_slice
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
 from segmentlog.testing.codecs import NONE, ZSTD

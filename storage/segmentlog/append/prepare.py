@@ -28,12 +28,12 @@ from segmentlog.names import (
     LEADER_EPOCH_CHECKPOINT,
     partition_path,
 )
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
     plan_recovery,
     recover_log,
 )
-from segmentlog.recovery.reindex import rebuild_indexes
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end

@@ -26,7 +26,7 @@ from segmentlog.names import INDEXES, FileKind, segment_file_name
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.valid_end import GoodEnd, find_good_end
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments

@@ -12,7 +12,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.names import DirectoryState, parse_partition_directory
 from segmentlog.producers.producer_state import ProducerStates
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.swaps import has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end

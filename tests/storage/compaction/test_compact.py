@@ -43,7 +43,7 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.producers.snapshot import snapshot_path, write_snapshot
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.testing.codecs import GZIP, LZ4, NONE
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.recovery.reindex import rebuild_indexes
+from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
 from segmentlog.stage.config import ProducerConfig
