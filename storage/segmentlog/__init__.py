@@ -64,6 +64,7 @@ from segmentlog.model import (
 )
 from segmentlog.reads.listed import LostOffsets
 from segmentlog.recovery.recover import recover
+from segmentlog.recovery.reindex import IndexedSegment, reindex
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
@@ -74,6 +75,8 @@ from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
 from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
+from segmentlog.verification.findings import Finding, FindingKind, Severity
+from segmentlog.verification.verify import verify
 from segmentlog.writes.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:
@@ -92,6 +95,9 @@ __all__ = [
     "DeletedRecords",
     "DeletedTopic",
     "ErrorCode",
+    "Finding",
+    "FindingKind",
+    "IndexedSegment",
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTxnStateError",
@@ -127,6 +133,7 @@ __all__ = [
     "Segment",
     "SegmentLogError",
     "Setting",
+    "Severity",
     "SliceFile",
     "Source",
     "StagedFileError",
@@ -153,8 +160,10 @@ __all__ = [
     "open_writer",
     "read",
     "recover",
+    "reindex",
     "retain",
     "topic_settings",
+    "verify",
 ]
 
 

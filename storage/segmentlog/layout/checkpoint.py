@@ -80,12 +80,11 @@ class OffsetCheckpoint:
         if self._n_waiting > len(self._offsets) // _SHARE:
             self.write()
 
-    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Lower entries that exceed the ends of their logs, durably; whether there was one."""
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Lower entries that exceed the ends of their logs, durably."""
         lowered = {each: end for each, end in ends.items() if self._offsets.get(each, end) > end}
         self.put(lowered)
         self.write()
-        return bool(lowered)
 
     def write(self) -> None:
         """Make all changes durable."""
@@ -128,15 +127,15 @@ class ReadCheckpoints:
         """Ends of the compacted parts."""
         return OffsetCheckpoint(self._directory, CLEANER_OFFSET_CHECKPOINT)
 
-    def lower_to(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Lower what exceeds the ends of its logs, durably; whether a high watermark did.
+    def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Lower the high watermarks that exceed the ends of their logs, durably.
 
         So are the ends of compacted parts (``LogCleanerManager.maybeTruncateCheckpoint``).
         Otherwise records to come would count as compacted, and a tombstone among them would expire
         before it has removed the earlier records of its key.
         """
         self.cleaned.lower_to(ends)
-        return self.high_watermarks.lower_to(ends)
+        self.high_watermarks.lower_to(ends)
 
     def write(self) -> None:
         """Make what has moved durable."""

@@ -23,9 +23,11 @@ from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
+    partition_path,
 )
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
@@ -96,6 +98,7 @@ class DirectoryRecovery:
                 self._is_whole &= not log.has_failed
                 if log.is_served and log.plan is not None and not log.has_failed:
                     self._ends[log.topic_partition] = log.plan.end_offset
+        yield from self._high_watermarks()
         if not self._dry_run:
             yield from self._close()
 
@@ -166,11 +169,21 @@ class DirectoryRecovery:
             os.unlink(self._mark)
             sync_directory(self._directory)
 
+    def _high_watermarks(self) -> Iterator[RecoveryStep]:
+        """Lower high watermarks and ends of compacted parts to the ends of their logs."""
+        promised = read_offsets(self._directory, HIGH_WATERMARK_CHECKPOINT)
+        if not self._dry_run:
+            ReadCheckpoints(self._directory).lower_to(self._ends)
+        does = "would lower" if self._dry_run else "lowered"
+        for each, end in self._ends.items():
+            if (before := promised.get(each, end)) > end:
+                message = f"{each}: {does} its high watermark from {before} to {end}, the log end"
+                path = partition_path(self._directory, each)
+                kind = RecoveryKind.HIGH_WATERMARK_LOWERED
+                yield RecoveryStep(kind, *each, path, message, end, before)
+
     def _close(self) -> Iterator[RecoveryStep]:
-        """Update the checkpoints, and put the mark of a clean stop in place."""
-        if ReadCheckpoints(self._directory).lower_to(self._ends):
-            message = "lowered high watermarks to the ends of their logs"
-            yield self._step(RecoveryKind.HIGH_WATERMARKS_LOWERED, message)
+        """Move recovery points, and put the mark of a clean stop in place."""
         points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
         if {**points, **self._ends} != points:
             write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})

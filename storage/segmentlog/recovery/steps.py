@@ -14,7 +14,7 @@ class RecoveryKind(StrEnum):
     LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
     LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off
     LOG_FAILED = "log-failed"  #: a log could not be recovered, and was left as it was
-    HIGH_WATERMARKS_LOWERED = "high-watermarks-lowered"
+    HIGH_WATERMARK_LOWERED = "high-watermark-lowered"  #: to the end of its log
     MARKED_CLEAN = "marked-clean"  #: the directory has the mark of a clean stop again
 
 
@@ -28,8 +28,9 @@ class RecoveryStep(NamedTuple):
     ----------
     path : of the directory that the step has changed.
     end_offset : the log end offset afterwards.
-    cut_to : offset after the last record that is cut off; the offsets from `end_offset` up to this
-        one are lost.  It equals `end_offset` if only the bytes of a torn tail are cut off.
+    cut_to : offset after the last record that is lost: the offsets from `end_offset` up to this
+        one are cut off, or were missing already if only a high watermark is lowered.  It equals
+        `end_offset` if only the bytes of a torn tail are cut off.
     good_from : offset of the first whole batch after the bad one, which is cut off, too.  Without
         such a batch, the bad bytes are a torn tail.
     n_bytes : number of bytes that are cut off, zeros of preallocation included.

@@ -161,9 +161,9 @@ def recover(
     recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
     With --dry-run it is 3 when they would be.
     """
-    from segmentlog.tools.recover import run_recover
+    from segmentlog.tools.recover import recover_directory
 
-    steps = run_recover(directory, index_interval_bytes, dry_run=dry_run, as_json=as_json)
+    steps = recover_directory(directory, index_interval_bytes, dry_run=dry_run, as_json=as_json)
     if any(step.kind is RecoveryKind.LOG_FAILED for step in steps):
         raise typer.Exit(PROBLEM)
     if any(step.has_lost_batches for step in steps):
@@ -184,7 +184,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
     """
     from segmentlog.tools.reindex import reindex_paths
 
-    if not reindex_paths(paths, sys.stdout.write, index_interval_bytes):
+    if not reindex_paths(paths, index_interval_bytes):
         raise typer.Exit(PROBLEM)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from segmentlog.errors import SegmentLogError
+from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
@@ -23,7 +24,7 @@ from segmentlog.tools.arguments import (
     Topics,
     command,
 )
-from segmentlog.tools.paths import as_given, missing_of, partitions_of
+from segmentlog.tools.paths import as_given
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json

@@ -14,6 +14,7 @@ from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file, open_file, status_of, survey
 from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
@@ -30,7 +31,7 @@ from segmentlog.tools.arguments import (
     time_option,
 )
 from segmentlog.tools.index_entries import entries, is_index_file
-from segmentlog.tools.paths import as_given, missing_of, partitions_of
+from segmentlog.tools.paths import as_given
 from segmentlog.tools.progress import progress
 from segmentlog.tools.rows import Place, RecordText
 from segmentlog.tools.selection import Selection

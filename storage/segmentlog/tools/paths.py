@@ -1,4 +1,4 @@
-"""The paths that a command is given: the partitions there, and files under the names given."""
+"""The paths of files, with the beginnings that a user has given to a command."""
 
 import os
 from collections.abc import Sequence
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file
 from segmentlog.disk.remote.location import is_url, without_options
-from segmentlog.logs.log_directory import LogDirectory, MissingPartition
-from segmentlog.model import TopicPartition
 
-__all__ = ["as_given", "missing_of", "partitions_of"]
+__all__ = ["as_given"]
 
 
 def as_given(file: str, paths: Sequence[str]) -> str:
@@ -29,36 +27,3 @@ def as_given(file: str, paths: Sequence[str]) -> str:
         if below.partition(os.sep)[0] != os.pardir:
             return os.path.join(begin, below)
     return file
-
-
-def partitions_of(
-    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
-) -> list[TopicPartition]:
-    """The selected topic-partitions, sorted.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If one of `topics` is missing, or has none of `partitions`.
-    """
-    known = directory.topics(internal=True)
-    for topic in topics:
-        if topic not in known or (partitions and not set(partitions) & set(known[topic])):
-            directory.log(topic, partitions[0] if partitions else -1)
-    return [
-        found
-        for found in directory.topic_partitions()
-        if (not topics or found.topic in topics)
-        and (not partitions or found.partition in partitions)
-    ]
-
-
-def missing_of(
-    directory: LogDirectory, topics: Sequence[str], partitions: Sequence[int] = ()
-) -> list[MissingPartition]:
-    """The selected topic-partitions whose directories are gone, sorted."""
-    return [
-        each
-        for each in directory.missing_partitions(topics or None)
-        if not partitions or each.topic_partition.partition in partitions
-    ]

@@ -10,9 +10,9 @@ from segmentlog.disk.readable import is_directory
 from segmentlog.layout.partitions import list_partitions
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import counted, escape, to_json
+from segmentlog.tools.text import counted, escape, json_fields, to_json
 
-__all__ = ["run_recover"]
+__all__ = ["recover_directory"]
 
 _NOTHING = """\
 nothing to do: the directory was cleanly stopped, and no commit is unfinished
@@ -20,7 +20,7 @@ the ends of the logs were looked at, and not all of their bytes: segmentlog veri
 """
 
 
-def run_recover(
+def recover_directory(
     path: str, interval_bytes: int, *, dry_run: bool, as_json: bool
 ) -> list[RecoveryStep]:
     """Recover a log directory, and write each step.
@@ -41,7 +41,7 @@ def run_recover(
             bar.advance(1)
 
         def write(step: RecoveryStep) -> None:
-            bar.write(to_json(_row(step)) if as_json else escape(step.message))
+            bar.write(to_json(json_fields(step)) if as_json else escape(step.message))
 
         steps = segmentlog.recover(
             path, index_interval_bytes=interval_bytes, dry_run=dry_run, on_step=write,
@@ -50,9 +50,9 @@ def run_recover(
     if as_json:
         kinds = Counter(step.kind for step in steps)
         counts = {
-            "logs_recovered": kinds[RecoveryKind.LOG_RECOVERED],
-            "logs_cut": kinds[RecoveryKind.LOG_CUT],
-            "logs_failed": kinds[RecoveryKind.LOG_FAILED],
+            "logsRecovered": kinds[RecoveryKind.LOG_RECOVERED],
+            "logsCut": kinds[RecoveryKind.LOG_CUT],
+            "logsFailed": kinds[RecoveryKind.LOG_FAILED],
         }
         sys.stdout.write(to_json(counts) + "\n")
         return steps
@@ -66,8 +66,3 @@ def run_recover(
             f"have the records; .broken files {kept} the bytes that are cut off\n"
         )
     return steps
-
-
-def _row(step: RecoveryStep) -> dict[str, object]:
-    row = step._asdict()
-    return {name: None if value in (-1, "") else value for name, value in row.items()}

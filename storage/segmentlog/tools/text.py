@@ -11,8 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
+from typing import NamedTuple
 
-__all__ = ["Encoding", "counted", "encoder", "escape", "escape_json", "iso_time", "to_json"]
+__all__ = [
+    "Encoding", "counted", "encoder", "escape", "escape_json", "iso_time", "json_fields",
+    "to_json",
+]  # fmt: skip
 
 #: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
@@ -71,6 +75,16 @@ def _escape_one(char: str) -> str:
 def to_json(row: Mapping[str, object]) -> str:
     """One line of JSON; unprintable characters are escaped even if JSON does not require it."""
     return escape_json(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def json_fields(value: NamedTuple) -> dict[str, object]:
+    """The fields of a result under their names in JSON; -1 and an empty text are null."""
+    fields: dict[str, object] = {}
+    for name, found in value._asdict().items():
+        first, *others = name.removeprefix("n_").split("_")
+        unknown = found == "" or (isinstance(found, int) and found == -1)
+        fields[first + "".join(map(str.capitalize, others))] = None if unknown else found
+    return fields
 
 
 def escape_json(line: str) -> str:

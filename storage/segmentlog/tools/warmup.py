@@ -172,9 +172,9 @@ def _mend(directory: Path) -> None:
     """Rebuild the indexes of a log, and find a damaged batch."""
     from segmentlog.errors import CorruptLogError
     from segmentlog.records.one_batch import BatchReader
-    from segmentlog.tools.reindex import reindex_paths
+    from segmentlog.recovery.reindex import reindex
 
-    reindex_paths([str(directory / "warmup-3")], len, 4096)
+    reindex(directory / "warmup-3")
     with suppress(CorruptLogError):
         list(BatchReader("damaged").records(_SEGMENT[:-1] + b"!", 0))
 

@@ -21,6 +21,7 @@ class FindingKind(StrEnum):
 
     UNFINISHED_COMMIT = "unfinished-commit"
     MISSING_PARTITION = "missing-partition"
+    RECOVERY_CUT = "recovery-cut"
     CORRUPT_BATCH = "corrupt-batch"
     UNSUPPORTED_BATCH = "unsupported-batch"
     CORRUPT_RECORDS = "corrupt-records"
@@ -47,7 +48,9 @@ class Finding(NamedTuple):
     """One thing that is wrong, and its place.
 
     `position` is the byte of the file and `offset` the offset of the log; each is -1 if there is
-    none.  A finding about a whole log directory has no topic, and has partition -1.
+    none.  If the finding concerns a range of offsets, it begins at `offset`, and `end_offset` is
+    the offset after it, otherwise -1.  A finding about a whole log directory has no topic, and has
+    partition -1.
     """
 
     severity: Severity
@@ -58,6 +61,7 @@ class Finding(NamedTuple):
     position: int
     offset: int
     message: str
+    end_offset: int = -1
 
 
 class MakeFinding(Protocol):
@@ -71,6 +75,7 @@ class MakeFinding(Protocol):
         position: int,
         offset: int,
         message: str,
+        end_offset: int = -1,
     ) -> Finding: ...
 
 

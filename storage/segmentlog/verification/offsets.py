@@ -41,7 +41,7 @@ class OffsetCheck:
             yield self._finding(
                 Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, 0, reached,
                 f"no batch holds offsets [{reached}, {base}) before this segment: "
-                "compacted away, or a segment is missing",
+                "compacted away, or a segment is missing", base,
             )  # fmt: skip
 
     def follow(self, batches: ScannedBatches) -> None:
@@ -71,7 +71,7 @@ class OffsetCheck:
             yield self._finding(
                 Severity.NOTE, FindingKind.OFFSET_GAP, segment.path, at, begin,
                 f"no batch holds {self._n_missing} offsets, the first of them [{begin}, {end}); "
-                "compacted away, or lost",
+                "compacted away, or lost", end,
             )  # fmt: skip
 
     def give_up(self) -> None:

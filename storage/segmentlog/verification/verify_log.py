@@ -79,8 +79,10 @@ class _LogCheck:
         position: int,
         offset: int,
         message: str,
+        end_offset: int = -1,
     ) -> Finding:
-        return Finding(severity, kind, *self._log.topic_partition, path, position, offset, message)
+        where = (*self._log.topic_partition, path, position, offset)
+        return Finding(severity, kind, *where, message, end_offset)
 
     def findings(self) -> Iterator[Finding]:
         segments = self._log.segments
@@ -131,10 +133,12 @@ class _LogCheck:
             yield self._finding(
                 Severity.ERROR, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
                 f"{lost}: later segments are gone; restore them from a replica or a backup",
+                promised or -1,
             )  # fmt: skip
         elif promised is not None and promised > end:
             yield self._finding(
                 Severity.WARNING, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
                 f"the high watermark is {promised}, the log ends at {end}: "
                 "acknowledged records are missing, or the checkpoint is newer than this copy",
+                promised,
             )  # fmt: skip

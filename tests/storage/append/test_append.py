@@ -10,7 +10,6 @@ from plain_writes import write
 
 import segmentlog
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.tools.reindex import reindex_paths
 from segmentlog.tools.verify import verify_paths
 from segmentlog.topic_config import TopicConfig
 
@@ -90,6 +89,6 @@ def test_verify_finds_a_time_index_that_denies_earlier_times_and_reindex_mends_i
 
     assert not verify_paths([str(tmp_path)])
     assert "1010 is not the largest timestamp up to offset 69" in capsys.readouterr().out
-    assert reindex_paths([str(tmp_path)], print, 4096)
+    assert all(each.error is None for each in segmentlog.reindex(tmp_path))
     assert {"filter": 10, "first": 40} == found_from(tmp_path, 1040)
     assert verify_paths([str(tmp_path)])

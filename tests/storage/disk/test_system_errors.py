@@ -17,8 +17,6 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.tools.reindex import reindex_paths
-from segmentlog.tools.verify import verify_paths
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -201,12 +199,11 @@ def test_tools_in_a_directory_that_is_anothers(logs: Path) -> None:
     (logs / "t-0").chmod(0o500)
     shutil.rmtree(logs / "t-0" / f"{0:020d}.index", ignore_errors=True)
     (logs / "t-0" / f"{0:020d}.index").unlink()
-    lines: list[str] = []
     with as_user(4711, 4711):
         for tool in (
-            lambda: verify_paths([str(logs)]),
+            lambda: segmentlog.verify(logs),
             lambda: segmentlog.recover(logs),
-            lambda: reindex_paths([str(logs)], lines.append, 4096),
+            lambda: segmentlog.reindex(logs),
         ):
             with pytest.raises(
                 StorageError, match=rf"^{logs}/\S+: Permission denied to user 4711"

@@ -1,5 +1,6 @@
 """The commands that repair: their output, their changes, their exit status."""
 
+import json
 import os
 import re
 import shutil
@@ -77,7 +78,7 @@ def test_recovering_leaves_a_directory_that_verifies(
 
     kept = f"kept in segmentlog.{0:020d}.log.4986.broken"
     assert f"orders-0: 1390 bytes after offset 255, the log end, are cut off; {kept}" in said
-    assert "lowered high watermarks to the ends of their logs" in said
+    assert "orders-0: lowered its high watermark from 335 to 255, the log end" in said
     assert said.endswith("marked the directory as cleanly stopped\n")
     for path in indexes:
         assert path.read_bytes() == (crashed / "payments-0" / path.name).read_bytes()
@@ -155,10 +156,46 @@ def test_a_writer_leaves_committed_batches_after_damage_to_recover(
 def test_verify_says_which_offsets_a_recovery_would_cut(run: Run, damaged: Path) -> None:
     """A log that was cleanly stopped is only cut at a torn tail."""
     said = run("verify", damaged, status=1).stdout
-    assert "orders-1: recovery would cut off offsets [0, 317), with whole batches from " in said
+    assert "recovery would cut off offsets [0, 317), with whole batches from " in said
     assert "torn tail" not in said
     (damaged / ".kafka_cleanshutdown").touch()
     assert "would cut off" not in run("verify", damaged, status=1).stdout
+
+
+def test_json_names_the_offsets_that_verify_expects_a_recovery_to_cut(
+    run: Run, damaged: Path
+) -> None:
+    """The numbers are those of the sentence, and those of the recovery itself."""
+    findings = [*map(json.loads, run("verify", damaged, "--json", status=1).stdout.splitlines())]
+    (cut,) = [each for each in findings if each.get("kind") == "recovery-cut"]
+
+    assert ("warning", "orders", 1, 0, 317) == tuple(
+        cut[name] for name in ("severity", "topic", "partition", "offset", "endOffset")
+    )
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_json_names_the_offsets_that_a_recovery_cuts(
+    run: Run, damaged: Path, *, dry_run: bool
+) -> None:
+    """Each step is an object with numbers, and the last object is the summary."""
+    whole = (damaged / "orders-1" / f"{0:020d}.log").stat().st_size
+    option = ["--dry-run"] if dry_run else []
+    said = run("recover", damaged, "--json", *option, status=3).stdout
+    *steps, summary = map(json.loads, said.splitlines())
+    (cut,) = [each for each in steps if each["kind"] == "log-cut"]
+    (lowered,) = [each for each in steps if each["kind"] == "high-watermark-lowered"]
+    place = {"topic": "orders", "partition": 1, "endOffset": 0, "cutTo": 317}
+    kept = [] if dry_run else [f"segmentlog.{0:020d}.log.0.broken"]
+
+    assert place.items() <= cut.items()
+    assert (whole, kept) == (cut["bytes"], cut["kept"])
+    assert 0 < cut["goodFrom"] < 317
+    assert place.items() <= lowered.items()
+    assert {"logsRecovered": 8, "logsCut": 1, "logsFailed": 0} == summary
+    recovered = [each for each in steps if each["kind"] == "log-recovered"]
+    assert 8 == len(recovered)
+    assert all(each["cutTo"] is None for each in recovered)
 
 
 def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> None:

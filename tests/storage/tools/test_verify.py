@@ -85,7 +85,7 @@ def test_json_has_the_same_in_fields(run: Run, log_dir: Path) -> None:
     assert batch.pop("message").startswith("the batch has checksum 0x")
     assert place | {
         "severity": "error", "kind": "corrupt-batch", "position": 345, "offset": 20,
-        "path": f"{log_dir}/segments-0/{CLOSED}.log",
+        "path": f"{log_dir}/segments-0/{CLOSED}.log", "endOffset": None,
     } == batch  # fmt: skip
     assert ("warning", "time-index", None) == (
         index["severity"], index["kind"], index["position"]

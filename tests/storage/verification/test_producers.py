@@ -79,7 +79,7 @@ def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None
 
     gap, new_epoch = found(tmp_path)
     assert (Severity.ERROR, FindingKind.SEQUENCE_GAP, 5) == (gap[0], gap[1], gap.offset)
-    assert "producer 1 with epoch 0 continues at sequence 7 instead of 3: 4 rec" in gap[-1]
+    assert "producer 1 with epoch 0 continues at sequence 7 instead of 3: 4 rec" in gap.message
     assert "continues at sequence 2 instead of 0" in new_epoch.message
     first, second, _ = table(tmp_path)
     place = {"offset": 5, "expected_sequence": 3, "first_sequence": 7, "missing_offsets": 0}

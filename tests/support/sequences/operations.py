@@ -19,7 +19,6 @@ from segmentlog.errors import (
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.tools.reindex import reindex_paths
 from segmentlog.topic_config import TopicConfig
 from sequences.looking import Seen, bases_of
 from sequences.model import Flush, Model, NewRow, PlainLog
@@ -586,9 +585,12 @@ def reindex(scene: Scene) -> Plan:
     def act(done: Callable[[], None]) -> None:
         recover(scene).act(lambda: None)
         if any(log.end for log in scene.model.logs.values()):
-            written: list[str] = []
-            if not reindex_paths([str(scene.directory)], written.append, _INDEX_INTERVAL_BYTES):
-                raise OSError(f"reindex: {written}")
+            indexed = segmentlog.reindex(
+                scene.directory, index_interval_bytes=_INDEX_INTERVAL_BYTES
+            )
+            errors = [each.error for each in indexed if each.error is not None]
+            if errors:
+                raise OSError(f"reindex: {errors}")
         done()
 
     return Plan(act, [scene.model, scene.model])

@@ -1,0 +1,139 @@
+"""Verify log directories: read everything, and report what does not fit."""
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from typing import SupportsIndex
+
+from segmentlog.arguments import instance_of, topic_names, whole_number
+from segmentlog.disk.readable import exists, is_directory
+from segmentlog.disk.remote.location import is_url
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import SegmentLogError
+from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.logs.choose import missing_of, partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from segmentlog.verification.findings import (
+    Finding,
+    FindingKind,
+    Severity,
+    unfinished_commits,
+)
+
+__all__ = ["verify"]
+
+#: Batches at which a recovery cuts a log.
+_CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
+
+
+@storage_errors()
+def verify(
+    path: str | os.PathLike[str] | LogDirectory,
+    *more: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    partitions: int | Collection[int] = (),
+    records: bool = False,
+    producers: bool = False,
+    on_finding: Callable[[Finding], object] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
+) -> list[Finding]:
+    """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
+
+    Nothing is changed.  A directory to which a broker is writing may have findings that are gone a
+    moment later.
+
+    Parameters
+    ----------
+    path, more : as `open_log_dir` takes them, or one `LogDirectory`.
+    topics, partitions : one or several; by default all, brokers' own topics included.
+    records : whether records are inflated and parsed, too.
+    producers : whether the sequences of idempotent producers are followed, too.
+    on_finding : called with each finding once it is found.
+    on_bytes : called with the bytes of ``.log`` files done since the last call.
+
+    Returns
+    -------
+    list of Finding
+        Unfinished commits, missing partitions, and then the findings of each log in the order of
+        its files.  No finding has the severity `Severity.ERROR` if all is well.
+
+    Raises
+    ------
+    OptionError
+        If an argument is not accepted.
+    UnknownTopicOrPartitionError
+        If one of `topics` is missing, or has none of `partitions`.
+    LogDirectoryError, CorruptCheckpointError, StorageError
+        If a path is not a log, or a checkpoint or a directory cannot be read.
+    """
+    names = topic_names("topics", topics)
+    numbers = [partitions] if isinstance(partitions, SupportsIndex) else partitions
+    instance_of("partitions", numbers, Collection, "give the number of a partition, or several")
+    numbers = [whole_number("partitions", each) for each in numbers]
+    directory = path if isinstance(path, LogDirectory) else open_log_dir(path, *more)
+    logs = [directory.log(*each) for each in partitions_of(directory, names, numbers)]
+
+    def findings() -> Iterator[Finding]:
+        yield from unfinished_commits(directory.unfinished_commits)
+        yield from map(_missing, missing_of(directory, names, numbers))
+        for log in logs:
+            yield from _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
+
+    found = []
+    for finding in findings():
+        found.append(finding)
+        on_finding(finding)
+    return found
+
+
+def _of_log(
+    log: Log, *, records: bool, producers: bool, on_bytes: Callable[[int], object]
+) -> Iterator[Finding]:
+    """The findings of a log, and the loss by a recovery if it has bad batches."""
+    from segmentlog.verification.verify_log import verify_log  # the compiled kernels load here
+
+    is_damaged = False
+    for finding in verify_log(
+        log, with_records=records, with_producers=producers, progress=on_bytes
+    ):
+        is_damaged |= finding.kind in _CUT_AT
+        yield finding
+    if is_damaged:
+        yield from _would_lose(log)
+
+
+def _would_lose(log: Log) -> Iterator[Finding]:
+    """The whole batches that a recovery would cut off."""
+    from segmentlog.recovery.recover_directory import plan_log  # the compiled kernels load here
+
+    directory = os.path.dirname(log.path)
+    if is_url(log.path) or not is_directory(log.path):
+        return
+    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    point, log_start = (
+        read_offsets(directory, name).get(log.topic_partition, 0)
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
+    )
+    try:
+        plan = plan_log(log.path, point, log_start, is_clean=is_clean)
+    except SegmentLogError:  # recovery leaves such a log as it is
+        return
+    if plan is None or plan.good_from is None:
+        return
+    lost = plan.loss.replace(" are cut off", "", 1)
+    yield Finding(
+        Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
+        plan.end_offset, f"recovery would cut off {lost}", plan.lost_to,
+    )  # fmt: skip
+
+
+def _missing(each: MissingPartition) -> Finding:
+    return Finding(
+        Severity.ERROR, FindingKind.MISSING_PARTITION, *each.topic_partition, each.checkpoint,
+        -1, -1, f"{each.topic_partition}: {each.reason}",
+    )  # fmt: skip

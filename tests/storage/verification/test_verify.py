@@ -1,0 +1,84 @@
+"""`segmentlog.verify`: its findings, and the calls that it refuses."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+from segmentlog import Finding, FindingKind, Severity
+from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+
+
+@pytest.fixture
+def directory(example_data: str, tmp_path: Path) -> Path:
+    """A copy of a broker's directory."""
+    copy = tmp_path / "kafka"
+    shutil.copytree(example_data, copy)
+    return copy
+
+
+def flip(path: Path, at: int) -> None:
+    """Change a bit of one byte."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_brokers_directory_has_a_note_only(example_data: str) -> None:
+    """The note has the range of offsets that compaction has removed."""
+    done: list[int] = []
+    (note,) = segmentlog.verify(example_data, records=True, producers=True, on_bytes=done.append)
+    n_bytes = sum(path.stat().st_size for path in Path(example_data).glob("*/*.log"))
+
+    assert (Severity.NOTE, FindingKind.OFFSET_GAP) == (note.severity, note.kind)
+    assert ("customers", 0, 0, 71) == (note.topic, note.partition, note.offset, note.end_offset)
+    assert n_bytes == sum(done)
+
+
+def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None:
+    """Topics and partitions are chosen by one name or number, or by several."""
+    flip(directory / "orders-1" / f"{0:020d}.log", 100)
+    seen: list[Finding] = []
+    found = segmentlog.verify(directory, on_finding=seen.append)
+
+    assert seen == found
+    (damage,) = [each for each in found if each.severity is Severity.ERROR]
+    assert (FindingKind.CORRUPT_BATCH, "orders", 1, 0) == (
+        damage.kind, damage.topic, damage.partition, damage.offset
+    )  # fmt: skip
+    for chosen in ({"topics": "orders"}, {"topics": ["orders", "payments"], "partitions": (0, 1)}):
+        assert [damage] == segmentlog.verify(directory, **chosen)
+    opened = segmentlog.open_log_dir(directory)
+    assert [] == segmentlog.verify(opened, topics="orders", partitions=[0, 2])
+
+
+def test_the_offsets_that_a_recovery_would_cut_are_a_finding(directory: Path) -> None:
+    """A broker that starts without a clean stop cuts the log at the damaged batch."""
+    (directory / ".kafka_cleanshutdown").unlink()
+    flip(directory / "orders-1" / f"{0:020d}.log", 100)
+    *_, cut = segmentlog.verify(directory, topics="orders")
+
+    assert (Severity.WARNING, FindingKind.RECOVERY_CUT) == (cut.severity, cut.kind)
+    assert ("orders", 1, 0, 317) == (cut.topic, cut.partition, cut.offset, cut.end_offset)
+
+
+def test_a_partition_and_a_commit_that_are_lost_come_first(directory: Path) -> None:
+    """They concern the directory, and not one log that is there."""
+    shutil.rmtree(directory / "orders-1")
+    (directory / "segmentlog.unfinished.x").mkdir()
+    kinds = [each.kind for each in segmentlog.verify(directory)]
+
+    assert [FindingKind.UNFINISHED_COMMIT, FindingKind.MISSING_PARTITION] == kinds[:2]
+
+
+def test_calls_that_are_refused(directory: Path, tmp_path: Path) -> None:
+    """The error names what is not there."""
+    with pytest.raises(LogDirectoryError):
+        segmentlog.verify(tmp_path / "nothing")
+    for chosen in ({"topics": "none"}, {"topics": "orders", "partitions": 7}):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            segmentlog.verify(directory, **chosen)
+    for wrong in ({"topics": [1]}, {"partitions": "0"}, {"partitions": -1}):
+        with pytest.raises(OptionError):
+            segmentlog.verify(directory, **wrong)
