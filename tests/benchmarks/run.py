@@ -101,7 +101,7 @@ def make_topics(broker: Broker, n_records: int) -> None:
 
 def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int) -> list[Row]:
     """The rows of the table about reading."""
-    for part in ("ipc", "seek", "plan"):
+    for part in ("ipc", "seek", "plan", "refresh"):
         (scratch / part).mkdir()
     with Broker(scratch / "kafka", _VERSION, is_measured=True) as broker:
         make_topics(broker, n_records)
@@ -126,6 +126,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         engine.against_checksum(plain, "≥ 0.85", rounds),
         *planning.seek(scratch / "seek", rounds),
         planning.plan(scratch / "plan", n_partitions, rounds),
+        *planning.refresh(scratch / "refresh", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
     ]  # fmt: skip

@@ -319,6 +319,12 @@ class LogDirectory:
         end is that of its files.  So a copy without checkpoints takes two calls for each
         partition.  At a URL, the store is asked for everything again.
 
+        A time of a file proves nothing until the clock of the file system has moved on.  For about
+        a second after a change, each refresh reads names and checkpoints, and compares them.  A
+        partition that was removed and made again is recognized by the inode of its directory.  If
+        the file system has given it the earlier inode, and its high watermark is the earlier one,
+        `log_ends` recognizes it, or a read does by the topic id.
+
         Raises
         ------
         LogDirectoryError
@@ -356,9 +362,16 @@ class LogDirectory:
         listed = set()
         while self._listed:  # and other threads add to it
             listed.add(self._listed.pop())
-        uncertain = [each for each in listed if not self.log(*each).ends_at_its_high_watermark]
+        uncertain = [each for each in listed if self._is_uncertain(each)]
         self._listed += uncertain
         return {each for each in uncertain if not self.log(*each).is_as_listed()}
+
+    def _is_uncertain(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log may change without a trace at the top of its directory."""
+        parent, _ = self._places[topic_partition]
+        if topic_partition in self._views[parent].census.opened.unfinished:
+            return True
+        return not self.log(*topic_partition).ends_at_its_high_watermark
 
     def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
         """Take over the logs of an earlier moment, but for those that have changed since."""

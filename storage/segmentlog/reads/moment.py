@@ -79,8 +79,9 @@ class Moment(NamedTuple):
     its intent has them.  Either is an error if its checkpoint cannot be read.  `undecided` has the
     partitions of an undecided commit.  `state` has the last deletion of each topic, and `gone` the
     topics whose deletion is decided and whose directories may still stand.  `starts_read` and
-    `ends_read` are the checkpoints without the intents.  `is_complete` is false if a guard had no
-    intent yet: it comes without a trace at the top of the directory.
+    `ends_read` are the checkpoints without the intents.  `unfinished` has the partitions of all
+    guards: the files of these partitions may still change.  `is_complete` is false if a guard had
+    no intent yet: it comes without a trace at the top of the directory.
     """
 
     stamp: Stamp | None
@@ -92,6 +93,7 @@ class Moment(NamedTuple):
     gone: frozenset[str]
     starts_read: OffsetsAsRead
     ends_read: OffsetsAsRead
+    unfinished: frozenset[TopicPartition]
     is_complete: bool
 
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
@@ -187,9 +189,10 @@ def _take(directory: str, before: Moment | None) -> Moment:
     )
     ends = _with(ends_read.offsets, ((each.topic_partition, each.new_end) for each in decided))
     ends = _with(ends, ((each, intent.visible_end) for each, intent in undecided.items()))
+    unfinished = undecided.keys() | {each.topic_partition for each in decided}
     return Moment(
         stamp, is_clean, starts, ends, undecided, state, frozenset(gone), starts_read, ends_read,
-        is_complete,
+        frozenset(unfinished), is_complete,
     )  # fmt: skip
 
 

@@ -251,6 +251,18 @@ def test_a_log_that_nobody_has_opened_is_listed_when_it_grows(log_dir: Path) -> 
     assert 2 == directory.refresh().log("a", 0).end_offset()
 
 
+def test_a_kept_log_that_grows_is_listed_as_it_is_now(log_dir: Path) -> None:
+    """The listing of the moment at which it was kept does not do."""
+    (log_dir / HIGH_WATERMARK_CHECKPOINT).unlink()
+    directory = looked_up(log_dir)
+    for topic in ("a", "b"):
+        with (log_dir / f"{topic}-0" / f"{0:020}.log").open("ab") as file:
+            file.write(batch(1))
+        directory = directory.refresh()
+
+        assert 2 == directory.log(topic, 0).end_offset()
+
+
 def test_a_removed_segment_of_a_kept_log_is_changed_and_not_missed(log_dir: Path) -> None:
     """A broker's retention moves no checkpoint.  The look at log ends finds it before the read."""
     (log_dir / "a-0" / f"{1:020}.log").write_bytes(batch(1))

@@ -144,11 +144,15 @@ def remove_partition(directory: Path, choice: Choice) -> None:
 
 
 def put_another_in_its_place(directory: Path, choice: Choice) -> None:
-    """A partition is removed and made again, between two looks, without a checkpoint."""
-    remove_partition(directory, choice)
+    """A partition is moved away and made again, between two looks, without a checkpoint.
+
+    The earlier one keeps its inode.
+    """
+    place = directory / f"{choice.topic}-{choice.partition}"
     other = directory / f"{choice.topic}-{1 - choice.partition}"
-    if other.exists():
-        shutil.copytree(other, directory / f"{choice.topic}-{choice.partition}")
+    if place.exists() and other.exists():
+        place.rename(Path(tempfile.mkdtemp(dir=directory.parent)) / "moved")
+        shutil.copytree(other, place)
 
 
 def mark(directory: Path, choice: Choice) -> None:
@@ -254,7 +258,7 @@ def _quick_clock() -> Any:
 def test_a_refreshed_directory_equals_an_opened_one(steps: list[Any]) -> None:
     """Only changes inside of partitions need a look at log ends."""
     with tempfile.TemporaryDirectory() as made:
-        path = Path(made)
+        path = Path(made) / "logs"
         for topic in TOPICS:
             append(path, Choice(topic, 0, 0))
         directory = segmentlog.open_log_dir(path)
@@ -280,7 +284,7 @@ def test_a_refresh_in_the_middle_of_a_change_equals_an_opening(
 ) -> None:
     """The change is visible in all of its partitions or in none."""
     with tempfile.TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
-        path = Path(made)
+        path = Path(made) / "logs"
         for topic in TOPICS:
             append(path, Choice(topic, 0, 0))
         directory = segmentlog.open_log_dir(path)
