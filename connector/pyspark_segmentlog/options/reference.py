@@ -101,8 +101,9 @@ READ_OPTIONS = (
            partial(TimestampBound.parse, "startingTimestamp")),
     Option("startingOffsetsByTimestamp", "none", _TIMES, "Where to start, for each partition",
            partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
-    Option("startingOffsets", "`earliest`", '`earliest`, or JSON such as '
-           '`{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 is earliest",
+    Option("startingOffsets", "`earliest`", '`earliest`, JSON such as '
+           '`{"a":{"0":23,"1":-2},"b":"earliest"}`, or `checkpoint:PATH`', "Where to start; -2 "
+           "is earliest; `checkpoint:PATH` is where a streaming query of Spark stands",
            partial(OffsetBound.parse, "startingOffsets", refused=LATEST)),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
@@ -118,8 +119,9 @@ READ_OPTIONS = (
            partial(TimestampBound.parse, "endingTimestamp")),
     Option("endingOffsetsByTimestamp", "none", _TIMES, "Where to end, for each partition",
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp")),
-    Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
-           '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
+    Option("endingOffsets", "`latest`", '`latest`, JSON such as '
+           '`{"a":{"0":50,"1":-1},"b":"latest"}`, or `checkpoint:PATH`', "Where to end, "
+           "exclusive; -1 is latest; `checkpoint:PATH` is where a streaming query of Spark stands",
            partial(OffsetBound.parse, "endingOffsets", refused=EARLIEST)),
     Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
            "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",

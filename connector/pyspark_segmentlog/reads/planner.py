@@ -195,6 +195,7 @@ class PlannedMoment:
         latest = self._ends
         ends = self._resolve(end, is_start=False)
         known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
+        unread = {each for each, at in ends.items() if at == EARLIEST}  # by a checkpoint
         if isinstance(start, LastRecords):
             starts = {
                 each: max(known[each] - start.n_offsets, self._earliest(each)) for each in known
@@ -206,7 +207,12 @@ class PlannedMoment:
             starts = self._resolve(start, is_start=True)
             for each, at in starts.items():
                 first = self._earliest(each) if at == EARLIEST else at
-                check_start(start, each, first, known[each], end.option)
+                if each not in unread:
+                    check_start(start, each, first, known[each], end.option)
+        for each in unread:
+            if starts[each] == EARLIEST:
+                starts[each] = self._earliest(each)
+            ends[each] = starts[each]
         return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
 
     def cut(self, asked: Ranges) -> Cuts:
@@ -240,6 +246,7 @@ class PlannedMoment:
         self, bound: OffsetBound | TimestampBound, *, is_start: bool
     ) -> dict[TopicPartition, int]:
         if isinstance(bound, OffsetBound):
+            bound.warn_of_missing(self.assigned)
             return bound.resolve(self.assigned)
         return self._by_time(bound, is_start=is_start)
 
