@@ -165,6 +165,11 @@ READ_OPTIONS = (
            "each partition", "About how many bytes of log a task reads; larger pieces that "
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
+           "that all tasks on one machine read in a second", size()),
+    Option("sparePageCache", "`false`", _BOOLEAN, "`true`: pages of files that the read brings "
+           "into the page cache leave it after they were read, and others stay; on Linux, for "
+           "users who may write to the files", boolean),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            is_used=False),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, is_used=False),
@@ -239,6 +244,8 @@ WRITE_OPTIONS = (
     Option("flush", "`commit`", "`commit` or `none`", "`commit`: everything is on the disk "
            "before a write succeeds; `none`: it is left to the page cache, as by brokers",
            one_of(Flush)),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
+           "that all tasks on one machine write in a second", size()),
     Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; "
            "a broker is not waited for", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "

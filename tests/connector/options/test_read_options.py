@@ -87,6 +87,8 @@ GOOD_VALUES = {
     "maxPartitions": "8",
     "partitionAssignor": "range",
     "maxBytesPerPartition": "1m",
+    "maxBytesPerSecond": "1m",
+    "sparePageCache": "true",
 } | {option.name: "1" for option in READ_OPTIONS if not option.is_used}
 
 
