@@ -122,12 +122,13 @@ def test_a_read_begins_and_ends_where_a_query_stands(
 def test_what_a_query_has_not_read_is_empty(
     tmp_path: Path, example_data: str, start: dict[str, str], late: str
 ) -> None:
-    """Any option for the start goes with a partition that the checkpoint does not name."""
+    """Any start fits a partition that the checkpoint does not name, and it has no task."""
     path = write_checkpoint(tmp_path / "c", {0: '{"orders":{"1":5,"2":-2}}'}, committed=0)
     options = {"subscribe": "orders", "endingOffsets": f"checkpoint:{path}", "lateBinding": late}
     first = 2 if "lastRecords" in start else 0
 
     assert {ORDERS_1: list(range(first, 5))} == rows(example_data, **options, **start)
+    assert {ORDERS_1} == {each.topic_partition for each in plan(example_data, **options, **start)}
 
 
 def test_a_read_between_two_checkpoints(tmp_path: Path, example_data: str) -> None:
