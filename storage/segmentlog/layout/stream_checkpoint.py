@@ -83,7 +83,7 @@ class StreamCheckpoint(NamedTuple):
         theirs = f"the sources of {shown} with offsets of partitions are {', '.join(known)}"
         if not known:
             accepted = (
-                f"{shown} has no offsets of partitions: none of its sources is `kafka` or "
+                f"{shown} has no offsets of partitions: none of its sources is kafka or "
                 "segmentlog, or none has committed a batch yet"
             )
             raise OptionError("source", source or "", accepted)

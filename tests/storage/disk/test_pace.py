@@ -111,7 +111,7 @@ def test_a_small_limit_has_pieces_that_last(clock: Clock) -> None:
 def test_the_state_of_an_earlier_start_of_the_machine_is_not_waited_for(
     clock: Clock, tmp_path: Path, state: bytes
 ) -> None:
-    """The clock begins at 0 with each start, and the file may stay. A file that was cut has no state."""
+    """The clock begins at 0 with each start, and the file may stay, or be cut."""
     limit = Pace(10 * MB, "logs")
     take(limit, 10 * MB)
     (path,) = tmp_path.iterdir()

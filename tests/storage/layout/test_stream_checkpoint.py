@@ -89,7 +89,7 @@ def test_a_query_without_kafka_has_no_offsets_of_partitions(tmp_path: Path) -> N
     """A stream of files has offsets of another form."""
     path = write_checkpoint(tmp_path / "c", {0: '{"logOffset":0}'}, committed=0)
 
-    with pytest.raises(OptionError, match="none of its sources is `kafka` or segmentlog"):
+    with pytest.raises(OptionError, match="none of its sources is kafka or segmentlog"):
         segmentlog.checkpoint_offsets(path)
 
 
