@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
+    from pyspark_segmentlog.progress import lag
 
-__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "read", "register"]
+__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "lag", "read", "register"]
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
 DefaultSource = SegmentLogDataSource
@@ -35,11 +36,15 @@ def register(spark: "SparkSession") -> None:
 
 
 def __getattr__(name: str) -> object:
-    """`compact` and `read`, which load the engine, when they are first asked for."""
+    """`compact`, `lag` and `read`, which load the engine, when they are first asked for."""
     if name == "compact":
         from pyspark_segmentlog.compaction import compact
 
         return compact
+    if name == "lag":
+        from pyspark_segmentlog.progress import lag
+
+        return lag
     if name == "read":
         from pyspark_segmentlog.frames import read
 

@@ -47,6 +47,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import (
@@ -151,6 +152,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
     "alter_settings",
+    "checkpoint_offsets",
     "compact",
     "dataset",
     "delete_records",

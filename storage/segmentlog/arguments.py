@@ -138,6 +138,8 @@ def scan_policy(
     *,
     strings: bool = False,
     on_invalid_utf8: str = OnInvalidUtf8.FAIL,
+    max_bytes_per_second: int | None = None,
+    spare_page_cache: bool = False,
 ) -> ScanPolicy:
     """The policy of a read, checked.
 
@@ -147,12 +149,18 @@ def scan_policy(
         For the first argument that is not accepted.  A negative bound of inflated bytes would be
         a size of memory to the kernels.
     """
+    if max_bytes_per_second is not None:
+        max_bytes_per_second = whole_number(
+            "max_bytes_per_second", max_bytes_per_second, 1, what="bytes"
+        )
     return ScanPolicy(
         one_of("isolation_level", isolation_level, IsolationLevel),
         one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
         whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
         text=BYTES_OR_TEXT if strings else (),
         on_invalid_utf8=one_of("on_invalid_utf8", on_invalid_utf8, OnInvalidUtf8),
+        max_bytes_per_second=max_bytes_per_second,
+        spare_page_cache=bool(spare_page_cache),
     )
 
 

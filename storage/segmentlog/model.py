@@ -134,7 +134,10 @@ class ScanPolicy(NamedTuple):
 
     With `timestamps`, batches are left out if their headers show that no record is in the range.
     Other batches are returned with all of their records.  The columns of `text`, some of
-    `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.
+    `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.  At most
+    `max_bytes_per_second` of a log directory's ``.log`` files are read, by all processes of the
+    user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
+    that the read brings into the page cache do not stay there.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -143,6 +146,8 @@ class ScanPolicy(NamedTuple):
     timestamps: TimestampRange | None = None
     text: tuple[str, ...] = ()
     on_invalid_utf8: OnInvalidUtf8 = OnInvalidUtf8.FAIL
+    max_bytes_per_second: int | None = None
+    spare_page_cache: bool = False
 
 
 class TimestampAndOffset(NamedTuple):

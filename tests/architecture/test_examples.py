@@ -62,6 +62,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
     """Each command runs on a copy, and prints exactly the output in its document."""
     for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
+    shutil.copytree(EXAMPLES / "checkpoint", tmp_path / "examples" / "checkpoint")
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
@@ -86,7 +87,8 @@ def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
     """The blocks of `storage/docs/python.md` run on a copy, in their order."""
     text = DOCUMENTS["storage/docs/python.md"]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    shutil.copytree(EXAMPLES / "data", tmp_path / "examples" / "data")
+    for name in ("data", "checkpoint"):
+        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,
         capture_output=True, text=True, timeout=180, check=False,

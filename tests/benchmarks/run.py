@@ -20,6 +20,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import beside_broker  # noqa: E402
 import codecs_alone  # noqa: E402
 import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
@@ -53,6 +54,7 @@ QUERIES = {
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
+    "producers": beside_broker.producers,
 }
 
 

@@ -45,6 +45,12 @@ TESTS = {
         "options/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone"
     ),
     "a start before the end": "test_differences:test_the_last_records_of_each_partition",
+    "a start or an end where a streaming query stands": (
+        "test_checkpoints:test_a_read_begins_and_ends_where_a_query_stands"
+    ),
+    "a limit of bytes a second, and a page cache that stays as it is": (
+        "test_beside_a_broker:test_all_tasks_of_a_read_share_the_limit"
+    ),
     "a name that is nearly an option's": (
         "options/test_read_options:test_an_unknown_name_is_answered_with_the_nearest"
     ),

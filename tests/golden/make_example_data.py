@@ -33,6 +33,9 @@ and no reader of topics needs it.
 
 All of it was produced with Kafka's Java producer of the same version.
 
+`checkpoint/` is the checkpoint of a stream with Spark's `kafka` source, which was stopped after it
+had read two thirds of `orders` from such a broker: `tests/golden/make_example_checkpoint.py`.
+
 | file | bytes | sha256 |
 |---|---|---|
 {rows}

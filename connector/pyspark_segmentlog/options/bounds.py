@@ -59,8 +59,11 @@ def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
     if not isinstance(start, OffsetBound | TimestampBound) or type(start) is not type(end):
         return
     starts, ends = dict(start.partitions), dict(end.partitions)
-    has_words = any(isinstance(each, OffsetBound) and each.topics for each in (start, end))
-    if starts and ends and not has_words and starts.keys() != ends.keys():
+    is_open = any(
+        isinstance(each, OffsetBound) and (each.topics or each.is_checkpoint)
+        for each in (start, end)
+    )
+    if starts and ends and not is_open and starts.keys() != ends.keys():
         different = ", ".join(map(str, sorted(starts.keys() ^ ends.keys())))
         accepted = f"{end.option} names other partitions: give {different} in both or in neither"
         raise OptionError(start.option, start.text, accepted)

@@ -1,18 +1,22 @@
-"""Start and end of a read: ``earliest``, ``latest``, or JSON in the form of Spark's ``kafka``.
+"""Start and end of a read: ``earliest``, ``latest``, JSON as for Spark's ``kafka``, a checkpoint.
 
 ::
 
     {"orders": {"0": 23, "1": -2}, "payments": "latest"}
+    checkpoint:/checkpoints/orders
 
 -2 stands for earliest and -1 for latest; a topic may also map to either word for all of its
-partitions.  A map must name exactly the partitions that are read.
+partitions.  A map must name exactly the partitions that are read.  The checkpoint of a streaming
+query names the partitions that the query knows; a stream begins others at earliest.
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from segmentlog.errors import OptionError
+from segmentlog.logs import exists, read_stream_checkpoint, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = [
@@ -20,11 +24,14 @@ __all__ = [
     "parse_assign", "parse_partitions",
 ]  # fmt: skip
 
+logger = logging.getLogger(__name__)
+
 EARLIEST = -2
 LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 _LARGEST = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
+_CHECKPOINT = "checkpoint:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,8 @@ class OffsetBound:
     everywhere : `EARLIEST` or `LATEST` for all partitions, or None if they are named.
     topics : `EARLIEST` or `LATEST` by topic.
     partitions : offsets, `EARLIEST` or `LATEST` by partition.
+    is_checkpoint : whether `partitions` are those of a checkpoint: other partitions are at
+        `EARLIEST`, and it may name partitions that are not read.
     """
 
     option: str
@@ -45,10 +54,11 @@ class OffsetBound:
     everywhere: int | None = None
     topics: tuple[tuple[str, int], ...] = ()
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
+    is_checkpoint: bool = False
 
     @classmethod
     def parse(cls, option: str, text: str) -> "OffsetBound":
-        """Parse the value of ``startingOffsets`` or ``endingOffsets``.
+        """Parse the value of ``startingOffsets`` or ``endingOffsets``; a checkpoint is read now.
 
         Parameters
         ----------
@@ -60,12 +70,34 @@ class OffsetBound:
         ValueError
             If the text is neither of the words nor such a map.
         OptionError
-            If a map has a name twice.
+            If a map has a name twice, or a checkpoint does not have one source with offsets.
+        LogDirectoryError, CorruptCheckpointError, StorageError
+            If a checkpoint cannot be read.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
             return cls(option, text, everywhere=word)
+        if text.strip()[: len(_CHECKPOINT)].lower() == _CHECKPOINT:
+            return cls._of_checkpoint(option, text)
         return cls._parse_map(option, text)
+
+    @classmethod
+    def _of_checkpoint(cls, option: str, text: str) -> "OffsetBound":
+        """The offsets of ``checkpoint:PATH``, or of ``checkpoint:PATH#SOURCE``."""
+        path = text.strip()[len(_CHECKPOINT) :].strip()
+        source = None
+        before, mark, after = path.rpartition("#")
+        if mark and not exists(readable_path(path)):
+            path, source = before, after
+        checkpoint = read_stream_checkpoint(path)
+        try:
+            offsets = checkpoint.offsets(source)
+        except OptionError as error:
+            accepted = (
+                f"{error.accepted} as {_CHECKPOINT}PATH#SOURCE" if source else error.accepted
+            )
+            raise OptionError(option, text, accepted) from None
+        return cls(option, text, partitions=tuple(offsets.items()), is_checkpoint=True)
 
     @classmethod
     def _parse_map(cls, option: str, text: str) -> "OffsetBound":
@@ -114,6 +146,8 @@ class OffsetBound:
         if self.everywhere is not None:
             return dict.fromkeys(wanted, self.everywhere)
         topics, found = dict(self.topics), dict(self.partitions)
+        if self.is_checkpoint:
+            return {each: found.get(each, EARLIEST) for each in wanted}
         found |= {each: topics[each.topic] for each in wanted if each.topic in topics}
         idle = topics.keys() - {each.topic for each in wanted}
         check_partitions(
@@ -121,11 +155,29 @@ class OffsetBound:
         )
         return {each: found[each] for each in wanted}
 
+    def warn_of_missing(self, wanted: Iterable[TopicPartition]) -> None:
+        """Log the partitions of topics that are read which only a checkpoint knows."""
+        if not self.is_checkpoint:
+            return
+        read = set(wanted)
+        topics = {each.topic for each in read}
+        missing = [
+            each for each, _ in self.partitions if each.topic in topics and each not in read
+        ]
+        if missing:
+            logger.warning(
+                "option %r: the checkpoint names partitions that are not read: %s; a broker's log "
+                "directory holds only its own replicas",
+                self.option, listed(map(str, missing)),
+            )  # fmt: skip
+
     def asked(self, topic_partition: TopicPartition) -> int | None:
         """The offset, `EARLIEST` or `LATEST` of a partition, or None if it is not named."""
         if self.everywhere is not None:
             return self.everywhere
         of_topic = dict(self.topics).get(topic_partition.topic)
+        if self.is_checkpoint:
+            of_topic = EARLIEST
         return dict(self.partitions).get(topic_partition, of_topic)
 
 

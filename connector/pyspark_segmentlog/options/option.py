@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 
 __all__ = ["GivenOptions", "Option", "Query", "boolean", "number", "one_of", "size"]
 
@@ -48,12 +48,14 @@ class Option(NamedTuple):
         ------
         OptionError
             If the text is not accepted.
+        SegmentLogError
+            If the text names a file that cannot be read.
         """
         if self.parse is None:
             return text
         try:
             return self.parse(text)
-        except OptionError:
+        except SegmentLogError:  # many of them are a ValueError
             raise
         except ValueError as error:
             accepted = f"give {self.accepts.replace('`', '')}"

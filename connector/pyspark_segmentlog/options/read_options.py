@@ -92,7 +92,8 @@ class ReadOptions:
     max_records_per_partition, max_partitions : or None.
     partition_assignor : how at most `max_partitions` tasks share the slices.
     max_bytes_per_partition : 0 for no cuts by bytes.
-    policy : isolation level, treatment of corrupt batches, and the bound of inflating.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, the limit of
+        bytes a second, and the care for the page cache.
     triggers : of a stream; None in a batch query.
     """
 
@@ -161,6 +162,8 @@ class ReadOptions:
                 given["kafka.isolation.level"],
                 given["onCorruptBatch"],
                 given["maxInflatedBatchBytes"],
+                max_bytes_per_second=given["maxBytesPerSecond"],
+                spare_page_cache=given["sparePageCache"],
             ),
             on_invalid_utf8=given["onInvalidUtf8"],
             triggers=Triggers.parse(given) if query == Query.STREAM else None,

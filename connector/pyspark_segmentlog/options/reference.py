@@ -104,8 +104,9 @@ READ_OPTIONS = (
     Option("startingOffsetsByTimestamp", "none", _TIMES, "Where to start, for each partition",
            partial(TimestampBound.parse_map, "startingOffsetsByTimestamp")),
     Option("startingOffsets", "`earliest`, in streams `latest`", "`earliest`, `latest` in "
-           'streams, or JSON such as `{"a":{"0":23,"1":-2},"b":"earliest"}`', "Where to start; -2 "
-           "is earliest, and in streams -1 is latest",
+           'streams, JSON such as `{"a":{"0":23,"1":-2},"b":"earliest"}`, or `checkpoint:PATH`',
+           "Where to start; -2 is earliest, and in streams -1 is latest; `checkpoint:PATH` is "
+           "where a streaming query of Spark stands",
            partial(OffsetBound.parse, "startingOffsets")),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
@@ -121,8 +122,9 @@ READ_OPTIONS = (
            partial(TimestampBound.parse, "endingTimestamp"), _BATCH),
     Option("endingOffsetsByTimestamp", "none", _TIMES, "Where to end, for each partition",
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp"), _BATCH),
-    Option("endingOffsets", "`latest`", '`latest`, or JSON such as '
-           '`{"a":{"0":50,"1":-1},"b":"latest"}`', "Where to end, exclusive; -1 is latest",
+    Option("endingOffsets", "`latest`", '`latest`, JSON such as '
+           '`{"a":{"0":50,"1":-1},"b":"latest"}`, or `checkpoint:PATH`', "Where to end, "
+           "exclusive; -1 is latest; `checkpoint:PATH` is where a streaming query of Spark stands",
            partial(OffsetBound.parse, "endingOffsets"), _BATCH),
     Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
            "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",
@@ -166,6 +168,11 @@ READ_OPTIONS = (
            "each partition", "About how many bytes of log a task reads; larger pieces that "
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
+           "that all tasks on one machine read in a second", size()),
+    Option("sparePageCache", "`false`", _BOOLEAN, "`true`: pages of files that the read brings "
+           "into the page cache leave it after they were read, and others stay; on Linux, for "
+           "users who may write to the files", boolean),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            used_by=()),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, used_by=()),
@@ -255,6 +262,8 @@ WRITE_OPTIONS = (
     Option("flush", "`commit`", "`commit` or `none`", "`commit`: everything is on the disk "
            "before a write succeeds; `none`: it is left to the page cache, as by brokers",
            one_of(Flush)),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
+           "that all tasks on one machine write in a second", size()),
     Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; "
            "a broker is not waited for", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "

@@ -89,6 +89,7 @@ def _config(given: GivenOptions) -> ProducerConfig:
         use_timestamp_types=_kept("includeTimestampType", given),
         use_offsets=_kept("includeOffset", given),
         flush=given["flush"] == Flush.COMMIT,
+        max_bytes_per_second=given["maxBytesPerSecond"],
     )
     if config.use_timestamp_types and not config.use_timestamps:
         raise OptionError("includeTimestampType", "true", "give includeTimestamp=true as well")

@@ -207,10 +207,16 @@ class PlannedMoment:
         ends = self._resolve(end, is_start=False)
         known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
         starts = self._starts(known)
+        unread = {each for each, at in ends.items() if at == EARLIEST}  # by a checkpoint
         if not isinstance(start, LastRecords | LastDuration):
             for each, at in starts.items():
                 first = self.earliest(each) if at == EARLIEST else at
-                check_start(start, each, first, known[each], end.option)
+                if each not in unread:
+                    check_start(start, each, first, known[each], end.option)
+        for each in unread:
+            if starts[each] == EARLIEST:
+                starts[each] = self.earliest(each)
+            ends[each] = starts[each]
         return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
 
     def starts(self) -> dict[TopicPartition, int]:
@@ -294,6 +300,7 @@ class PlannedMoment:
         self, bound: OffsetBound | TimestampBound, *, is_start: bool
     ) -> dict[TopicPartition, int]:
         if isinstance(bound, OffsetBound):
+            bound.warn_of_missing(self.assigned)
             return bound.resolve(self.assigned)
         return self._by_time(bound, is_start=is_start)
 

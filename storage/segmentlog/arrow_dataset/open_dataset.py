@@ -39,6 +39,8 @@ class DatasetOptions(TypedDict, total=False):
     on_corrupt_batch: OnCorruptBatch | str
     on_invalid_utf8: OnInvalidUtf8 | str
     max_inflated_batch_bytes: int
+    max_bytes_per_second: int | None
+    spare_page_cache: bool
     fail_on_data_loss: bool
 
 
@@ -145,6 +147,8 @@ def dataset(
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
     max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+    max_bytes_per_second: int | None = None,
+    spare_page_cache: bool = False,
     fail_on_data_loss: bool = True,
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
@@ -163,8 +167,8 @@ def dataset(
         own offset keeps it.
     include_headers : whether there is a column ``headers``.
     strings : whether ``key`` and ``value`` are strings instead of binary.
-    read_up_to, isolation_level, on_corrupt_batch, on_invalid_utf8, max_inflated_batch_bytes : as
-        `Log.scan` takes them.
+    read_up_to, isolation_level, on_corrupt_batch, on_invalid_utf8, max_inflated_batch_bytes,
+    max_bytes_per_second, spare_page_cache : as `Log.scan` takes them.
     fail_on_data_loss : whether records that a checkpoint promises, and that are gone, are an
         error: a partition of the topics without its directory, or the last segments of a log.
         Otherwise the rest is read, and a warning names the partition, or the offsets.
@@ -206,6 +210,8 @@ def dataset(
             max_inflated_batch_bytes,
             strings=strings,
             on_invalid_utf8=on_invalid_utf8,
+            max_bytes_per_second=max_bytes_per_second,
+            spare_page_cache=spare_page_cache,
         ),
     )
     return LogDataset(snapshot, include_headers=include_headers)

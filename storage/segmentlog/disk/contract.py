@@ -115,6 +115,13 @@ class ReadableFile(Protocol):
         A file in a store is opened again for it: then `status` is that of the opened file.
         """
 
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """Leave the page cache as it is before a read of the bytes ``[start, end)``.
+
+        Pages that the read brings into the cache leave it after they were read, where the system
+        shows which pages these are; elsewhere nothing is done.
+        """
+
     def check_unchanged(self) -> None:
         """Check, after such a read, that all of its bytes were of the same file.
 

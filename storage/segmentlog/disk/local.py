@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import TYPES, Entry, FileStatus, FileType, Measured
+from segmentlog.disk.page_cache import BorrowedPages
 
 __all__ = ["LocalDisk", "LocalFile"]
 
@@ -14,13 +15,14 @@ __all__ = ["LocalDisk", "LocalFile"]
 class LocalFile(Closing):
     """A file that the system has opened."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_borrowed", "_descriptor", "path")
 
     never_cut = False
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._borrowed: BorrowedPages | None = None
 
     def status(self) -> FileStatus:
         """See `ReadableFile`."""
@@ -36,6 +38,8 @@ class LocalFile(Closing):
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """See `ReadableFile`."""
+        if self._borrowed is not None:
+            self._borrowed.read_up_to(position)
         try:
             return os.preadv(self._descriptor, [buffer], position)
         except OSError as error:
@@ -44,6 +48,10 @@ class LocalFile(Closing):
 
     def expect(self, start: int, end: int) -> None:
         """See `ReadableFile`; the system reads ahead by itself."""
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`; for one range of the file."""
+        self._borrowed = BorrowedPages(self._descriptor, self.path, start, end)
 
     def check_unchanged(self) -> None:
         """See `ReadableFile`; an open file stays the same."""
@@ -57,6 +65,8 @@ class LocalFile(Closing):
     def close(self) -> None:
         """See `ReadableFile`; twice is not an error."""
         if self._descriptor >= 0:
+            if self._borrowed is not None:
+                self._borrowed.give_back()
             os.close(self._descriptor)
             self._descriptor = -1
 

@@ -11,7 +11,8 @@
     ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never raise it
     ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
     ├─ UnsupportedFormatError          path, position, what, found: it need not be damage
-    ├─ LogDirectoryError (ValueError)  path: not a log directory, or the same partition twice
+    ├─ LogDirectoryError (ValueError)  path: not a log directory, or not a checkpoint; or the
+    │                                  same partition twice
     ├─ UnknownTopicOrPartitionError (LookupError)  topic, partition, path
     ├─ OffsetOutOfRangeError (LookupError)  offset, log_start_offset, log_end_offset
     ├─ LogChangedError                 path: retention or compaction overtook a running read

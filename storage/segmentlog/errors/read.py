@@ -199,7 +199,7 @@ class UnsupportedFormatError(SegmentLogError):
 
 
 class LogDirectoryError(SegmentLogError, ValueError):
-    """A path that is not the log directory, partition directory or log file that it should be."""
+    """A path that is not the log directory, partition, file or checkpoint that it should be."""
 
     code = ErrorCode.LOG_DIRECTORY
 

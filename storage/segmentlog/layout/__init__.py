@@ -1,1 +1,1 @@
-"""Checkpoints, indexes and files of ids of a log directory, as they lie on a disk."""
+"""Checkpoints, indexes and files of ids as they lie on a disk; checkpoints of Spark's streams."""

@@ -624,6 +624,8 @@ class Log:
         on_invalid_utf8: OnInvalidUtf8 | str = OnInvalidUtf8.FAIL,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
         fail_on_data_loss: bool = True,
+        max_bytes_per_second: int | None = None,
+        spare_page_cache: bool = False,
         use_threads: bool = True,
     ) -> pa.RecordBatchReader:
         """Records as a stream of Arrow batches, in the order of their offsets.
@@ -650,6 +652,12 @@ class Log:
         max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
         fail_on_data_loss : whether `lost_offsets` of the range are an error, or are left out with
             a warning.
+        max_bytes_per_second : the most bytes of ``.log`` files that are read in a second, so that
+            the disk serves a broker, too.  All processes of the user on this machine that read or
+            write the log directory with a limit share it.
+        spare_page_cache : whether pages of files that the read brings into the page cache leave
+            it, so that a broker's own pages stay.  The system shows this on Linux, to users who
+            may write to the files; elsewhere nothing is done.
         use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
 
         Raises
@@ -675,6 +683,7 @@ class Log:
         policy = scan_policy(
             isolation_level, on_corrupt_batch, max_inflated_batch_bytes,
             strings=strings, on_invalid_utf8=on_invalid_utf8,
+            max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
         )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers, text=policy.text)
 

@@ -4,11 +4,13 @@ Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes
 safe.  The rest of the slice is planned again.
 """
 
+import os
 from types import TracebackType
 
 from segmentlog.disk.closing import Closing
+from segmentlog.disk.pace import Pace, pace_of
 from segmentlog.kernels import layout
-from segmentlog.model import SliceFile
+from segmentlog.model import ScanPolicy, SliceFile
 from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.records.header import parse_header
@@ -22,6 +24,7 @@ class PlannedFile(Closing):
     Parameters
     ----------
     planned : the file, and the bytes to read.
+    policy : of the read: its limit of bytes a second, and its care for the page cache.
 
     Raises
     ------
@@ -35,9 +38,15 @@ class PlannedFile(Closing):
     opened : the file.
     """
 
-    def __init__(self, planned: SliceFile) -> None:
+    def __init__(self, planned: SliceFile, policy: ScanPolicy) -> None:
         self.planned = planned
         self.opened = open_planned(planned)
+        if policy.spare_page_cache:
+            self.opened.spare_page_cache(planned.start, planned.end)
+        self._pace: Pace | None = None
+        if policy.max_bytes_per_second is not None:
+            directory = os.path.dirname(os.path.dirname(planned.path))
+            self._pace = pace_of(policy.max_bytes_per_second, directory)
 
     def close(self) -> None:
         """Close the file."""
@@ -63,7 +72,11 @@ class PlannedFile(Closing):
         FileChangedError
             If the file has become shorter.
         """
+        if self._pace is not None:
+            buffer = buffer[: self._pace.piece]
         n_read = self.opened.read_into(buffer, position)
+        if self._pace is not None:
+            self._pace.take(n_read)
         if not n_read:
             message = f"{self.planned.path} ends at byte {position}, not at {self.planned.end}"
             raise FileChangedError(message)

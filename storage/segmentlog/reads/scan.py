@@ -63,8 +63,8 @@ def scan_slice(
     log_slice : offsets and bytes, as `segmentlog.reads.plan` cuts them.
     columns : names of the requested columns, in order; by default all.
     include_headers : whether "all" includes ``headers``.
-    policy : isolation level, treatment of corrupt batches, the bound of inflating, times, and the
-        columns that are text.
+    policy : isolation level, treatment of corrupt batches, the bound of inflating, times, the
+        columns that are text, and the limit of bytes a second.
 
     Yields
     ------
@@ -135,7 +135,7 @@ class _SliceReader:
     """One pass over the files of a slice; `next_offset` is its progress."""
 
     def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
-        self._slice = log_slice
+        self._slice, self._policy = log_slice, policy
         self._decoder = RecordDecoder(
             log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
         )
@@ -163,7 +163,7 @@ class _SliceReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for planned in self._slice.files:
-            with PlannedFile(planned) as file:
+            with PlannedFile(planned, self._policy) as file:
                 # Once it is open: a file of an earlier topic stays that topic's.
                 self._check_topic()
                 yield from self._file(file)

@@ -72,6 +72,8 @@ class ProducerConfig:
         append time keep it as append time.
     use_offsets : whether the column ``offset`` is used, instead of the next offsets of the log.
     flush : whether everything is synced before a commit is decided.
+    max_bytes_per_second : the most bytes that tasks write in a second.  All processes of the user
+        on this machine that read or write the log directory with a limit share it.
 
     Raises
     ------
@@ -90,14 +92,17 @@ class ProducerConfig:
     use_timestamp_types: bool = False
     use_offsets: bool = False
     flush: bool = True
+    max_bytes_per_second: int | None = None
 
     def __post_init__(self) -> None:
         instance_of("topic_config", self.topic_config, TopicConfig, "give a TopicConfig")
         instance_of("own", self.own, Mapping, "give a TopicConfig by each topic's name")
         instance_of("codec", self.codec, Codec, "give a Codec")
-        for name, least in (("batch_size", 0), ("buffer_memory", 1), ("max_request_size", 1)):
+        sizes = {"batch_size": 0, "buffer_memory": 1, "max_request_size": 1,
+                 "max_bytes_per_second": 1}  # fmt: skip
+        for name, least in sizes.items():
             size = getattr(self, name)
-            if size is not None or name != "max_request_size":
+            if size is not None or name not in ("max_request_size", "max_bytes_per_second"):
                 whole_number(name, size, least, what="bytes")
 
     def preserving(self) -> "ProducerConfig":

@@ -10,6 +10,7 @@ import os
 import resource
 
 from segmentlog.disk.durable import create_file, open_to_write, write_all
+from segmentlog.disk.pace import Pace
 from segmentlog.disk.sync_together import SyncTogether
 
 __all__ = ["OpenFiles"]
@@ -38,9 +39,11 @@ class OpenFiles:
     Parameters
     ----------
     flush : whether all written bytes are on the disk once `finish` returns.
+    pace : the limit of bytes a second, or None.
     """
 
-    def __init__(self, *, flush: bool) -> None:
+    def __init__(self, *, flush: bool, pace: Pace | None = None) -> None:
+        self._pace = pace
         self._syncs = SyncTogether() if flush else None
         self._most = _most_open()
         self._descriptors: dict[str, int] = {}  # of paths, the least recently used one first
@@ -63,7 +66,12 @@ class OpenFiles:
             self._make_room()
             descriptor = open_to_write(path)
         self._descriptors[path] = descriptor
-        write_all(descriptor, data, position)
+        piece = len(data) if self._pace is None else self._pace.piece
+        for begin in range(0, len(data), max(piece, 1)):
+            part = data[begin : begin + piece]
+            if self._pace is not None:
+                self._pace.take(len(part))
+            write_all(descriptor, part, position + begin)
 
     def drop(self, path: str) -> None:
         """Close a file as it is: nobody needs it any more."""

@@ -14,6 +14,7 @@ import secrets
 
 import numpy as np
 
+from segmentlog.disk.pace import Pace
 from segmentlog.kernels.encode import assign_offsets
 from segmentlog.kernels.memory import Bytes
 from segmentlog.model import TopicPartition
@@ -138,16 +139,24 @@ class TaskStage:
     task : number of the task, for people who look at the directory.
     segment_bytes : most bytes of a segment, and so of a file of one partition.
     flush : whether the staged files are on the disk when the stage is closed.
+    pace : the limit of bytes a second, or None.
     """
 
     def __init__(
-        self, directory: str, token: str, task: int, segment_bytes: int, *, flush: bool
+        self,
+        directory: str,
+        token: str,
+        task: int,
+        segment_bytes: int,
+        *,
+        flush: bool,
+        pace: Pace | None = None,
     ) -> None:
         # A second attempt of a task must not meet the files of the first.
         self._stem = f"segmentlog.{token}.{task}.{secrets.token_hex(4)}"
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self._open = OpenFiles(flush=flush)
+        self._open = OpenFiles(flush=flush, pace=pace)
         self._files: list[_File] = []
         self._n_made = 0
         self._shared: _SharedFile | None = None

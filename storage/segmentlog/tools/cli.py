@@ -32,6 +32,7 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
+from segmentlog.tools.offsets import offsets
 from segmentlog.tools.text import escape
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.warmup import warmup
@@ -189,8 +190,8 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, dump, verify, recover, reindex, delete_topic, retain, compact, delete_records,
-    configure, doctor, warmup,
+    describe, dump, offsets, verify, recover, reindex, delete_topic, retain, compact,
+    delete_records, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

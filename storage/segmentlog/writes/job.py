@@ -8,6 +8,7 @@ from segmentlog.commit.put_aside import remove_due
 from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.pace import pace_of
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
@@ -124,7 +125,15 @@ class WriteJob:
 
         self.check_begun()
         segment_bytes = self.config.least_segment_bytes
-        stage = TaskStage(self.directory, self.token, task, segment_bytes, flush=self.config.flush)
+        rate = self.config.max_bytes_per_second
+        stage = TaskStage(
+            self.directory,
+            self.token,
+            task,
+            segment_bytes,
+            flush=self.config.flush,
+            pace=None if rate is None else pace_of(rate, self.directory),
+        )
         topics = self.topics
         return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
 

@@ -1,12 +1,14 @@
 """The options for the start and the end of a read."""
 
 import json
+from pathlib import Path
 
 import pytest
+from checkpoints import write_checkpoint
 
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options.reference import READ_OPTIONS
-from segmentlog.errors import OptionError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -237,3 +239,47 @@ def test_a_topic_that_is_assigned_twice_is_refused() -> None:
     """A JSON parser would use the last value."""
     with pytest.raises(OptionError, match="twice"):
         parse_assign('{"a":[0],"a":[1]}')
+
+
+def test_a_checkpoint_has_the_offsets_of_a_query(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Partitions that it does not name are at earliest; others that it names cause a warning."""
+    path = write_checkpoint(tmp_path / "c", {0: '{"a":{"0":5,"7":1},"c":{"0":1}}'}, committed=0)
+    bound = start(f" Checkpoint:{path} ")
+
+    assert {A0: 5, A1: EARLIEST, B0: EARLIEST} == bound.resolve([A0, A1, B0])
+    assert (5, EARLIEST) == (bound.asked(A0), bound.asked(A1))
+    bound.warn_of_missing([A0, A1, B0])
+    (warning,) = caplog.messages
+    assert "names partitions that are not read: a-7; a broker" in warning
+    assert {A0: 5} == end(f"checkpoint:{path.as_uri()}").resolve([A0])
+
+
+def test_a_source_of_a_checkpoint_is_named_after_its_path(tmp_path: Path) -> None:
+    """A path may itself have the character before the name."""
+    for name in ("c", "c#x"):
+        path = write_checkpoint(tmp_path / name, {0: '{"a":{"0":5}}\n{"a":{"0":6}}'}, committed=0)
+
+        assert {A0: 6} == start(f"checkpoint:{path}#1").resolve([A0])
+        with pytest.raises(OptionError, match=r"'startingOffsets' is .*name one source: .* 0, 1"):
+            start(f"checkpoint:{path}")
+        with pytest.raises(OptionError, match="#5'; the sources of"):
+            start(f"checkpoint:{path}#5")
+    single = write_checkpoint(tmp_path / "d#1", {0: '{"a":{"0":7}}'}, committed=0)
+    assert {A0: 7} == start(f"checkpoint:{single}").resolve([A0])
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """The errors are those of the checkpoint."""
+    with pytest.raises(LogDirectoryError, match="name the checkpointLocation of a query"):
+        start(f"checkpoint:{tmp_path}/nothing")
+    with pytest.raises(LogDirectoryError, match="the path is empty"):
+        start("checkpoint:")
+    path = write_checkpoint(tmp_path / "c", {0: '{"a":{"0":-1}}', 1: "{"}, committed=0)
+    with pytest.raises(CorruptCheckpointError, match="JSON was expected"):
+        end(f"checkpoint:{path}")
+    (path / "offsets" / "1").unlink()
+    with pytest.raises(OptionError, match=r"may not start at latest \(-1\), as a-0 does"):
+        start(f"checkpoint:{path}")
+    assert {A0: LATEST} == end(f"checkpoint:{path}").resolve([A0])

@@ -87,6 +87,8 @@ GOOD_VALUES = {
     "maxPartitions": "8",
     "partitionAssignor": "range",
     "maxBytesPerPartition": "1m",
+    "maxBytesPerSecond": "1m",
+    "sparePageCache": "true",
     "kafka.bootstrap.servers": "host:9092",
     "groupIdPrefix": "p",
     "kafkaConsumer.pollTimeoutMs": "1",

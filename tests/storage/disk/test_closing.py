@@ -10,7 +10,7 @@ from segmentlog.disk.closing import Closing
 from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
 from segmentlog.disk.local import LocalDisk
 from segmentlog.layout.offset_index import OffsetIndex
-from segmentlog.model import SliceFile
+from segmentlog.model import ScanPolicy, SliceFile
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.planned_file import PlannedFile
 
@@ -18,7 +18,7 @@ OPENED: dict[str, Callable[[str], Closing]] = {
     "file": LocalDisk().open,
     "index file": lambda path: IndexFile(path, mapped=False),
     "index": lambda path: OffsetIndex(path, 0, mapped=False),
-    "planned file": lambda path: PlannedFile(SliceFile(path, 0, 8, 0, UNCHECKED, 0)),
+    "planned file": lambda path: PlannedFile(SliceFile(path, 0, 8, 0, UNCHECKED, 0), ScanPolicy()),
 }
 
 

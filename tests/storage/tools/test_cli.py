@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from broker_lock import as_broker
+from checkpoints import write_checkpoint
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
@@ -30,6 +31,7 @@ NEEDED = {
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
     "delete-topic": ("orders",),
+    "offsets": ("--checkpoint", "{}/query"),
 }
 
 
@@ -99,8 +101,10 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     with package.open_writer(tmp_path, "orders") as writer:
         writer.append(pa.table({"value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
+    write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
+    needed = [each.format(tmp_path) for each in NEEDED.get(command, ())]
     with as_broker(tmp_path):
-        done = run(command, tmp_path, *NEEDED.get(command, ()), status=2 if writes else 0)
+        done = run(command, tmp_path, *needed, status=2 if writes else 0)
 
     assert writes == ("is in use" in done.stderr)
 

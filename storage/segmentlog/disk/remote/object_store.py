@@ -161,6 +161,9 @@ class RemoteFile(Closing):
 
         self._ahead = ReadAhead(begin_piece, start, min(end, opened.facts.size))
 
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`; a store has no page cache here."""
+
     def check_unchanged(self) -> None:
         """See `ReadableFile`: ranges that were read before and after a change do not fit."""
         if self._opened is not None:

@@ -1,0 +1,102 @@
+"""The lag of a streaming query, from its progress: Spark reports no metrics of a Python source."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from segmentlog.errors import OptionError
+from segmentlog.logs import offsets_of_json
+from segmentlog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+__all__ = ["PartitionLag", "lag"]
+
+
+class PartitionLag(NamedTuple):
+    """The lag of one partition.
+
+    Attributes
+    ----------
+    source : number of the source in the query, from 0.
+    topic, partition : the partition.
+    offset : the next offset that the query reads.
+    latest_offset : the end of the log, when the progress was reported.
+    lag : number of offsets between the two.
+    """
+
+    source: int
+    topic: str
+    partition: int
+    offset: int
+    latest_offset: int
+    lag: int
+
+
+def lag(
+    progress: "StreamingQueryProgress | Mapping[str, Any] | str | None",
+) -> list[PartitionLag]:
+    """The number of offsets that a streaming query has yet to read, for each partition.
+
+    ::
+
+        pyspark_segmentlog.lag(query.lastProgress)
+        spark.createDataFrame(pyspark_segmentlog.lag(query.lastProgress))
+
+    A partition that the query has not read yet counts from offset 0, as in the metrics
+    ``offsetsBehindLatest`` of ``KafkaMicroBatchStream``.  Offsets count, and not records:
+    compaction and transactions leave gaps.
+
+    Parameters
+    ----------
+    progress : a progress of the query, classic or Spark Connect; its JSON, as listeners get it;
+        or None, which `query.lastProgress` is before the first batch.
+
+    Returns
+    -------
+    list of PartitionLag
+        In the order of sources, topics and partitions.  Sources whose offsets are not those of
+        partitions, or which report no latest offset, have none.
+
+    Raises
+    ------
+    OptionError
+        If it is not the progress of a query.
+    """
+    if progress is None:
+        return []
+    found = []
+    for number, source in enumerate(_sources(progress)):
+        ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if ends is None or latest is None:
+            continue
+        for each, latest_offset in latest.items():
+            offset = max(ends.get(each, 0), 0)
+            found.append(
+                PartitionLag(number, *each, offset, latest_offset, latest_offset - offset)
+            )
+    return found
+
+
+def _sources(progress: "Mapping[str, Any] | str") -> list[Mapping[str, Any]]:
+    loaded: object = progress
+    if isinstance(progress, str):
+        try:
+            loaded = json.loads(progress)
+        except (ValueError, RecursionError):
+            raise _refused(progress) from None
+    sources = loaded.get("sources") if isinstance(loaded, Mapping) else None
+    if not isinstance(sources, list) or not all(isinstance(each, Mapping) for each in sources):
+        raise _refused(progress)
+    return sources
+
+
+def _refused(progress: object) -> OptionError:
+    accepted = "give query.lastProgress, an element of query.recentProgress, or its JSON"
+    return OptionError("progress", str(progress)[:80], accepted)
+
+
+def _offsets(given: object) -> Mapping[TopicPartition, int] | None:
+    """Offsets as a text or as a dictionary: JSON of a progress has the latter."""
+    return offsets_of_json(given if isinstance(given, str) else json.dumps(given, default=str))

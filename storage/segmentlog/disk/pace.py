@@ -1,0 +1,119 @@
+"""A limit of bytes a second that all processes of a user on one machine share.
+
+Spark does not tell a task how many tasks run beside it: a limit cannot be divided among them.  So
+tasks, which are processes, share one token bucket.  The bucket is a file of eight bytes in the
+directory for temporary files: the time at which all bytes that were taken have had their time.  A
+task that takes bytes moves this time on, and sleeps until then.  There is one file for each user
+and log directory, however many queries have a limit.
+
+The system frees the lock of a task that dies, and the bucket has no other state of tasks.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+import threading
+import time
+from functools import lru_cache
+
+__all__ = ["Pace", "pace_of"]
+
+logger = logging.getLogger(__name__)
+
+_clock = time.monotonic  # it counts from the start of the machine, for all processes
+_sleep = time.sleep
+
+_STATE = struct.Struct("<d")
+
+#: Bytes that were not taken in an idle time may be taken later, but not more of them.
+_BURST_SECONDS = 0.1
+
+#: Bytes are taken in pieces: a disk that is busy for longer at a time delays others.
+_PIECE_SECONDS, _LEAST_PIECE = 0.05, 64 << 10
+
+#: A debt that is longer than this number of pieces is none: the machine has started again.
+_MOST_PIECES = 10_000
+
+
+class Pace:
+    """Bytes that may pass in a second; threads and processes with this name share them.
+
+    Parameters
+    ----------
+    bytes_per_second : from 1.
+    name : of what is read or written, such as a log directory.
+
+    Attributes
+    ----------
+    piece : the most bytes to take at once.
+    """
+
+    def __init__(self, bytes_per_second: int, name: str) -> None:
+        self._rate = bytes_per_second
+        self.piece = max(int(bytes_per_second * _PIECE_SECONDS), _LEAST_PIECE)
+        digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+        self._path = os.path.join(
+            tempfile.gettempdir(), f"segmentlog-{os.geteuid()}-{digest}.pace"
+        )
+        self._alone = 0.0  # the state, if there is no file
+        self._lock = threading.Lock()
+
+    def take(self, n_bytes: int) -> None:
+        """Take bytes that were read or are to be written, and sleep until others may."""
+        with self._lock:
+            now = _clock()
+            until = self._moved(now, n_bytes / self._rate)
+        if until > now:
+            _sleep(until - now)
+
+    def _moved(self, now: float, seconds: float) -> float:
+        """Move the time of the bucket on, and return it."""
+        most = _MOST_PIECES * self.piece / self._rate
+        with contextlib.ExitStack() as stack:
+            descriptor = self._opened()
+            if descriptor >= 0:
+                stack.callback(os.close, descriptor)  # and the lock goes
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                state = os.pread(descriptor, _STATE.size, 0)
+                found = _STATE.unpack(state)[0] if len(state) == _STATE.size else 0.0
+            else:
+                found = self._alone
+            if not found - now < most:  # of an earlier start of the machine, or not a number
+                found = now
+            until = max(found, now - _BURST_SECONDS) + seconds
+            if descriptor >= 0:
+                os.pwrite(descriptor, _STATE.pack(until), 0)
+            self._alone = until
+        return until
+
+    def _opened(self) -> int:
+        """The descriptor of the file, or -1 if this user cannot have it."""
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            _warn_once(self._path, error.strerror or str(error))
+            return -1
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            os.close(descriptor)
+            _warn_once(self._path, "it belongs to another user")
+            return -1
+        return descriptor
+
+
+@lru_cache
+def _warn_once(path: str, reason: str) -> None:
+    logger.warning(
+        "%s: %s: each process keeps the limit of bytes a second by itself, and not all together",
+        path, reason,
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def pace_of(bytes_per_second: int, name: str) -> Pace:
+    """The pace of this process for a name; its threads share it."""
+    return Pace(bytes_per_second, name)

@@ -1,0 +1,189 @@
+"""``segmentlog offsets``: the place of a streaming query of Spark, and its lag."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import typer
+
+from segmentlog.errors import OptionError
+from segmentlog.layout.stream_checkpoint import (
+    Offsets,
+    StreamCheckpoint,
+    offsets_as_json,
+    read_stream_checkpoint,
+)
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.tools.arguments import PROBLEM, READS, command
+from segmentlog.tools.tables import aligned
+from segmentlog.tools.text import escape, escape_json, to_json
+
+__all__ = ["offsets"]
+
+
+@command(
+    READS,
+    "segmentlog offsets --checkpoint /checkpoints/orders",
+    "segmentlog offsets --checkpoint /checkpoints/orders /var/lib/kafka",
+    "segmentlog offsets --checkpoint /checkpoints/orders --source 1 --json",
+)
+def offsets(
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint", metavar="DIR", help="The checkpointLocation of a query of Spark."
+        ),
+    ],
+    logs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DIR", help="Log directories: list the lag of each partition."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", help="Only this source of the query: its number or its name."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Show where a streaming query of Spark stands: startingOffsets for its next batch.
+
+    The offsets are those after the last committed batch, for each source with offsets of
+    partitions: kafka and segmentlog. If a batch is planned and not committed, standard error
+    names it and the batch before it. With a log directory, the lag of each partition is listed:
+    the end of its log less the offset. The exit status is 1 if a partition is missing there, or
+    its log does not hold the offset. The query may run meanwhile.
+    """
+    found = read_stream_checkpoint(checkpoint)
+    chosen = _chosen(found, source)
+    directory = open_log_dir(logs[0], *logs[1:]) if logs else None
+    if note := _note(found):
+        sys.stderr.write(f"segmentlog: {note}\n")
+    if directory is None:
+        _write_offsets(found, chosen, as_json=as_json)
+        return
+    lags = [lag for name in chosen for lag in _lags(name, found, directory)]
+    if as_json:
+        for lag in lags:
+            row = {**lag._asdict(), "lag": lag.lag, "problem": lag.problem}
+            sys.stdout.write(f"{to_json(row)}\n")
+    else:
+        sys.stdout.write(_table(lags, with_source=len(chosen) > 1))
+    for lag in lags:
+        if lag.problem and not as_json:
+            sys.stderr.write(f"segmentlog: {escape(f'{lag.topic}-{lag.partition}')}: ")
+            sys.stderr.write(f"{lag.problem}\n")
+    if any(lag.problem for lag in lags):
+        raise typer.Exit(PROBLEM)
+
+
+class _Lag(NamedTuple):
+    """A partition of a source; an offset that is not known is None.
+
+    `offset` is the next one that the query reads, and the bounds are those of the log.
+    """
+
+    source: str
+    topic: str
+    partition: int
+    offset: int | None
+    logStartOffset: int | None  # noqa: N815 - field names of the JSON
+    logEndOffset: int | None  # noqa: N815
+
+    @property
+    def lag(self) -> int | None:
+        """The number of offsets to read; a query begins a new partition at its earliest offset."""
+        if self.logStartOffset is None or self.logEndOffset is None:
+            return None
+        start = self.logStartOffset if self.offset is None else self.offset
+        return self.logEndOffset - start
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why the query cannot continue here, or None."""
+        if self.logStartOffset is None or self.logEndOffset is None:
+            return "the checkpoint names it, and the directory lacks it"
+        holds = f"the log holds [{self.logStartOffset}, {self.logEndOffset})"
+        if self.offset is not None and self.offset < self.logStartOffset:
+            lost = self.logStartOffset - self.offset
+            return f"{lost} offsets from {self.offset} on are gone: {holds}"
+        if self.offset is not None and self.offset > self.logEndOffset:
+            return f"offset {self.offset} is not written yet: {holds}"
+        return None
+
+
+def _chosen(found: StreamCheckpoint, source: str | None) -> list[str]:
+    """The sources to show: one that is named, or all with offsets of partitions."""
+    try:
+        if source is not None or not any(each is not None for each in found.sources.values()):
+            found.offsets(source)
+    except OptionError as error:
+        raise OptionError("--source", error.value, error.accepted) from None
+    if source is not None:
+        return [source]
+    return [name for name, each in found.sources.items() if each is not None]
+
+
+def _note(found: StreamCheckpoint) -> str:
+    """The batch whose offsets are shown, if a later one is planned; else nothing."""
+    if found.batch < 0 and found.planned_batch is None:
+        return "no batch is planned yet: the offsets are those at which the query begins"
+    if found.planned_batch is None:
+        return ""
+    shown = (
+        "before it" if found.batch < 0 else f"after batch {found.batch}, the last committed one"
+    )
+    return (
+        f"batch {found.planned_batch} is planned and not committed, and a restart of the query "
+        f"repeats it: the offsets are those {shown}"
+    )
+
+
+def _write_offsets(found: StreamCheckpoint, chosen: list[str], *, as_json: bool) -> None:
+    for name in chosen:
+        shown = offsets_as_json(found.offsets(name))
+        if as_json:
+            place = to_json(
+                {"source": name, "batch": found.batch, "plannedBatch": found.planned_batch}
+            )
+            line = f'{place[:-1]}, "offsets": {shown}}}'
+        else:
+            line = f"{name}: {shown}" if len(chosen) > 1 else shown
+        sys.stdout.write(f"{escape_json(line)}\n")
+
+
+def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterator[_Lag]:
+    """The partitions that a source names, and those of its topics that it does not know yet."""
+    known = found.offsets(name)
+    topics = {each.topic for each in known}
+    there = {each for each in directory.topic_partitions() if each.topic in topics}
+    for each in sorted({*known, *there}):
+        bounds: tuple[int | None, int | None] = (None, None)
+        if each in there:
+            log = directory.log(*each)
+            bounds = log.log_start_offset, log.log_end_offset
+        yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds)
+
+
+def _resolved(
+    known: Offsets, each: TopicPartition, start: int | None, end: int | None
+) -> int | None:
+    offset = known.get(each)
+    return offset if offset is None or offset >= 0 else end if offset == -1 else start
+
+
+def _table(lags: list[_Lag], *, with_source: bool) -> str:
+    heading = ("source", "topic", "partition", "offset", "start", "end", "lag")
+    rows = [
+        (
+            escape(each.source), escape(each.topic), str(each.partition), _cell(each.offset),
+            _cell(each.logStartOffset), _cell(each.logEndOffset), _cell(each.lag),
+        )
+        for each in lags
+    ]  # fmt: skip
+    first = 0 if with_source else 1
+    right = (False, False, True, True, True, True, True)
+    return aligned(heading[first:], [row[first:] for row in rows], right[first:])
+
+
+def _cell(value: int | None) -> str:
+    return "-" if value is None else str(value)
