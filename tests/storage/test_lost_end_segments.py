@@ -147,6 +147,18 @@ def test_records_that_were_never_synced_may_be_missing_after_a_crash(
     assert f"the high watermark is {N}, the log ends at {end}" in warning
 
 
+def test_a_segment_that_is_read_alone_lacks_nothing(log_dir: Path) -> None:
+    """The segments after it belong to the same log, and are not part of the read."""
+    for is_clean in (True, False):
+        if not is_clean:
+            (log_dir / ".kafka_cleanshutdown").unlink()
+        first, second, *_ = sorted((log_dir / "t-0").glob("*.log"))
+        log = segmentlog.open_log_dir(first).log("t", 0)
+
+        assert log.lost_offsets is None
+        assert int(second.stem) == log.scan().read_all().num_rows
+
+
 @WAYS
 def test_the_tools_report_the_offsets(log_dir: Path, lose: Lose) -> None:
     """`verify` and `describe` end with status 1; the rows of `describe` are complete."""

@@ -145,6 +145,8 @@ class Log:
             files = files or (lone_segment(self.path),)
             seen = listing.look and look_at_log(listing.look.directory, files)
             listing = Listing(files, look=seen)
+            # One segment alone need not reach to the end: nothing shows a loss.
+            return ListedSegments(listing, self._log_start_checkpoint, committed_to)
         return ListedSegments(
             listing,
             self._log_start_checkpoint,
