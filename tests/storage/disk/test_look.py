@@ -115,9 +115,14 @@ def test_times_of_a_server_are_trusted_later(
         "_status",
         lambda found, **how: trusted(found, **how)._replace(is_remembered="is_open" not in how),
     )
-    opened = []
+    opened: list[str] = []
     real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *how: opened.append(path) or real(path, *how))
+
+    def noting(path: str, flags: int) -> int:
+        opened.append(path)
+        return real(path, flags)
+
+    monkeypatch.setattr(os, "open", noting)
 
     assert not look.look(str(tmp_path)).is_settled
     assert [str(tmp_path)] == opened  # the client asks its server

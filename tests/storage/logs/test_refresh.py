@@ -75,7 +75,7 @@ def test_a_commit_is_found_and_other_logs_are_kept(log_dir: Path) -> None:
         sum(log.end_offset() for log in newer if log.topic_partition.topic == topic)
         for topic in ("a", "b")
     ]
-    assert newer.log("b", 0).segments is segments["b", 0]
+    assert newer.log("b", 0).segments is segments[TopicPartition("b", 0)]
     assert [1, 1] == [directory.log("a", partition).end_offset() for partition in (0, 1)]
 
 
@@ -290,10 +290,10 @@ def test_each_of_several_directories_is_looked_at(log_dir: Path, tmp_path: Path)
     doubled = newer.refresh()
 
     assert 2 == newer.log("c", 0).end_offset()
-    assert newer.log("a", 0).segments is segments["a", 0]
+    assert newer.log("a", 0).segments is segments[TopicPartition("a", 0)]
     with pytest.raises(LogDirectoryError, match="leave one of the two out"):
         doubled.log("a", 0)
-    assert doubled.log("b", 0).segments is segments["b", 0]
+    assert doubled.log("b", 0).segments is segments[TopicPartition("b", 0)]
 
 
 def test_a_partition_alone_and_a_file_alone_are_looked_at(log_dir: Path) -> None:

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,17 +227,19 @@ def shown(directory: segmentlog.LogDirectory) -> dict[object, Any]:
         "named": repr(directory),
     }
     for each in directory.topic_partitions():
-        found[each] = attempted(lambda each=each: shown_log(directory.log(*each)))
+        found[each] = attempted(partial(shown_at, directory, each))
     return found
+
+
+def shown_at(directory: segmentlog.LogDirectory, place: segmentlog.TopicPartition) -> Any:
+    """Everything that a log of a directory shows."""
+    return shown_log(directory.log(*place))
 
 
 def shown_log(log: segmentlog.Log) -> tuple[Any, ...]:
     """Everything that a log shows."""
     return (
-        [
-            attempted(lambda how=how: log.end_offset(*how))
-            for how in product(ReadUpTo, IsolationLevel)
-        ],
+        [attempted(partial(log.end_offset, *how)) for how in product(ReadUpTo, IsolationLevel)],
         attempted(lambda: log.log_start_offset),
         attempted(lambda: log.scan(read_up_to="logEnd").read_all().to_pydict()),
         [(segment.base_offset, segment.size) for segment in log.segments],
