@@ -43,7 +43,7 @@ from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["KeptLog", "Log"]
+__all__ = ["KeptLog", "Log", "keep"]
 
 logger = logging.getLogger(__name__)
 
@@ -154,15 +154,6 @@ class Log:
             self.partition.path,
             self._synced_to,
         )
-
-    def kept(self) -> KeptLog | None:
-        """The part that a later view can take over; None before the log was listed."""
-        listed = self.__dict__.get("_listed")
-        if listed is None or not listed.is_of_its_moment:
-            return None
-        if self._kept is not None and self._kept.listed is listed:
-            return self._kept
-        return KeptLog(listed, self.known_topic_id, self._is_file, self._open_transactions)
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
@@ -697,3 +688,13 @@ class Log:
             yield from read_in_order(reads, n_threads_of(use_threads=len(reads) > 1))
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def keep(log: Log) -> KeptLog | None:
+    """The part of a log that a later view can take over; None before the log was listed."""
+    listed: ListedSegments | None = log.__dict__.get("_listed")
+    if listed is None or not listed.is_of_its_moment:
+        return None
+    if log._kept is not None and log._kept.listed is listed:
+        return log._kept
+    return KeptLog(listed, log.known_topic_id, log._is_file, log._open_transactions)

@@ -22,7 +22,7 @@ from segmentlog.errors import (
 )
 from segmentlog.layout.metadata import read_meta_properties
 from segmentlog.logs.directory_view import DirectoryView
-from segmentlog.logs.log import KeptLog, Log
+from segmentlog.logs.log import KeptLog, Log, keep
 from segmentlog.logs.summary import html_table
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -376,7 +376,7 @@ class LogDirectory:
     def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
         """Take over the logs of an earlier moment, but for those that have changed since."""
         logs = [*before._logs.items()]
-        kept = {each: found for each, log in logs if (found := log.kept()) is not None}
+        kept = {each: found for each, log in logs if (found := keep(log)) is not None}
         self._kept = before._kept | kept
         gone = set(moved)
         if self._places is not before._places:

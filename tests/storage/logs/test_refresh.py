@@ -19,6 +19,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.logs import directory_view
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.testing.reference import Record, encode_batch
@@ -169,8 +170,12 @@ def test_a_partition_that_is_lost_and_put_back(log_dir: Path) -> None:
     assert 1 == found.log("a", 0).end_offset()
 
 
-def test_another_topic_of_the_name_is_not_taken_for_the_first(log_dir: Path) -> None:
-    """It has an equal high watermark, and its files may have the same inodes."""
+def test_another_topic_of_the_name_is_not_taken_for_the_first(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has an equal high watermark, and its directories may have the same inodes."""
+    names = directory_view.list_inodes
+    monkeypatch.setattr(directory_view, "list_inodes", lambda path: dict.fromkeys(names(path), 7))
     directory = looked_up(log_dir)
     first = directory.log("a", 0).known_topic_id
     segmentlog.delete_topic(log_dir, "a")

@@ -212,7 +212,7 @@ steps = st.lists(
 
 
 def attempted(look_up: Callable[[], Any]) -> Any:
-    """What a look-up finds, or its error."""
+    """The result of a look-up, or its error."""
     try:
         return look_up()
     except SegmentLogError as error:
