@@ -38,7 +38,8 @@ class OpenFiles:
 
     Parameters
     ----------
-    flush : whether all written bytes are on the disk once `finish` returns.
+    flush : whether the bytes of all files that were not dropped are on the disk once `finish`
+        returns.
     pace : the limit of bytes a second, or None.
     """
 
@@ -74,7 +75,7 @@ class OpenFiles:
             write_all(descriptor, part, position + begin)
 
     def drop(self, path: str) -> None:
-        """Close a file as it is: nobody needs it any more."""
+        """Close a file as it is: its bytes need not be on the disk."""
         descriptor = self._descriptors.pop(path, -1)
         if descriptor >= 0:
             os.close(descriptor)

@@ -59,6 +59,10 @@ class _File:
         self._files.write(self.path, data.data, self.size)
         self.size += len(data)
 
+    def is_moved(self, segment_bytes: int) -> bool:  # noqa: ARG002 - of files of one partition
+        """Whether the commit moves the file into the log; otherwise it copies the batches."""
+        return False
+
     def remove(self) -> None:
         """Remove the file if it is there: nobody needs it."""
         _remove(self.path)
@@ -83,9 +87,13 @@ class _OwnFile(_File):
         self.write(batches.buffer)
         self._table.add(batches, shift)
 
+    def is_moved(self, segment_bytes: int) -> bool:
+        """Whether the file is large enough to be moved."""
+        return self.size >= least_moved_bytes(segment_bytes)
+
     def write_table(self, segment_bytes: int) -> None:
         """Write the table, if the file is large enough to be moved."""
-        if self.size >= least_moved_bytes(segment_bytes):
+        if self.is_moved(segment_bytes):
             self._table.write(self._directory, self.name)
 
     def remove(self) -> None:
@@ -138,7 +146,7 @@ class TaskStage:
     token : of the job.
     task : number of the task, for people who look at the directory.
     segment_bytes : most bytes of a segment, and so of a file of one partition.
-    flush : whether the staged files are on the disk when the stage is closed.
+    flush : whether the files that the commit will move are on the disk when the stage is closed.
     pace : the limit of bytes a second, or None.
     """
 
@@ -274,8 +282,11 @@ class TaskStage:
         """
         for topic_partition in [*self._own]:
             self._end_own(topic_partition)
-        # Grouped before the sync: the commit takes the new file, and the old one is removed.
         self._group_shared()
+        for file in self._files:
+            # The commit checks what it copies, and syncs the copy.
+            if not file.is_moved(self._segment_bytes):
+                self._open.drop(file.path)
         self._open.finish()
         return TaskExtents.of(self._extents)
 
