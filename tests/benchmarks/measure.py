@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
         A goal with several bounds finds the first figure of each unit in `measured` and `detail`.
         """
-        bounds = re.findall(r"([<≤≥]) ([\d.]+)(?: ?(s|MB|×))?", self.goal)
+        bounds = re.findall(r"([<≤≥]) ([\d.]+)(?: ?(ms|s|MB|×))?", self.goal)
         compared = {"<": operator.lt, "≤": operator.le, "≥": operator.ge}
         met = []
         for sign, bound, unit in bounds:

@@ -1,9 +1,9 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes`` or ``compaction``.
-``--row``, once or several times, measures rows of the queries alone.  ``--write`` puts the whole
-table into storage/docs/speed.md, and a few of its rows into README.md.
+``reads``, ``queries``, ``writes``, ``streams`` or ``compaction``.
+``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
+the whole table into storage/docs/speed.md, and a few of its rows into README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
@@ -22,6 +22,7 @@ sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
 import beside_broker  # noqa: E402
 import codecs_alone  # noqa: E402
+import committing  # noqa: E402
 import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
 import engine  # noqa: E402
@@ -32,6 +33,7 @@ import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
+import streams  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, figures, table  # noqa: E402
@@ -56,6 +58,18 @@ QUERIES = {
     "timeline": dataset_queries.timeline,
     "producers": beside_broker.producers,
 }
+
+#: The rows about streams, each of which runs alone, too.
+STREAMS = {
+    "micro-batches": streams.small_batches,
+    "large-micro-batches": streams.large_batches,
+    "latency": streams.latency,
+    "backlog": streams.backlog,
+    "idle": streams.idle,
+}
+
+#: A row about streams that needs no log: small commits, one after the other.
+COMMITS = "commits"
 
 
 def produce(
@@ -152,6 +166,17 @@ def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: 
     return [row for name in QUERIES if name in names for row in QUERIES[name](data, rounds)]
 
 
+def measure_streams(scratch: Path, names: Sequence[str], *, quick: bool) -> list[Row]:
+    """The rows of the table about streams, in the order of the table."""
+    rounds = 1 if quick else 3
+    shape = (5, 20_000, 4.0) if quick else (30, 1_000_000, 20.0)
+    data = streams.StreamData(scratch / "streams", *shape)
+    rows = [row for name in STREAMS if name in names for row in STREAMS[name](data, rounds)]
+    if COMMITS in names:
+        rows += committing.rows(scratch / "commits", 100 if quick else 1000)
+    return rows
+
+
 def measure_compaction(scratch: Path, n_bytes: int, rounds: int) -> list[Row]:
     """The rows of the table about compaction."""
     scratch.mkdir()
@@ -179,27 +204,33 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts = ("reads", "queries", "writes", "compaction")
+    parts = ("reads", "queries", "writes", "streams", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")
-    parser.add_argument("--row", choices=[*QUERIES], action="append", help="of the queries, alone")
+    alone = [*QUERIES, *STREAMS, COMMITS]
+    parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into the documents")
     arguments = parser.parse_args()
     if arguments.write and (arguments.quick or arguments.only or arguments.row):
         parser.error("the documents have the whole table, and --quick measures overheads")
-    quick, only = arguments.quick, "queries" if arguments.row else arguments.only
+    quick, asked = arguments.quick, arguments.row or alone
+    if arguments.only:
+        parts = (arguments.only,)
+    elif arguments.row:
+        parts = tuple({"queries" if each in QUERIES else "streams" for each in asked})
     n_records, rounds = 100_000 if quick else 4_000_000, 5
     rows = []
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
-        if only in (None, "reads"):
+        if "reads" in parts:
             rows += measure_reads(scratch, n_records, rounds, 500 if quick else 10_000)
-        if only in (None, "queries"):
-            names = arguments.row or [*QUERIES]
-            rows += measure_queries(scratch, names, rounds, quick=quick)
-        if only in (None, "writes"):
+        if "queries" in parts:
+            rows += measure_queries(scratch, asked, rounds, quick=quick)
+        if "writes" in parts:
             rows += measure_writes(scratch, n_records, rounds, 5 * 10 ** (7 if quick else 9))
-        if only in (None, "compaction"):
+        if "streams" in parts:
+            rows += measure_streams(scratch, asked, quick=quick)
+        if "compaction" in parts:
             rows += measure_compaction(scratch / "compaction", 10 ** (7 if quick else 8) * 2, 3)
     printed = table(rows, machine())
     print(printed)
