@@ -4,6 +4,7 @@ import base64
 import re
 import runpy
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+from plain_writes import ONE, write
 from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -122,6 +124,52 @@ def test_sql_alone(spark: SparkSession) -> None:
     assert 5 == len(customers)
     assert all(row["name"] for row in customers)
     assert 90 == orphans["orders_without_a_customer"]
+
+
+@pytest.mark.spark
+def test_a_topic_is_followed(
+    spark: SparkSession,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """The windows have all records, a second run finds nothing new, and new records come."""
+    monkeypatch.setattr(sys, "argv", ["recipe", f"--checkpoint={tmp_path / 'checkpoint'}"])
+    printed = run("follow_and_count.py").splitlines()
+    assert "2025-10-09 06:00:00 to 2025-10-09 12:00:00       39" == printed[0]
+    assert 900 == sum(int(line.split()[-1]) for line in printed)
+    assert "" == run("follow_and_count.py")
+
+    recipe = runpy.run_path(str(EXAMPLES / "follow_and_count.py"))
+    query = recipe["start"](spark, str(tmp_path / "logs"), "t", "100000 days", follow=True)
+    try:
+        for _ in range(2):
+            write(tmp_path / "logs", ONE)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert ["1", "2"] == [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.spark
+def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: Path) -> None:
+    """The mirror has each record once after a stop, and after a commit of which Spark has no note."""
+    stopped, forgotten, compared = run(
+        "mirror_exactly_once.py", DATA, str(tmp_path / "mirror")
+    ).splitlines()
+
+    assert stopped.startswith("stopped after micro-batch ")
+    assert forgotten.startswith("forgot the commit of micro-batch ")
+    assert "source: 1062 records, mirror: 1062, lost: 0, extra: 0" == compared
+
+
+@pytest.mark.spark
+def test_a_backup_is_replayed(spark: SparkSession, run: Run) -> None:
+    """The job sees all records at the end; three days pass in a second."""
+    last = run("replay_backup.py", DATA, "orders", 260_000).splitlines()[-1]
+
+    assert "2025-10-12 08:48:32  customer-02 7353.79  " in last
 
 
 @pytest.mark.thorough
