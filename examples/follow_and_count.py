@@ -18,9 +18,11 @@ DATA = str(Path(__file__).parent / "data")
 def show(windows: DataFrame, _: int) -> None:
     """Print the windows that a micro-batch has changed, with their new counts."""
     columns = ["window.start", "window.end", "count"]
-    for start, end, count in windows.orderBy("window").selectExpr(
-        *(f"cast({each} as string)" for each in columns)
-    ).collect():
+    for start, end, count in (
+        windows.orderBy("window")
+        .selectExpr(*(f"cast({each} as string)" for each in columns))
+        .collect()
+    ):
         print(f"{start} to {end} {count:>8}")
 
 

@@ -68,9 +68,7 @@ def replay(source: str, target: str, topic: str, speed: float) -> None:
                 n_written = due
 
 
-def main(
-    directory: str = DATA, topic: str = "orders", speed: float = 3600
-) -> None:
+def main(directory: str = DATA, topic: str = "orders", speed: float = 3600) -> None:
     """Replay the topic into a temporary directory that the job reads."""
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     with tempfile.TemporaryDirectory() as scratch:

@@ -59,7 +59,7 @@ class _File:
         self._files.write(self.path, data.data, self.size)
         self.size += len(data)
 
-    def is_moved(self, segment_bytes: int) -> bool:  # noqa: ARG002 - of files of one partition
+    def is_moved(self, segment_bytes: int) -> bool:
         """Whether the commit moves the file into the log; otherwise it copies the batches."""
         return False
 
