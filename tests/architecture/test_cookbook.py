@@ -154,7 +154,7 @@ def test_a_topic_is_followed(
 
 @pytest.mark.spark
 def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: Path) -> None:
-    """The mirror has each record once after a stop, and after a commit that Spark has not noted."""
+    """The mirror has each record once after a stop, and after a commit without its note."""
     stopped, forgotten, compared = run(
         "mirror_exactly_once.py", DATA, str(tmp_path / "mirror")
     ).splitlines()

@@ -7,18 +7,15 @@ location of the checkpoint, so that an option names it.  Each of the two sources
 the other has begun.
 """
 
-import json
 import os
 from pathlib import Path
 
-from pyspark_segmentlog.reads.stream_offsets import Offsets, from_json, to_json
+from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
-from segmentlog.logs import is_url, readable_path
+from segmentlog.logs import is_url, offsets_as_json, read_initial_offsets, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = ["InitialOffsets"]
-
-_VERSION = "v1"
 
 
 class InitialOffsets:
@@ -47,25 +44,24 @@ class InitialOffsets:
         Raises
         ------
         CorruptCheckpointError
-            If the file has another format, or a later version.
+            If the file is torn, has another format, or a later version.
         StorageError
             If it cannot be read.
         """
         try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
+            if not self.path.exists():
+                return None
+            found = read_initial_offsets(str(self.path))
         except OSError as error:
             raise self._failed(error) from error
-        version, text = b"", content.removeprefix(b"\0")
-        if text.startswith(b"v"):  # Spark 2.1.0 wrote the offsets alone
-            version, _, text = text.partition(b"\n")
-        if version not in {b"", _VERSION.encode()}:
-            raise self._corrupt(f"its version is {version[:20]!r}, and {_VERSION} is known")
-        try:
-            return from_json(json.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise self._corrupt("it has no offsets as kafka and segmentlog keep them") from error
+        if found is None or any(offset < 0 for offset in found.values()):
+            reason = "it has no offsets as kafka and segmentlog keep them"
+            remedy = (
+                "remove the file if the query has committed no micro-batch: it then starts by its "
+                "options"
+            )
+            raise CorruptCheckpointError(str(self.path), 1, reason, remedy)
+        return found
 
     def write(self, offsets: Offsets) -> None:
         """Keep the offsets, unless another run has just kept its own; durable when it returns.
@@ -77,7 +73,7 @@ class InitialOffsets:
         """
         # The name appears when the content is on the disk, and no other content takes its place:
         # a query that reads half a file cannot be started again.
-        content = f"\0{_VERSION}\n{json.dumps(to_json(offsets), separators=(',', ':'))}"
+        content = f"\0v1\n{offsets_as_json(offsets)}"
         draft = self.path.with_name(f".0.{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,13 +94,6 @@ class InitialOffsets:
                 os.close(directory)
         except OSError as error:
             raise self._failed(error) from error
-
-    def _corrupt(self, reason: str) -> CorruptCheckpointError:
-        remedy = (
-            "remove the file if the query has committed no micro-batch: it then starts by its "
-            "options"
-        )
-        return CorruptCheckpointError(str(self.path), 1, reason, remedy)
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(error.errno or 0, error.strerror or str(error), str(self.path))

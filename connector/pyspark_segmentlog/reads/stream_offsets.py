@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from segmentlog.errors import OptionError
+from segmentlog.logs import offsets_as_topics, offsets_of_topics
 from segmentlog.model import TopicPartition
 
 __all__ = ["Offsets", "OffsetsJson", "from_json", "to_json"]
@@ -19,13 +20,7 @@ __all__ = ["Offsets", "OffsetsJson", "from_json", "to_json"]
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 OffsetsJson: TypeAlias = dict[str, dict[str, int]]
 
-
-def to_json(offsets: Offsets) -> OffsetsJson:
-    """The offsets as Spark logs them."""
-    topics: OffsetsJson = {}
-    for topic, partition in sorted(offsets):
-        topics.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
-    return topics
+to_json = offsets_as_topics
 
 
 def from_json(logged: object) -> dict[TopicPartition, int]:
@@ -36,28 +31,11 @@ def from_json(logged: object) -> dict[TopicPartition, int]:
     OptionError
         If another source has written them.
     """
-    try:
-        return dict(_checked(logged))
-    except ValueError:
+    found = offsets_of_topics(logged)
+    if found is None or any(offset < 0 for offset in found.values()):
         accepted = (
             f"its offsets are {str(logged)[:100]}, and neither this source nor kafka has written "
             "them: give the checkpoint of a query of this log, or a new directory"
         )
-        raise OptionError("checkpointLocation", "of another source", accepted) from None
-
-
-def _checked(logged: object) -> list[tuple[TopicPartition, int]]:
-    """The offsets, if the value has the form of this module."""
-    found = []
-    for topic, partitions in _object(logged).items():
-        for partition, offset in _object(partitions).items():
-            if not partition.isdecimal() or type(offset) is not int or offset < 0:
-                raise ValueError
-            found.append((TopicPartition(topic, int(partition)), offset))
+        raise OptionError("checkpointLocation", "of another source", accepted)
     return found
-
-
-def _object(value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError
-    return value

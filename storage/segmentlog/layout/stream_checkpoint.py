@@ -33,8 +33,8 @@ from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionE
 from segmentlog.model import TopicPartition
 
 __all__ = [
-    "Offsets", "StreamCheckpoint", "checkpoint_offsets", "offsets_as_json", "offsets_of_json",
-    "read_stream_checkpoint",
+    "Offsets", "StreamCheckpoint", "checkpoint_offsets", "offsets_as_json", "offsets_as_topics",
+    "offsets_of_json", "offsets_of_topics", "read_initial_offsets", "read_stream_checkpoint",
 ]  # fmt: skip
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -129,7 +129,7 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
             sources = {}
         starts = _started_sources(path)
         known = {
-            name: _initial_offsets(f"{path}/sources/{name}/0")
+            name: read_initial_offsets(f"{path}/sources/{name}/0")
             if text == _VOID and name in starts
             else offsets_of_json(text)
             for name, text in {**dict.fromkeys(starts, _VOID), **sources}.items()
@@ -182,9 +182,13 @@ def offsets_of_json(text: str) -> dict[TopicPartition, int] | None:
     text : such as ``{"orders":{"0":23,"1":-2}}``.
     """
     try:
-        topics = json.loads(text)
+        return offsets_of_topics(json.loads(text))
     except (ValueError, RecursionError):
         return None
+
+
+def offsets_of_topics(topics: object) -> dict[TopicPartition, int] | None:
+    """Offsets of parsed JSON in the form of `kafka`, sorted; None if it has another form."""
     if not isinstance(topics, dict):
         return None
     found: dict[TopicPartition, int] = {}
@@ -199,12 +203,17 @@ def offsets_of_json(text: str) -> dict[TopicPartition, int] | None:
     return dict(sorted(found.items()))
 
 
-def offsets_as_json(offsets: Offsets) -> str:
-    """Offsets in the form of `kafka`: topics sorted, partitions as numbers."""
+def offsets_as_topics(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets in the form of `kafka`, for JSON: topics sorted, partitions as numbers."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics, ensure_ascii=False, separators=(",", ":"))
+    return topics
+
+
+def offsets_as_json(offsets: Offsets) -> str:
+    """The text of `offsets_as_topics`, without blanks."""
+    return json.dumps(offsets_as_topics(offsets), ensure_ascii=False, separators=(",", ":"))
 
 
 def _shown(path: str) -> str:
@@ -261,7 +270,7 @@ def _parsed(path: str, data: bytes, versions: Sequence[int]) -> tuple[int, list[
         raise CorruptCheckpointError(shown, 1, reason, _TORN)
     if int(version[1]) not in versions:
         known = " and ".join(f"v{each}" for each in versions)
-        reason = f"the version is {version[0].strip()}, and {known} are known"
+        reason = f"the version is {version[0].strip()}, and segmentlog knows {known}"
         remedy = "upgrade segmentlog, or give the offsets themselves"
         raise CorruptCheckpointError(shown, 1, reason, remedy)
     return int(version[1]), lines[1:]
@@ -305,10 +314,22 @@ def _read_offsets(path: str) -> dict[str, str]:
     return found
 
 
-def _initial_offsets(path: str) -> dict[TopicPartition, int] | None:
-    """The offsets at which a source of `kafka` began.
+@storage_errors()
+def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
+    """The offsets at which a source of `kafka` began; None if they are those of another source.
 
-    Its first byte is 0, for Spark 2.1.0, which wrote the length of the text there and no version.
+    The first byte is 0, for Spark 2.1.0, which wrote the length of the text there and no version.
+
+    Parameters
+    ----------
+    path : of the file, ``…/sources/0/0``.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If the file is torn, or is of an unknown version.
+    StorageError
+        If the disk or the store fails.
     """
     data = read_whole(path, _refusal(path))
     if data[:1] == b"\0" and data[1:2] == b"v":

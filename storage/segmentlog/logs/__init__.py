@@ -6,7 +6,14 @@ The names below are the door for a caller that lists and plans by itself, such a
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists
 from segmentlog.disk.remote.location import is_url
-from segmentlog.layout.stream_checkpoint import offsets_of_json, read_stream_checkpoint
+from segmentlog.layout.stream_checkpoint import (
+    offsets_as_json,
+    offsets_as_topics,
+    offsets_of_json,
+    offsets_of_topics,
+    read_initial_offsets,
+    read_stream_checkpoint,
+)
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 
@@ -15,8 +22,12 @@ __all__ = [
     "LogDirectory",
     "exists",
     "is_url",
+    "offsets_as_json",
+    "offsets_as_topics",
     "offsets_of_json",
+    "offsets_of_topics",
     "open_log_dir",
+    "read_initial_offsets",
     "read_stream_checkpoint",
     "readable_path",
     "report_missing",

@@ -35,8 +35,8 @@ def test_the_offsets_of_another_run_stay(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
-    """Spark 2.1.0 wrote no version."""
-    (tmp_path / "0").write_bytes(b'{"a":{"0":5}}')
+    """Spark 2.1.0 wrote no version, and the length of the text in the first byte."""
+    (tmp_path / "0").write_bytes(b'\x0d{"a":{"0":5}}')
 
     assert {A: 5} == InitialOffsets(str(tmp_path)).read()
 
@@ -44,18 +44,19 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no offsets"),
-        (b'\0v1\n{"a":{"0', "no offsets"),
-        (b'\0v1\n{"a":{"0":-2}}', "no offsets"),
-        (b"\0v1\n" + b"[" * 100_000, "no offsets"),
-        (b"\0v1\n\xff", "no offsets"),
-        (b'\0v2\n{"a":{"0":5}}', "its version is .*v2"),
+        (b"", "JSON was expected"),
+        (b'\0v1\n{"a":{"0', "JSON was expected"),
+        (b'\0v1\n{"a":{"0":-2}}', "no offsets.*remove the file"),
+        (b"v1\n5", "no offsets.*remove the file"),
+        (b"\0v1\n" + b"[" * 100_000, "JSON was expected"),
+        (b"\0v1\n\xff", "is not UTF-8"),
+        (b'\0v2\n{"a":{"0":5}}', "the version is v2"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     """Another start would lose or repeat records."""
     (tmp_path / "0").write_bytes(content)
-    with pytest.raises(CorruptCheckpointError, match=f"{said}.*remove the file"):
+    with pytest.raises(CorruptCheckpointError, match=said):
         InitialOffsets(str(tmp_path)).read()
 
 
@@ -65,7 +66,5 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     offsets = InitialOffsets(str(tmp_path / "file"))
     with pytest.raises(StorageError, match="file/0"):
         offsets.write({A: 5})
-    with pytest.raises(StorageError, match="file/0"):
-        offsets.read()
     with pytest.raises(OptionError, match="give a local directory"):
         InitialOffsets("s3://bucket/c/sources/0")

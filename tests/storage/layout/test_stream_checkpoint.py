@@ -154,7 +154,7 @@ DAMAGED = {
     "cut in the settings": ("offsets/0", b'v1\n{"batch', "line 2: the file ends"),
     "cut in an offset": ("offsets/0", b'v1\n{}\n{"a":{"0":', "line 3: JSON was expected"),
     "settings": ("offsets/0", b"v1\n{\n" + FIVE.encode(), "line 2: JSON was expected"),
-    "a new version": ("offsets/0", b"v3\n{}\n{}", "the version is v3, and v1 and v2 are known"),
+    "a new version": ("offsets/0", b"v3\n{}\n{}", "v3, and segmentlog knows v1 and v2"),
     "no name": ("offsets/0", b"v2\n{}\n-", "line 3: a source and its offset were expected"),
     "not text": ("offsets/0", b"v1\n\xff\n{}", "line 2: it is not UTF-8"),
     "an empty commit": ("commits/0", b"", "commits/0, line 1: a version"),
