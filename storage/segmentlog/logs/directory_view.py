@@ -54,6 +54,7 @@ _CHECKPOINTS = (
 )  # fmt: skip
 #: The directory itself comes first: a network client that opens it asks for its names again.
 _LOOKED_AT = ("", STATE_FILE, *_CHECKPOINTS)
+_LATER_COMPARED = (CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
 _MARKS = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE})
 _OF_A_BROKER = (
     META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEAN_SHUTDOWN_FILE,
@@ -76,9 +77,10 @@ class DirectoryView:
         self._names: _Names
         census = before.census if before else None
         self.census: Census = Census(path, partial(self._list, before), census)
+        # A view of a store is not renewed, and each file takes a request.
         self._read: dict[str, OffsetsAsRead] = {
             name: read_again(path, name, before._read[name] if before else None)
-            for name in (CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
+            for name in (() if is_url(path) else _LATER_COMPARED)
         }
 
     def partitions(self) -> Mapping[TopicPartition, str]:
@@ -111,7 +113,8 @@ class DirectoryView:
         """
         absent = self._absent
         if absent and exists(os.path.join(self.path, META_PROPERTIES_FILE)):
-            points = self._read[RECOVERY_POINT_CHECKPOINT].offsets
+            name = RECOVERY_POINT_CHECKPOINT
+            points = (self._read.get(name) or read_again(self.path, name)).offsets
             if not isinstance(points, CorruptCheckpointError):
                 absent = {each: end for each, end in absent.items() if each in points}
         return {
