@@ -154,7 +154,7 @@ def test_a_topic_is_followed(
 
 @pytest.mark.spark
 def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: Path) -> None:
-    """The mirror has each record once after a stop, and after a commit without its note."""
+    """The mirror has each record once after a stop, and after a commit without Spark's note."""
     stopped, forgotten, compared = run(
         "mirror_exactly_once.py", DATA, str(tmp_path / "mirror")
     ).splitlines()
@@ -172,17 +172,35 @@ def test_a_backup_is_replayed(spark: SparkSession, run: Run) -> None:
     assert "2025-10-12 08:48:32  customer-02 7353.79  " in last
 
 
-@pytest.mark.thorough
-def test_the_notebook_counts_and_draws() -> None:
-    """The notebook runs again. Its picture is an image, and its numbers are those of the data."""
-    notebook = nbformat.read(EXAMPLES / "count_per_minute.ipynb", as_version=4)
+def executed(name: str) -> tuple[str, tuple[int, int]]:
+    """The lines that a notebook prints, and the width and the height of its picture."""
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(EXAMPLES)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
-    printed = "".join(each.text for each in outputs if each.output_type == "stream")
-    assert "1020 records in 902 minutes" in printed
+    printed = "".join(each.text for each in outputs if each.get("name") == "stdout")
     pictures = [each.data["image/png"] for each in outputs if "image/png" in each.get("data", {})]
     (picture,) = map(base64.b64decode, pictures)
-    width, height = struct.unpack(">2I", picture[16:24])
+    return printed, struct.unpack(">2I", picture[16:24])
+
+
+@pytest.mark.thorough
+def test_the_notebook_counts_and_draws() -> None:
+    """The notebook runs again. Its picture is an image, and its numbers are those of the data."""
+    printed, (width, height) = executed("count_per_minute.ipynb")
+
+    assert "1020 records in 902 minutes" in printed
     assert width > 800
     assert height > 400
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+def test_the_notebook_of_a_stream_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture is drawn again in its place until the query has read the topic."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    printed, (width, height) = executed("live_counts.ipynb")
+
+    assert '10 micro-batches, up to {"orders": {"0": 335, "1": 317, "2": 248}}' in printed
+    assert width > 800
+    assert height > 350
