@@ -13,7 +13,7 @@ from segmentlog.commit.state import State
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 
 
-def run(spark: SparkSession, directory: Path) -> None:
+def run(spark: SparkSession, directory: Path, *, full_refresh: bool = False) -> None:
     """Run a pipeline to its end, as ``spark-pipelines run`` does."""
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
     from pyspark.pipelines.spark_connect_graph_element_registry import (
@@ -35,14 +35,15 @@ def run(spark: SparkSession, directory: Path) -> None:
             records = spark.readStream.format("segmentlog").option("startingOffsets", "earliest")
             return records.load(f"{directory}/logs").select("key", "value", "partition")
 
-    nothing: dict = {"full_refresh": None, "full_refresh_all": False, "refresh": None}
-    handle_pipeline_events(
-        start_run(spark, graph, **nothing, dry=False, storage=f"file://{directory}/storage")
-    )
+    storage = f"file://{directory}/storage"
+    handle_pipeline_events(start_run(spark, graph, [], full_refresh, [], False, storage))
 
 
 def test_a_second_run_of_a_pipeline_continues(cluster: SparkSession, tmp_path: Path) -> None:
-    """The sink is one query for both runs, and each record is in the copy once."""
+    """The sink is one query for both runs, and each record is in the copy once.
+
+    A full refresh is a new query, which appends all records again.
+    """
     write(tmp_path / "logs", numbered_rows(0, 10), num_partitions=2)
     run(cluster, tmp_path)
     assert dealt((0, 10)) == numbers(tmp_path / "copy")
@@ -54,3 +55,6 @@ def test_a_second_run_of_a_pipeline_continues(cluster: SparkSession, tmp_path: P
     [(name, (batch, _))] = State.read(str(tmp_path / "copy")).streams.items()
     (metadata,) = (tmp_path / "storage").rglob("metadata")
     assert (json.loads(metadata.read_text())["id"], 1) == (name, batch.number)
+
+    run(cluster, tmp_path, full_refresh=True)
+    assert dealt((0, 16), (0, 16)) == numbers(tmp_path / "copy")
