@@ -46,15 +46,19 @@ def start_job(spark: SparkSession, directory: str, topic: str) -> StreamingQuery
     return customers.writeStream.outputMode("complete").foreachBatch(show).start()
 
 
+def create_topic(source: str, target: str, topic: str) -> None:
+    """Create the topic without records: a query needs a topic to start with."""
+    partitions = segmentlog.open_log_dir(source).topics()[topic]
+    with segmentlog.open_writer(target, topic, num_partitions=len(partitions)):
+        pass
+
+
 def replay(source: str, target: str, topic: str, speed: float) -> None:
     """Write each record when its time has come; partitions, timestamps and headers stay."""
     records = segmentlog.dataset(source, topics=[topic], include_headers=True)
-    n_partitions = len(segmentlog.open_log_dir(source).topics()[topic])
     config = segmentlog.ProducerConfig(use_timestamps=True)
     begun, first = time.monotonic(), None
-    with segmentlog.open_writer(
-        target, topic, num_partitions=n_partitions, config=config
-    ) as writer:
+    with segmentlog.open_writer(target, topic, config=config) as writer:
         for batch in records.scan(COLUMNS, order="timestamp"):
             times = batch["timestamp"].cast(pa.int64()).to_numpy() / 1e6  # seconds
             first = times[0] if first is None else first
@@ -72,6 +76,7 @@ def main(directory: str = DATA, topic: str = "orders", speed: float = 3600) -> N
     """Replay the topic into a temporary directory that the job reads."""
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     with tempfile.TemporaryDirectory() as scratch:
+        create_topic(directory, scratch, topic)
         job = start_job(spark, scratch, topic)
         replay(directory, scratch, topic, speed)
         job.processAllAvailable()
