@@ -58,6 +58,19 @@ TESTS = {
         "reads/test_filtered_queries:test_queries_of_one_data_frame_do_not_share_a_filter"
     ),
     "blanks around a value": "test_differences:test_blanks_around_a_value_do_not_count",
+    "options of a stream that are refused": "reads/test_stream:test_options_that_are_refused",
+    "a limit of 0 offsets": (
+        "options/test_read_options:test_a_refusal_says_what_the_reference_says"
+    ),
+    "limits of micro-batches": "reads/test_followed:test_a_limit_in_bytes",
+    "tasks of a micro-batch": "reads/test_followed:test_small_slices_share_a_task",
+    "a checkpoint beyond the end of the log": (
+        "reads/test_followed:test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll"
+    ),
+    "a topic that was deleted and made again with more records": (
+        "reads/test_followed:test_a_topic_that_was_made_again_with_more_records_is_noticed"
+    ),
+    "metrics of a stream": "reads/test_stream:test_a_running_query_follows_the_log",
     "a stream into a log": "writes/test_stream:test_restarts_neither_lose_nor_repeat",
     '`mode("overwrite")`': "writes/test_writer:test_overwriting_has_to_be_meant",
     "a bad option; an error in a task": "reads/test_reader:test_a_bad_option_is_explained",
