@@ -177,3 +177,15 @@ def test_the_tools_report_the_offsets(log_dir: Path, lose: Lose) -> None:
     assert [end, 1] == [row["logEndOffset"] for row in rows]
     assert f"offsets [{end}, {N}) are missing" in rows[0]["problem"]
     assert rows[1]["problem"] is None
+
+
+def test_a_writer_says_that_it_gives_lost_offsets_again(
+    log_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that starts on such a log lowers its high watermark in silence."""
+    end = lose_cleanly(log_dir)
+    write(log_dir, pa.table({"value": [b"new"], "partition": pa.array([0], pa.int32())}))
+
+    (warning,) = caplog.messages
+    assert f"offsets [{end}, {N}) were below the high watermark" in warning
+    assert end + 1 == segmentlog.open_log_dir(log_dir).log("t", 0).log_end_offset

@@ -144,6 +144,13 @@ def _plan(
         if end.damaged_from is not None:
             reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
             raise LogDirectoryError(active.path, reason)
+        if end.offset < committed_to < _ANY_OFFSET:
+            # A broker does the same in silence when it starts on such a log.
+            logger.warning(
+                "%s: offsets [%d, %d) were below the high watermark of a cleanly stopped log and "
+                "are gone; their offsets are given again",
+                path, end.offset, committed_to,
+            )  # fmt: skip
         if active.size == end.position:
             return None, end.offset
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
