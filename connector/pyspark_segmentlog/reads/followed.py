@@ -199,7 +199,7 @@ class FollowedDirectory:
             if directory is self._moment.directory:
                 moment = self._moment
             else:
-                moment = PlannedMoment(self._options, directory)
+                moment = PlannedMoment(self._options, directory, self._moment)
         self._next_look = time.monotonic() + self._triggers.poll_interval_ms / 1000
         self._moment = moment
         return moment
@@ -254,8 +254,8 @@ class FollowedDirectory:
                     self._lose(each, 0, at, _begins_later(at))
             if end[each] < at:
                 self._lose(each, at, end[each], _ends_before(end[each]))
-                continue
-            ranges[each] = OffsetRange(at, end[each])
+            elif end[each] > at:  # no log is opened of which nothing is read
+                ranges[each] = OffsetRange(at, end[each])
         return ranges
 
     def _check_final(self, moment: PlannedMoment, end: Offsets) -> None:

@@ -136,7 +136,8 @@ class PlannedMoment:
     Parameters
     ----------
     options : of the read.
-    directory : as a stream sees it at a later look, at which topics may be gone; by default, it is
+    before : an earlier moment of a stream.
+    directory : as it is now, refreshed since `before`: topics may be gone.  By default, it is
         opened now, and topics that the options name have to be there.
 
     Attributes
@@ -150,8 +151,17 @@ class PlannedMoment:
         See `plan_slices`.
     """
 
-    def __init__(self, options: ReadOptions, directory: LogDirectory | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        directory: LogDirectory | None = None,
+        before: "PlannedMoment | None" = None,
+    ) -> None:
         self._options = options
+        self._known_ends: Mapping[TopicPartition, int] = {}
+        if directory is not None and before is not None:
+            ends = before._ends
+            self._known_ends = {each: ends[each] for each in directory.unmoved if each in ends}
         if directory is not None:
             self.directory = directory
             self.assigned = _selected(options, directory)
@@ -173,15 +183,16 @@ class PlannedMoment:
 
     @cached_property
     def _ends(self) -> Mapping[TopicPartition, int]:
-        policy = self._options.policy
-        return self.directory.end_offsets(
-            self.assigned,
+        policy, known = self._options.policy, self._known_ends
+        found = self.directory.end_offsets(
+            [each for each in self.assigned if each not in known],
             self._options.read_up_to,
             policy.isolation_level,
             policy.on_corrupt_batch,
             warns=self._options.triggers is None,  # records beyond the end are a stream's next
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
+        return {each: known[each] if each in known else found[each] for each in self.assigned}
 
     def earliest(self, topic_partition: TopicPartition) -> int:
         """The log start of a partition."""

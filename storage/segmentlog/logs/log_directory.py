@@ -289,6 +289,14 @@ class LogDirectory:
             )
         return self._logs[topic_partition]
 
+    @property
+    def unmoved(self) -> Collection[TopicPartition]:
+        """Partitions whose logs were listed before the `refresh` that made this, and are the same.
+
+        Their bounds and ends are those of the earlier object.
+        """
+        return self._kept.keys()
+
     def refresh(self, *, log_ends: bool = False) -> "LogDirectory":
         """The directories as they are now; this object, if nothing has changed.
 
