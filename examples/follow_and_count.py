@@ -62,10 +62,10 @@ def main() -> None:
     parser.add_argument("window", nargs="?", default="6 hours")
     parser.add_argument("--follow", action="store_true", help="run until Ctrl-C")
     parser.add_argument("--checkpoint", help="a directory that keeps the offsets and the counts")
-    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}
-    query = start(
-        SparkSession.builder.config(map=settings).getOrCreate(), **vars(parser.parse_args())
-    )
+    given = vars(parser.parse_args())
+    builder = SparkSession.builder.config("spark.sql.session.timeZone", "UTC")
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    query = start(builder.getOrCreate(), **given)
     try:
         query.awaitTermination()
     except KeyboardInterrupt:

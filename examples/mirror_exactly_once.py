@@ -6,6 +6,7 @@ Without TARGET, the mirror is made in a temporary directory.
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -66,9 +67,9 @@ def main(source: str, target: str) -> None:
 
     query = mirror(spark, source, target)
     while query.isActive and not query.recentProgress:
-        query.awaitTermination(0.01)
+        time.sleep(0.01)
     query.stop()
-    print(f"stopped after micro-batch {query.lastProgress['batchId']}")
+    print(f"stopped after micro-batch {query.recentProgress[-1]['batchId']}")
 
     mirror(spark, source, target).awaitTermination()
     print(f"forgot the commit of micro-batch {forget_last_commit(target)}")

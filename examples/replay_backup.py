@@ -24,7 +24,7 @@ COLUMNS = ["timestamp", "partition", "key", "value", "headers"]
 def show(customers: DataFrame, _: int) -> None:
     """Print the last order that has come, and the best customers so far."""
     best = customers.orderBy(F.desc("cents")).limit(3).collect()
-    last = customers.agg(F.max("last")).first()[0]
+    ((last,),) = customers.agg(F.max("last")).collect()
     print(last, *(f"{each['customer']} {each['cents'] / 100:.2f}" for each in best), sep="  ")
 
 
