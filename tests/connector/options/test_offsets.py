@@ -281,5 +281,5 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         end(f"checkpoint:{path}")
     (path / "offsets" / "1").unlink()
     with pytest.raises(OptionError, match=r"may not start at latest \(-1\), as a-0 does"):
-        start(f"checkpoint:{path}")
+        start(f"checkpoint:{path}").refuse(LATEST)
     assert {A0: LATEST} == end(f"checkpoint:{path}").resolve([A0])
