@@ -204,7 +204,7 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts = ("reads", "queries", "writes", "streams", "compaction")
+    parts: Sequence[str] = ("reads", "queries", "writes", "streams", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")
     alone = [*QUERIES, *STREAMS, COMMITS]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
@@ -215,9 +215,9 @@ def main() -> None:
         parser.error("the documents have the whole table, and --quick measures overheads")
     quick, asked = arguments.quick, arguments.row or alone
     if arguments.only:
-        parts = (arguments.only,)
+        parts = [arguments.only]
     elif arguments.row:
-        parts = tuple({"queries" if each in QUERIES else "streams" for each in asked})
+        parts = ["queries" if each in QUERIES else "streams" for each in asked]
     n_records, rounds = 100_000 if quick else 4_000_000, 5
     rows = []
     with tempfile.TemporaryDirectory() as made:

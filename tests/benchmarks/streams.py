@@ -226,7 +226,7 @@ def _compare(
 def small_batches(data: StreamData, rounds: int) -> list[Row]:
     """Micro-batches of 400 rows, 100 of each partition, from sources and into sinks."""
     starts = json.dumps({TOPIC: data.starts})
-    options = {"startingOffsets": starts, "maxOffsetsPerTrigger": _SMALL}
+    options: dict[str, Any] = {"startingOffsets": starts, "maxOffsetsPerTrigger": _SMALL}
     with _streams(data) as streams:
         noop, ours = streams.to("noop"), streams.to("segmentlog")
         received = streams.to("bench_stream")
@@ -395,7 +395,8 @@ def backlog(data: StreamData, rounds: int) -> list[Row]:
         while query.isActive:
             workers = _jvm(streams.spark).children(recursive=True)
             peaks.append((len(with_rows(query)), max(map(_peak_bytes, workers), default=0)))
-            query.awaitTermination(0.1)
+            time.sleep(0.1)
+        query.awaitTermination()  # raises the error of the query, if it has one
         progress = with_rows(query)
     n_rows = sum(each["numInputRows"] for each in progress)
     if n_rows != data.n_records:

@@ -6,7 +6,8 @@ small files of 300 directories take 2.1 s one after the other, and 0.1 s from ei
 """
 
 import os
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ _LEAST_FOR_THREADS = 8
 
 
 class SyncTogether:
-    """Takes written files, and directories with new names.
+    """Takes written files, and directories with new names, of one thread or of several.
 
     Files stay open until they are synced: an error of writing back is reported only to descriptors
     that were open then.
@@ -32,6 +33,7 @@ class SyncTogether:
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
+        self._lock = threading.Lock()  # no descriptor may be closed that another thread has added
         self._directories: dict[str, None] = {}
 
     def add_file(self, descriptor: int, path: str) -> None:
@@ -42,8 +44,10 @@ class SyncTogether:
         SyncFailedError
             If the disk reports an error for this file, or for an earlier one.
         """
-        self._files.append((descriptor, path))
-        if len(self._files) >= MOST_OPEN:
+        with self._lock:
+            self._files.append((descriptor, path))
+            is_full = len(self._files) >= MOST_OPEN
+        if is_full:
             self._sync_files()
 
     def add_directory(self, path: str) -> None:
@@ -64,16 +68,25 @@ class SyncTogether:
 
     def abandon(self) -> None:
         """Close the open files as they are."""
-        files, self._files = self._files, []
-        for descriptor, _ in files:
-            os.close(descriptor)
+        _close(self._taken())
+
+    def _taken(self) -> Sequence[tuple[int, str]]:
+        """The files that wait, which wait no more."""
+        with self._lock:
+            files, self._files = self._files, []
+        return files
 
     def _sync_files(self) -> None:
-        files = list(self._files)
+        files = self._taken()
         try:
             do_together(lambda each: sync_file(*each), files)
         finally:
-            self.abandon()
+            _close(files)
+
+
+def _close(files: Iterable[tuple[int, str]]) -> None:
+    for descriptor, _ in files:
+        os.close(descriptor)
 
 
 def do_together(act: Callable[[_T], object], items: Iterable[_T]) -> None:
