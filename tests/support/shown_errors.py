@@ -69,7 +69,7 @@ CASES = {
         "but its header contains 0x",
     ),
     "bad startingOffsets": Case(
-        f'{_READ}.option("startingOffsets", "newest").load(DATA).count()', "give earliest, or JSON"
+        f'{_READ}.option("startingOffsets", "newest").load(DATA).count()', "give earliest, latest"
     ),
     "data loss": Case(
         f"""{_READ}.option("assign", '{{"orders":[0]}}')"""

@@ -206,8 +206,8 @@ def _end(given: GivenOptions, query: Query | None) -> End:
     """The end of a batch query; a stream has none."""
     if query != Query.STREAM:
         end: End = given[_first(_ENDS, given)]
-        if isinstance(end, OffsetBound):
-            end.refuse(EARLIEST)
+        if isinstance(end, OffsetBound) and not end.is_checkpoint:
+            end.refuse(EARLIEST)  # a checkpoint has it for partitions that its query has not read
         return end
     for name in _NOT_IN_STREAMS:
         if name in given:
