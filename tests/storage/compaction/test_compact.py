@@ -35,7 +35,7 @@ from segmentlog.errors import (
 from segmentlog.layout import checkpoint
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.layout.transaction_index import read_transaction_index
-from segmentlog.logs import log_directory
+from segmentlog.logs import directory_view
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -617,7 +617,7 @@ def test_very_many_partitions_do_not_take_the_square_of_their_number(
 
     counted(checkpoint, "_entries")
     counted(checkpoint, "_write")
-    counted(log_directory, "list_partitions")
+    counted(directory_view, "list_inodes")
     done = compact(quick_path)
 
     assert n_partitions == len(done)
