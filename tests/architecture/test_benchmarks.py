@@ -39,6 +39,9 @@ def test_rows_are_measured_alone() -> None:
         ("≤ 1.5", "1.51", "", False),
         ("< 3 s, < 500 MB", "1.6 s", "131 MB at most", True),
         ("< 3 s, < 500 MB", "1.6 s", "531 MB at most", False),
+        ("≤ 1.2, ≤ 15 ms", "1.05", "12.4 ms against 11.9", True),
+        ("≤ 1.2, ≤ 15 ms", "1.05", "16.4 ms against 15.9", False),
+        ("≤ 40 ms", "41 ms", "", False),
         ("–", "0.61", "", None),
     ],
 )

@@ -100,7 +100,10 @@ class _Streams:
     def __init__(self, data: StreamData, spark: SparkSession) -> None:
         self.data, self.spark = data, spark
         self._servers: dict[str, Any] = {"bootstrap.servers": data.broker.bootstrap_servers}
-        self._admin = AdminClient(self._servers | {"broker.address.family": "v4"})
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._servers | {"broker.address.family": "v4"})
 
     def ours(self, path: Path | None = None, **options: Any) -> DataFrame:
         """Our source."""
