@@ -1,6 +1,6 @@
 """Streams through Spark beside ``kafka`` and trivial streams in Python, over Unix domain sockets.
 
-A contestant is a query with its own checkpoint, which ends with the records that are there.
+A contestant is a query on its own checkpoint, and ends with the records that are there.
 Its figures are those of Spark's progress, ``triggerExecution`` of each micro-batch with rows.
 """
 
@@ -85,7 +85,7 @@ class StreamData:
 
     @cached_property
     def starts(self) -> Mapping[str, int]:
-        """The offset of each partition after which all small micro-batches follow."""
+        """The offset of each partition at which the small micro-batches begin."""
         n_read = (self.n_small + _WARM_UP) * _SMALL // N_PARTITIONS
         return {str(each): self.n_records // N_PARTITIONS - n_read for each in range(N_PARTITIONS)}
 
