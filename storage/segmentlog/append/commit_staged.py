@@ -6,8 +6,7 @@ index entries after the ends of the logs; an overwrite puts the earlier segments
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from segmentlog.append.append import LogAppender
@@ -38,8 +37,6 @@ __all__ = ["CommitSettings", "commit_staged"]
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 10  #: topics in a warning
-_THREADS = 4
-_LEAST_FOR_THREADS = 16 << 20  #: bytes of a job whose partitions are appended to at the same time
 _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
 
@@ -131,17 +128,10 @@ def commit_staged(
 
     def append(syncs: SyncTogether) -> None:
         do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
-
-        def append_one(each: PartitionIntent) -> None:
+        for each in intents:
             commit.append(
                 each, staged.extents(each.topic_partition), syncs if settings.flush else None
             )
-
-        if len(intents) == 1 or staged.n_bytes < _LEAST_FOR_THREADS:
-            for each in intents:
-                append_one(each)
-        else:
-            _append_together(append_one, intents)
 
     def noted(state: State) -> State:
         if settings.numbered is not None:
@@ -303,22 +293,6 @@ class _Commit:
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         # This appender syncs the moved files.
         return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
-
-
-def _append_together(
-    append: Callable[[PartitionIntent], None], intents: Iterable[PartitionIntent]
-) -> None:
-    """Append to several partitions at the same time, and raise the first error.
-
-    Most of a copy is the system's work on new pages of files.  No thread works any more when this
-    returns or raises: an undo cuts off what the threads have written.
-    """
-    pool = ThreadPoolExecutor(_THREADS, "segmentlog-append")
-    try:
-        for _ in pool.map(append, intents):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _left_out(

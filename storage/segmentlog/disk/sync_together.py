@@ -6,7 +6,6 @@ small files of 300 directories take 2.1 s one after the other, and 0.1 s from ei
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -25,7 +24,7 @@ _LEAST_FOR_THREADS = 8
 
 
 class SyncTogether:
-    """Takes written files, and directories with new names, of one thread or of several.
+    """Takes written files, and directories with new names.
 
     Files stay open until they are synced: an error of writing back is reported only to descriptors
     that were open then.
@@ -33,9 +32,6 @@ class SyncTogether:
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
-        # While files are synced, other threads wait: they would open more, and those that they
-        # added would be closed without a sync.
-        self._lock = threading.Lock()
         self._directories: dict[str, None] = {}
 
     def add_file(self, descriptor: int, path: str) -> None:
@@ -46,10 +42,9 @@ class SyncTogether:
         SyncFailedError
             If the disk reports an error for this file, or for an earlier one.
         """
-        with self._lock:
-            self._files.append((descriptor, path))
-            if len(self._files) >= MOST_OPEN:
-                self._sync_files()
+        self._files.append((descriptor, path))
+        if len(self._files) >= MOST_OPEN:
+            self._sync_files()
 
     def add_directory(self, path: str) -> None:
         """Sync the names in a directory in the end."""

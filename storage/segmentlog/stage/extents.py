@@ -190,12 +190,6 @@ class TaskExtents:
         counts: _Int64s = self._columns["n_records"]
         return counts
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all extents."""
-        columns = self._columns
-        return int(columns["end"].sum() - columns["start"].sum())
-
     def extent(self, number: int) -> Extent:
         """One extent."""
         row = self._layout.row
@@ -264,11 +258,6 @@ class JobExtents:
     def n_records(self) -> int:
         """Number of records in all extents."""
         return sum(self._n_records)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all extents."""
-        return sum(each.n_bytes for each in self._tasks)
 
     @property
     def topics(self) -> tuple[str, ...]:
