@@ -1,7 +1,10 @@
 """Reads leave the page cache as they found it; ``mincore`` shows what it holds."""
 
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,6 +52,25 @@ def touch(path: Path, first: int, n_pages: int) -> set[int]:
     return resident(path)
 
 
+def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
+    """Repeat a test in which the system has taken a page, or has held one for a moment.
+
+    The system may do so at any time.  A test of wrong code fails each time.
+    """
+
+    @wraps(test)
+    def repeated(**fixtures: Any) -> None:
+        for _ in range(4):
+            try:
+                return test(**fixtures)
+            except AssertionError:
+                if "file" in fixtures:
+                    forget(fixtures["file"])
+        return test(**fixtures)
+
+    return repeated
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A file of 12 MiB and some bytes, not in the page cache."""
@@ -73,6 +95,7 @@ def read(path: Path, start: int, end: int, *, window: int = MB) -> set[int]:
     return middle
 
 
+@undisturbed
 def test_pages_that_were_there_stay_and_others_go(file: Path) -> None:
     """The pages of a consumer in the middle of the range stay, to the page."""
     before = touch(file, 700, 3) | touch(file, 1000, 1)
@@ -82,6 +105,7 @@ def test_pages_that_were_there_stay_and_others_go(file: Path) -> None:
     assert before == resident(file)
 
 
+@undisturbed
 def test_pages_go_while_the_file_is_read(file: Path) -> None:
     """A large file never takes much of the cache: less than is read ahead, and a window."""
     middle = read(file, 0, 12 * MB, window=MB // 4)
@@ -90,6 +114,7 @@ def test_pages_go_while_the_file_is_read(file: Path) -> None:
     assert set() == resident(file)
 
 
+@undisturbed
 @pytest.mark.parametrize(("start", "end"), [(5000, 3 * MB + 77), (4 * MB, 5 * MB), (77, 78)])
 def test_a_part_of_a_file_is_given_back(file: Path, start: int, end: int) -> None:
     """Pages at both edges go, too, and those that the system has read ahead."""
@@ -134,13 +159,15 @@ def test_other_systems_do_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(resident(file)) >= MB // PAGE
 
 
+@undisturbed
 @pytest.mark.parametrize("threads", [False, True])
 def test_a_scan_leaves_the_cache_as_it_was(tmp_path: Path, *, threads: bool) -> None:
     """Without the option, the log is in the cache afterwards."""
     config = segmentlog.ProducerConfig(batch_size=100_000)
-    with segmentlog.open_writer(tmp_path, "a", config=config) as writer:
+    directory = tmp_path / f"{len([*tmp_path.iterdir()])}"
+    with segmentlog.open_writer(directory, "a", config=config) as writer:
         writer.append(pa.table({"value": [os.urandom(1000)] * 24_000}))
-    log = segmentlog.open_log_dir(tmp_path).log("a", 0)
+    log = segmentlog.open_log_dir(directory).log("a", 0)
     path = Path(log.segments[0].path)
     forget(path)
     before = touch(path, 1500, 4)
