@@ -62,9 +62,15 @@ class OffsetIndex(SparseIndex):
             yield self.entry(slot)
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:
-        """Entry with the greatest position not above `position`, or the start of the segment."""
+        """Entry with the greatest position not above `position`, or the start of the segment.
+
+        The position of a damaged entry may be negative, and no byte of the log is there.
+        """
         slot = self.slot_at_or_before_position(position)
-        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+        found = self.entry(slot) if slot >= 0 else None
+        if found is None or found.position < 0:
+            return OffsetPosition(self.base_offset, 0)
+        return found
 
     def slot_at_or_before_position(self, position: int) -> int:
         """Slot of the entry with the greatest position not above `position`, or -1."""

@@ -141,3 +141,13 @@ def test_look_ups_are_a_plain_binary_search(
             slot = min(position // 50, n_entries) - 1
             expected = entries[slot] if slot >= 0 else (100, 0)
             assert expected == index.last_at_or_before_position(position)
+
+
+@pytest.mark.parametrize("position", [-1, -(2**31)])
+def test_a_negative_position_is_not_a_place_in_the_log(path: Path, position: int) -> None:
+    """A flipped bit made a read ask the system for bytes before the file."""
+    path.write_bytes(pack(40, [(42, position), (44, 296)]))
+    with OffsetIndex(str(path), 40, mapped=True) as index:
+        found = [index.last_at_or_before_position(at) for at in (0, 295, 296)]
+
+    assert [(40, 0), (40, 0), (44, 296)] == found
