@@ -176,7 +176,11 @@ class Reader:
         self._rng.shuffle(listed)
         touch = self._rng.choice(["nothing", "one", "all", "ends"])
         if touch == "ends":
-            opened.end_offsets(listed, *LEVELS[read.level])
+            for each in listed:  # an overwrite may come between the opening and the look
+                try:
+                    opened.end_offsets([each], *LEVELS[read.level])
+                except LogChangedError as error:
+                    read.changed(each, error)
         elif touch != "nothing":
             for each in listed[: 1 if touch == "one" else len(listed)]:
                 opened.log(*each)
