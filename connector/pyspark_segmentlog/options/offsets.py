@@ -15,12 +15,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs import exists, read_stream_checkpoint, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = [
-    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "listed", "load_object",
+    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "is_checkpoint",
+    "listed", "load_object",
     "parse_assign", "parse_partitions",
 ]  # fmt: skip
 
@@ -47,6 +48,8 @@ class OffsetBound:
     partitions : offsets, `EARLIEST` or `LATEST` by partition.
     is_checkpoint : whether `partitions` are those of a checkpoint: other partitions are at
         `EARLIEST`, and it may name partitions that are not read.
+    error : why the checkpoint could not be read; it is raised when the bound is needed.  A stream
+        that has its own checkpoint needs no start.
     """
 
     option: str
@@ -55,6 +58,7 @@ class OffsetBound:
     topics: tuple[tuple[str, int], ...] = ()
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
     is_checkpoint: bool = False
+    error: SegmentLogError | None = None
 
     @classmethod
     def parse(cls, option: str, text: str) -> "OffsetBound":
@@ -77,7 +81,7 @@ class OffsetBound:
         word = _WORDS.get(text.strip().lower())
         if word is not None:
             return cls(option, text, everywhere=word)
-        if text.strip()[: len(_CHECKPOINT)].lower() == _CHECKPOINT:
+        if is_checkpoint(text):
             return cls._of_checkpoint(option, text)
         return cls._parse_map(option, text)
 
@@ -141,7 +145,11 @@ class OffsetBound:
         ------
         OptionError
             If a map names other partitions than `assigned`.
+        LogDirectoryError, CorruptCheckpointError, StorageError
+            If a checkpoint could not be read.
         """
+        if self.error is not None:
+            raise self.error
         wanted = sorted(assigned)
         if self.everywhere is not None:
             return dict.fromkeys(wanted, self.everywhere)
@@ -179,6 +187,11 @@ class OffsetBound:
         if self.is_checkpoint:
             of_topic = EARLIEST
         return dict(self.partitions).get(topic_partition, of_topic)
+
+
+def is_checkpoint(text: str) -> bool:
+    """Whether the value of an option names the checkpoint of a query."""
+    return text.strip()[: len(_CHECKPOINT)].lower() == _CHECKPOINT
 
 
 def check_partitions(

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_order
 from pyspark_segmentlog.options.names import check_read_names
-from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
+from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, is_checkpoint
 from pyspark_segmentlog.options.option import GivenOptions, Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, ScanPolicy, TopicPartition
 
 __all__ = ["STRATEGIES", "ReadOptions", "Triggers"]
@@ -223,7 +223,14 @@ def _start(given: GivenOptions, query: Query | None) -> Start:
         _check_one((*_RELATIVE, *_STARTS), given)
         start = given[relative[0]]
         return LastRecords(start) if relative == ["lastRecords"] else start
-    start = given[_first(_STARTS, given)]
+    name = _first(_STARTS, given)
+    try:
+        start = given[name]
+    except SegmentLogError as error:
+        text = given.texts.get(name.lower(), "")
+        if query == Query.BATCH or not is_checkpoint(text):
+            raise
+        return OffsetBound(name, text, is_checkpoint=True, error=error)
     if start is None:
         word = "latest" if query == Query.STREAM else "earliest"
         return OffsetBound.parse("startingOffsets", word)

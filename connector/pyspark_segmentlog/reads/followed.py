@@ -5,6 +5,7 @@ micro-batch between two answers.  After a restart it plans the last micro-batch 
 offsets of the checkpoint, before it polls.  So each plan needs nothing but its two offsets.
 """
 
+import contextlib
 import json
 import logging
 import time
@@ -18,7 +19,12 @@ from pyspark_segmentlog.reads.limits import MinimumDelay, limit_bytes, limit_off
 from pyspark_segmentlog.reads.planner import PlannedMoment
 from pyspark_segmentlog.reads.stream_offsets import Offsets, OffsetsJson, from_json, to_json
 from pyspark_segmentlog.reads.task_groups import group_slices
-from segmentlog.errors import LogChangedError, OptionError, StreamOffsetError
+from segmentlog.errors import (
+    LogChangedError,
+    LogDirectoryError,
+    OptionError,
+    StreamOffsetError,
+)
 from segmentlog.logs import is_url, open_log_dir, readable_path
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.reads import without_collector
@@ -28,6 +34,9 @@ __all__ = ["FollowedDirectory"]
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
+
+#: A broker that moves a partition to another of its directories renames two directories.
+_PAUSE_SECONDS = 0.02
 
 #: Slices with fewer bytes share tasks of about this size: a task costs more than to read them.
 _SMALL_TASK = 8 << 20
@@ -177,7 +186,7 @@ class FollowedDirectory:
         first, last = from_json(start), from_json(end)
 
         def once() -> list[LogSlice]:
-            moment = self._look()
+            moment = self._with_all(self._look(), last)
             cuts = moment.cut(self._ranges(moment, first, last))
             return [each for slices in cuts.values() for each in slices]
 
@@ -209,17 +218,36 @@ class FollowedDirectory:
         for _ in range(_ATTEMPTS - 1):
             try:
                 return look_up()
-            except LogChangedError as change:
+            except (LogChangedError, LogDirectoryError) as change:
                 logger.info("looking again: %s", change)
-                directory = open_log_dir(*self._options.paths)
-                self._moment = PlannedMoment(self._options, directory)
+                time.sleep(_PAUSE_SECONDS)
+                self._look_afresh()
         return look_up()
+
+    def _look_afresh(self) -> PlannedMoment:
+        """The directory as it is now, opened again if it can be opened."""
+        with contextlib.suppress(LogDirectoryError):  # the next look reports it
+            directory = open_log_dir(*self._options.paths)
+            self._moment = PlannedMoment(self._options, directory, self._moment)
+        return self._moment or PlannedMoment(self._options)
+
+    def _with_all(self, moment: PlannedMoment, wanted: Offsets) -> PlannedMoment:
+        """The moment, or a later one if it lacks partitions.
+
+        A look reads several directories one after the other, and a partition may have moved from
+        one that is read late to one that was read early.
+        """
+        if wanted.keys() <= set(moment.assigned):
+            return moment
+        time.sleep(_PAUSE_SECONDS)
+        return self._look_afresh()
 
     def _ends(self, moment: PlannedMoment, start: Offsets) -> Offsets:
         """The ends to which the stream could read, after a check that the log holds its start."""
         if self._final is not None:
             self._check_final(moment, self._final)
             return self._final
+        moment = self._with_all(moment, start)
         ends = moment.ends()
         for each, at in start.items():
             if each not in ends:
@@ -278,6 +306,8 @@ class FollowedDirectory:
     def _check_topics(self, slices: Sequence[LogSlice]) -> None:
         """Notice a topic that was deleted and made again: its offsets mean other records."""
         for each in slices:
+            if not each.topic_id:  # a broker writes the file later than the first records
+                continue
             known = self._topic_ids.setdefault(each.topic_partition, each.topic_id)
             if each.topic_id != known:
                 self._topic_ids[each.topic_partition] = each.topic_id

@@ -8,6 +8,7 @@ the other has begun.
 """
 
 import os
+import re
 from pathlib import Path
 
 from pyspark_segmentlog.reads.stream_offsets import Offsets
@@ -33,7 +34,8 @@ class InitialOffsets:
 
     def __init__(self, location: str) -> None:
         path = readable_path(location)
-        if is_url(path):
+        # `hdfs:/checkpoints` is a usual form, and would be a directory named `hdfs:` here.
+        if is_url(path) or re.match(r"\s*(?!file:)[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE):
             accepted = "give a local directory: <checkpointLocation>/sources/0"
             raise OptionError("initialOffsetsLocation", location, accepted)
         self.path = Path(path) / "0"

@@ -160,7 +160,7 @@ class PlannedMoment:
         self._options = options
         self._known_ends: Mapping[TopicPartition, int] = {}
         if directory is not None and before is not None:
-            ends = before._ends
+            ends = before.__dict__.get("_ends", {})  # an earlier look may have failed
             self._known_ends = {each: ends[each] for each in directory.unmoved if each in ends}
         if directory is not None:
             self.directory = directory

@@ -9,7 +9,6 @@ and log directory, however many queries have a limit.
 The system frees the lock of a task that dies, and the bucket has no other state of tasks.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import logging
@@ -72,23 +71,30 @@ class Pace:
 
     def _moved(self, now: float, seconds: float) -> float:
         """Move the time of the bucket on, and return it."""
-        most = _MOST_PIECES * self.piece / self._rate
-        with contextlib.ExitStack() as stack:
-            descriptor = self._opened()
-            if descriptor >= 0:
-                stack.callback(os.close, descriptor)  # and the lock goes
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-                state = os.pread(descriptor, _STATE.size, 0)
-                found = _STATE.unpack(state)[0] if len(state) == _STATE.size else 0.0
-            else:
-                found = self._alone
-            if not found - now < most:  # of an earlier start of the machine, or not a number
-                found = now
-            until = max(found, now - _BURST_SECONDS) + seconds
-            if descriptor >= 0:
-                os.pwrite(descriptor, _STATE.pack(until), 0)
-            self._alone = until
+        descriptor = self._opened()
+        if descriptor < 0:
+            self._alone = self._after(self._alone, now, seconds)
+            return self._alone
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            state = os.pread(descriptor, _STATE.size, 0)
+            found = _STATE.unpack(state)[0] if len(state) == _STATE.size else 0.0
+            until = self._after(found, now, seconds)
+            os.pwrite(descriptor, _STATE.pack(until), 0)
+        except OSError as error:  # a full disk, or no locks: the log is not at fault
+            _warn_once(self._path, error.strerror or str(error))
+            until = self._after(self._alone, now, seconds)
+        finally:
+            os.close(descriptor)  # and the lock goes
+        self._alone = until
         return until
+
+    def _after(self, found: float, now: float, seconds: float) -> float:
+        """The time of the bucket, moved on from the time that was found."""
+        most = _MOST_PIECES * self.piece / self._rate
+        if not found - now < most:  # of an earlier start of the machine, or not a number
+            found = now
+        return max(found, now - _BURST_SECONDS) + seconds
 
     def _opened(self) -> int:
         """The descriptor of the file, or -1 if this user cannot have it."""

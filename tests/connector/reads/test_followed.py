@@ -8,13 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from checkpoints import write_checkpoint
 from plain_writes import values, write
 
 import segmentlog
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.followed import FollowedDirectory
-from segmentlog.errors import OptionError, StreamOffsetError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogDirectoryError,
+    OptionError,
+    StreamOffsetError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.logs.directory_view import DirectoryView
 from segmentlog.model import LogSlice
 
 Offsets = dict[str, dict[str, int]]
@@ -319,6 +326,60 @@ def test_a_topic_that_was_made_again_with_more_records_is_noticed(logs: Path) ->
     with pytest.raises(StreamOffsetError, match="its topic was deleted and made again"):
         stream.batch()
     assert {"t-0": [10, 15]} == lenient.batch()
+
+
+def test_the_id_of_a_topic_may_come_later(logs: Path) -> None:
+    """A broker writes the file with the id after the first records. Nothing was deleted."""
+    metadata = logs / "t-0" / "partition.metadata"
+    text = metadata.read_text()
+    metadata.unlink()
+    stream = Stream(logs)
+    stream.batch()
+    for number in (1, 2):
+        if number == 1:
+            metadata.write_text(text)
+        else:
+            metadata.unlink()
+        write(logs, rows(1))
+        assert {"t-0": [9 + number, 10 + number]} == stream.batch()
+
+
+def test_a_partition_that_moves_to_another_directory_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker renames two directories, and a look sees neither of the two names."""
+    for name in ("a", "b"):
+        write(tmp_path / name, rows(10), topic="t" if name == "a" else "u")
+    stream = Stream(tmp_path / "b", paths=json.dumps([str(tmp_path / "a")]))
+    assert {"t-0": [0, 10], "u-0": [0, 10]} == stream.batch()
+    renewed = DirectoryView.renewed
+
+    def move(view: DirectoryView) -> DirectoryView:
+        if view.path.endswith("/a"):
+            monkeypatch.undo()
+            (tmp_path / "a" / "t-0").rename(tmp_path / "b" / "t-0")
+            high_watermark(tmp_path / "a", 0)
+            path = tmp_path / "b" / "replication-offset-checkpoint"
+            path.write_text("0\n2\nt 0 10\nu 0 10\n")
+        return renewed(view)
+
+    monkeypatch.setattr(DirectoryView, "renewed", move)
+    assert {} == stream.batch()
+    assert {"t": {"0": 10}, "u": {"0": 10}} == stream.offset
+
+
+def test_a_start_at_a_checkpoint_is_needed_once(logs: Path, tmp_path: Path) -> None:
+    """The checkpoint of the earlier query may be removed after the first start."""
+    earlier = write_checkpoint(tmp_path / "c", {0: json.dumps({"t": {"0": 4}})}, committed=0)
+    given = {"startingOffsets": f"checkpoint:{earlier}"}
+    stream = Stream(logs, **given)
+    assert {"t-0": [4, 10]} == stream.batch()
+    shutil.rmtree(earlier)
+    write(logs, rows(1))
+
+    assert {"t-0": [10, 11]} == Stream(logs, stream.offset, **given).batch()
+    with pytest.raises(LogDirectoryError, match="name the checkpointLocation of a query"):
+        Stream(logs, **given)
 
 
 def test_a_high_watermark_that_falls_is_waited_for(logs: Path) -> None:

@@ -68,3 +68,5 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         offsets.write({A: 5})
     with pytest.raises(OptionError, match="give a local directory"):
         InitialOffsets("s3://bucket/c/sources/0")
+    with pytest.raises(OptionError, match="give a local directory"):
+        InitialOffsets("hdfs:/c/sources/0")  # would be a local directory of that name

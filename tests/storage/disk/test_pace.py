@@ -1,5 +1,7 @@
 """The limit of bytes a second, by a clock of the test, and by the clock of the machine."""
 
+import errno
+import os
 import subprocess
 import sys
 import threading
@@ -140,6 +142,24 @@ def test_a_file_that_another_made_is_not_used(
 
     assert 1002.0 == pytest.approx(clock.now)
     assert not (tmp_path / "elsewhere").exists()
+    assert 1 == sum("each process keeps the limit" in each for each in caplog.messages)
+
+
+@pytest.mark.parametrize(("call", "number"), [("pwrite", errno.ENOSPC), ("flock", errno.ENOLCK)])
+def test_a_file_that_fails_is_done_without(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    call: str, number: int,
+) -> None:  # fmt: skip
+    """A full disk for temporary files is no fault of the log. One warning names the file."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    limit = Pace(10 * MB, f"logs of {call}")
+    monkeypatch.setattr(pace.os if call == "pwrite" else pace.fcntl, call, fail)
+    take(limit, 20 * MB)
+
+    assert 1001.9 == pytest.approx(clock.now)
     assert 1 == sum("each process keeps the limit" in each for each in caplog.messages)
 
 
