@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import IsolationLevel, ReadUpTo
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import TopicConfig
@@ -189,3 +189,21 @@ def test_a_writer_says_that_it_gives_lost_offsets_again(
     (warning,) = caplog.messages
     assert f"offsets [{end}, {N}) were below the high watermark" in warning
     assert end + 1 == segmentlog.open_log_dir(log_dir).log("t", 0).log_end_offset
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_damaged_last_batch_is_damage_and_no_lost_segment(
+    log_dir: Path, *, is_clean: bool
+) -> None:
+    """A flipped bit in its magic hides how many records it has. The read reports the batch."""
+    if not is_clean:
+        (log_dir / ".kafka_cleanshutdown").unlink()
+    last = max((log_dir / "t-0").glob("*.log"))
+    damaged = bytearray(last.read_bytes())
+    damaged[16] ^= 32
+    last.write_bytes(damaged)
+    log = segmentlog.open_log_dir(log_dir).log("t", 0)
+
+    assert log.lost_offsets is None
+    with pytest.raises(UnsupportedFormatError, match="magic"):
+        log.scan().read_all()

@@ -129,6 +129,9 @@ class ListedSegments:
         end, promised = self.log_end_offset, self._committed_to
         if end >= promised or (self.files and self.segments[-1].size > self.end.position):
             return None  # nothing is missing, or a torn tail is
+        damaged = self.end.damaged_from
+        if damaged is not None and self.end.offset <= damaged + 1:
+            return None  # no sound batch follows the damage, which may hold these offsets
         why = "it was cleanly stopped" if self._is_clean else self._sign_of_loss(end)
         return LostOffsets(end, promised, why) if why else None
 
