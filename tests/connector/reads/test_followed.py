@@ -371,7 +371,7 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
 def test_a_start_at_a_checkpoint_is_needed_once(logs: Path, tmp_path: Path) -> None:
     """The checkpoint of the earlier query may be removed after the first start."""
     earlier = write_checkpoint(tmp_path / "c", {0: json.dumps({"t": {"0": 4}})}, committed=0)
-    given = {"startingOffsets": f"checkpoint:{earlier}"}
+    given: dict[str, Any] = {"startingOffsets": f"checkpoint:{earlier}"}
     stream = Stream(logs, **given)
     assert {"t-0": [4, 10]} == stream.batch()
     shutil.rmtree(earlier)
