@@ -20,9 +20,8 @@ from segmentlog.logs import exists, read_stream_checkpoint, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = [
-    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "is_checkpoint",
-    "listed", "load_object",
-    "parse_assign", "parse_partitions",
+    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "is_checkpoint", "listed",
+    "load_object", "parse_assign", "parse_partitions",
 ]  # fmt: skip
 
 logger = logging.getLogger(__name__)

@@ -149,6 +149,8 @@ class FollowedDirectory:
         return self._again(once)
 
     def _next_end(self, moment: PlannedMoment, start: Offsets, *, takes_all: bool) -> Offsets:
+        if self._final is None:
+            moment = self._with_all(moment, start)
         ends = self._ends(moment, start)
         if takes_all:
             return ends
@@ -247,7 +249,6 @@ class FollowedDirectory:
         if self._final is not None:
             self._check_final(moment, self._final)
             return self._final
-        moment = self._with_all(moment, start)
         ends = moment.ends()
         for each, at in start.items():
             if each not in ends:

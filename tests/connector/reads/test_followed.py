@@ -344,13 +344,14 @@ def test_the_id_of_a_topic_may_come_later(logs: Path) -> None:
         assert {"t-0": [9 + number, 10 + number]} == stream.batch()
 
 
+@pytest.mark.parametrize("limit", [{}, {"maxBytesPerTrigger": 10_000}])
 def test_a_partition_that_moves_to_another_directory_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
 ) -> None:
     """A broker renames two directories, and a look sees neither of the two names."""
     for name in ("a", "b"):
         write(tmp_path / name, rows(10), topic="t" if name == "a" else "u")
-    stream = Stream(tmp_path / "b", paths=json.dumps([str(tmp_path / "a")]))
+    stream = Stream(tmp_path / "b", paths=json.dumps([str(tmp_path / "a")]), **limit)
     assert {"t-0": [0, 10], "u-0": [0, 10]} == stream.batch()
     renewed = DirectoryView.renewed
 
@@ -360,12 +361,13 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
             (tmp_path / "a" / "t-0").rename(tmp_path / "b" / "t-0")
             high_watermark(tmp_path / "a", 0)
             path = tmp_path / "b" / "replication-offset-checkpoint"
-            path.write_text("0\n2\nt 0 10\nu 0 10\n")
+            write(tmp_path / "b", rows(2))
+            path.write_text("0\n2\nt 0 12\nu 0 10\n")
         return renewed(view)
 
     monkeypatch.setattr(DirectoryView, "renewed", move)
-    assert {} == stream.batch()
-    assert {"t": {"0": 10}, "u": {"0": 10}} == stream.offset
+    assert {"t-0": [10, 12]} == stream.batch()
+    assert {"t": {"0": 12}, "u": {"0": 10}} == stream.offset
 
 
 def test_a_start_at_a_checkpoint_is_needed_once(logs: Path, tmp_path: Path) -> None:
