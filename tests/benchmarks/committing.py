@@ -49,7 +49,7 @@ def _row(directory: Path, *, flush: bool, n: int) -> Row:
         statistics.median(seconds[at - _AROUND : at + _AROUND]) for at in (_AROUND + 1, n)
     )
     detail = f"{late * 1e3:.1f} ms against {early * 1e3:.1f}; less is better; bound by "
-    detail += "syncs" if flush else "the check of the segment since the last sync"
+    detail += "syncs" if flush else "the syncs of the intent, the state and the checkpoints"
     work = f"{n:,}th commit of 3 kB into 3 partitions, flush={directory.name}"
     return Row(work, "the 10th", _GOALS[directory.name], f"{late / early:.2f}", detail)
 

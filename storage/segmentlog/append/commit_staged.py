@@ -124,7 +124,7 @@ def commit_staged(
     topics -= left_out
     commit = _Commit(directory, Guard.of_job(directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intents, staged = commit.intend(partitions, staged, is_clean=change.was_clean)
+    intents, staged = commit.intend(partitions, staged, change)
 
     def append(syncs: SyncTogether) -> None:
         do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
@@ -164,13 +164,12 @@ class _Commit:
         self,
         topic_partitions: Sequence[TopicPartition],
         staged: JobExtents,
-        *,
-        is_clean: bool,
+        change: Change,
     ) -> tuple[list[PartitionIntent], JobExtents]:
         """The partitions as they are now and as they will be, and the extents to append."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
-        ready = self._ready(topic_partitions, is_clean=is_clean)
+        ready = self._ready(topic_partitions, change)
         if self.settings.sequences is not None:
             staged = self._checked(
                 self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
@@ -209,7 +208,7 @@ class _Commit:
         return effects
 
     def _ready(
-        self, topic_partitions: Iterable[TopicPartition], *, is_clean: bool
+        self, topic_partitions: Iterable[TopicPartition], change: Change
     ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
         """The logs, ready to append to; topics of the same settings are prepared together."""
         known = ReadCheckpoints(self.directory)
@@ -221,8 +220,8 @@ class _Commit:
             )
         for topic, group in groups.items():
             ready |= ready_to_append(
-                self.directory, group, self.settings.config_of(topic), is_clean=is_clean,
-                flush=self.settings.flush, known=known,
+                self.directory, group, self.settings.config_of(topic), is_clean=change.was_clean,
+                flush=self.settings.flush, known=known, is_all_there=change.boot != "",
             )  # fmt: skip
         known.write()
         return ready

@@ -60,6 +60,7 @@ def ready_to_append(
     is_clean: bool,
     flush: bool,
     known: ReadCheckpoints | None = None,
+    is_all_there: bool = False,
 ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
     """Sizes of the active segment of each log, and its end; the caller holds the lock.
 
@@ -72,6 +73,9 @@ def ready_to_append(
         can be trusted.
     flush : whether an active segment that may not be synced is synced.
     known : the checkpoints, if logs are prepared in several calls; the caller writes them.
+    is_all_there : whether all bytes that may not be synced were written since the machine has
+        started, so that none can be lost.  Unless `flush` is set, only the end of an active
+        segment is checked then: to check the segment would take longer with each commit.
 
     Raises
     ------
@@ -85,7 +89,10 @@ def ready_to_append(
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
         committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
-        plans[each] = _plan(path, point, starts.get(each, 0), committed_to, is_clean=is_clean)
+        plans[each] = _plan(
+            path, point, starts.get(each, 0), committed_to,
+            is_clean=is_clean, is_all_there=is_all_there and not flush,
+        )  # fmt: skip
     # All logs stay as they are if one is refused.
     for each in plans:
         remove_indexes_without_log(partition_path(directory, each))
@@ -129,7 +136,13 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
 
 def _plan(
-    path: str, point: int, log_start: int, committed_to: int, *, is_clean: bool
+    path: str,
+    point: int,
+    log_start: int,
+    committed_to: int,
+    *,
+    is_clean: bool,
+    is_all_there: bool,
 ) -> tuple[RecoveryPlan | None, int]:
     """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
     if has_swaps(path):
@@ -138,20 +151,24 @@ def _plan(
     segments = list_segments(path)
     if not segments:
         raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")
-    if is_clean:
+    # Closed segments that were never synced are checked and synced once, before the recovery point
+    # moves after them.
+    if is_clean or (is_all_there and segments[-1].base_offset <= point):
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)
-        if end.damaged_from is not None:
+        if is_clean and end.damaged_from is not None:
             reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
             raise LogDirectoryError(active.path, reason)
-        if end.offset < committed_to < _ANY_OFFSET:
+        is_short = end.offset < committed_to < _ANY_OFFSET
+        if is_clean and is_short:
             # A broker does the same in silence when it starts on such a log.
             logger.warning(
                 "%s: offsets [%d, %d) were below the high watermark of a cleanly stopped log and "
                 "are gone; their offsets are given again",
                 path, end.offset, committed_to,
             )  # fmt: skip
-        if active.size == end.position:
+        is_whole = active.size == end.position and end.damaged_from is None
+        if is_whole and (is_clean or not is_short):
             return None, end.offset
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
     if plan.end_offset < point:

@@ -33,6 +33,7 @@ from segmentlog.commit.put_aside import DelayOf, topics_aside
 from segmentlog.commit.stamp import renew_stamp, set_later
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import finish, give_up, withdraw
+from segmentlog.disk.boot import boot_id
 from segmentlog.disk.durable import (
     adopt,
     opened_directory,
@@ -85,6 +86,15 @@ class Change:
         was_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         return cls(directory, token or secrets.token_hex(8), State.read(directory), was_clean)
 
+    @property
+    def boot(self) -> str:
+        """The boot in which all bytes were written that may not be synced; ``""`` if unknown.
+
+        A directory with the mark of a clean stop has no such bytes yet.  A directory that had lost
+        the mark before this boot may have lost bytes, too.
+        """
+        return boot_id() if self.was_clean or self.before.boot == boot_id() else ""
+
     def carry_out(
         self,
         partitions: Sequence[PartitionIntent],
@@ -131,7 +141,8 @@ class Change:
         def after() -> State:
             now_ms = int(time.time() * 1000)  # after the work, which may take long
             state = noted(self.before.next(self.token, now_ms))
-            state = replace(state, aside=topics_aside(self.directory, state.aside))
+            aside = topics_aside(self.directory, state.aside)
+            state = replace(state, aside=aside, boot=self.boot)
             for each in effects:
                 state = each.noted_in(state)
             return state

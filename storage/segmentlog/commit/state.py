@@ -50,6 +50,8 @@ class State:
     streams : the last batch of each streaming query.
     aside : topics that have lost segments, whose files may not be removed yet.
     deleted : deleted topics; a topic that has the same name now is another one.
+    boot : the boot of the machine in which all bytes were written that may not be synced, by
+        `segmentlog.disk.boot`; ``""`` if it is unknown.
     """
 
     sequence: int = 0
@@ -59,6 +61,7 @@ class State:
     aside: Sequence[str] = ()
     deleted: Sequence[Deletion] = ()
     streams: Streams = field(default_factory=dict)
+    boot: str = ""
 
     @classmethod
     def read(cls, directory: str) -> "State":
@@ -82,19 +85,21 @@ class State:
     @classmethod
     def _decode(cls, found: Mapping[str, Any]) -> "State":
         sequence, token, time_ms = found["sequence"], found["token"], found["time_ms"]
-        check_types((sequence, token, time_ms), (int, str, int))
+        boot = found["boot"]
+        check_types((sequence, token, time_ms, boot), (int, str, int, str))
         aside = found["aside"]
         check_types((aside, *aside), (list,) + (str,) * len(aside))
         versions, deleted = decode_versions(found["versions"]), decode_deletions(found["deleted"])
         streams = decode_streams(found["streams"])
-        return cls(sequence, token, time_ms, versions, aside, deleted, streams)
+        return cls(sequence, token, time_ms, versions, aside, deleted, streams, boot)
 
     def next(self, token: str, now_ms: int) -> "State":
         """The state once the change with this token is decided."""
         versions = forget_old(self.versions, self.time_ms, now_ms)
         streams = forget_old(self.streams, self.time_ms, now_ms)
         deleted = forget_deletions(self.deleted, now_ms)
-        return State(self.sequence + 1, token, now_ms, versions, self.aside, deleted, streams)
+        sequence = self.sequence + 1
+        return State(sequence, token, now_ms, versions, self.aside, deleted, streams, self.boot)
 
     def with_version(self, numbered: NumberedWrite, topics: Iterable[str]) -> "State":
         """The state of a numbered write, whose version counts for these topics from now on."""
@@ -126,6 +131,7 @@ class State:
                 "sequence": self.sequence,
                 "token": self.token,
                 "time_ms": self.time_ms,
+                "boot": self.boot,
                 "aside": list(self.aside),
                 "deleted": list(self.deleted),
                 "versions": encode_versions(self.versions),

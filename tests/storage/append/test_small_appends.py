@@ -1,5 +1,8 @@
 """Many small appends cost as much each as the first, and leave the indexes of one append."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +10,14 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
+from segmentlog.append import prepare
+from segmentlog.disk import boot
 from segmentlog.segments import segment
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
 INTERVAL = 500
+UNFLUSHED = ProducerConfig(TopicConfig(segment_bytes=2000), flush=False, batch_size=1)
 
 
 def rows(first: int, n_rows: int) -> pa.Table:
@@ -30,6 +36,93 @@ def append(directory: Path, n_commits: int, n_rows: int) -> None:
         for number in range(n_commits):
             writer.append(rows(number * n_rows, n_rows))
             writer.flush()
+
+
+@contextmanager
+def another_boot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine, started again."""
+    path = directory / "boot_id"
+    path.write_text("another\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(boot, "_PATH", str(path))
+        boot.boot_id.cache_clear()
+        yield
+    boot.boot_id.cache_clear()
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Partitions whose active segments have been checked from their first byte."""
+    paths: list[str] = []
+    plan = prepare.plan_recovery
+
+    def noted(path: str, *rest: Any) -> Any:
+        paths.append(path)
+        return plan(path, *rest)
+
+    monkeypatch.setattr(prepare, "plan_recovery", noted)
+    return paths
+
+
+def append_unflushed(directory: Path, n_rows: int) -> None:
+    """A commit with ``flush=none``."""
+    with segmentlog.open_writer(directory, "t", config=UNFLUSHED) as writer:
+        writer.append(rows(0, n_rows).select(["value"]))
+
+
+def test_an_unflushed_append_checks_the_end_alone_until_the_next_boot(
+    tmp_path: Path, checked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No byte is lost while the machine runs; after that, the whole segment may be."""
+    for _ in range(4):
+        append_unflushed(tmp_path, 1)
+    assert checked == []
+    with another_boot(tmp_path, monkeypatch):
+        append_unflushed(tmp_path, 1)
+        # The directory has not had the mark in this boot, so another log may have lost bytes.
+        append_unflushed(tmp_path, 1)
+    append_unflushed(tmp_path, 1)
+    assert len(checked) == 3
+
+
+def test_an_unflushed_append_without_an_id_of_the_boot_checks_the_segment(
+    tmp_path: Path, checked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems give no such id."""
+    monkeypatch.setattr(boot, "_PATH", str(tmp_path / "none"))
+    boot.boot_id.cache_clear()
+    append_unflushed(tmp_path, 1)
+    append_unflushed(tmp_path, 1)
+    boot.boot_id.cache_clear()
+    assert len(checked) == 1
+
+
+def test_a_closed_segment_is_checked_and_synced_once(tmp_path: Path, checked: list[str]) -> None:
+    """The recovery point moves past a segment only when it is on the disk."""
+    append_unflushed(tmp_path, 40)
+    for _ in range(3):
+        append_unflushed(tmp_path, 1)
+    assert len(checked) == 1
+
+
+def test_damage_at_the_end_in_the_same_boot_is_cut_off(tmp_path: Path, checked: list[str]) -> None:
+    """A writer that was killed in the middle of an append leaves a torn batch."""
+    append_unflushed(tmp_path, 1)
+    append_unflushed(tmp_path, 1)
+    (log,) = (tmp_path / "t-0").glob("*.log")
+    os.truncate(log, log.stat().st_size - 3)
+    append_unflushed(tmp_path, 1)
+    assert len(checked) == 1
+    assert segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset == 2
+
+
+def test_a_flushed_append_checks_and_syncs_what_was_not_synced(
+    tmp_path: Path, checked: list[str]
+) -> None:
+    """Its recovery point covers the records of earlier commits."""
+    append_unflushed(tmp_path, 1)
+    append(tmp_path, 1, 1)
+    assert len(checked) == 1
 
 
 def test_index_entries_come_at_their_interval_across_appends(tmp_path: Path) -> None:
