@@ -1,6 +1,9 @@
-"""Trivial streams in Python: a source of prepared Arrow batches, and a sink that receives rows."""
+"""Trivial streams in Python: a source of prepared Arrow batches, and sinks without a log."""
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -67,8 +70,34 @@ class ReceivingWriter(DataSourceStreamArrowWriter):
         """Nothing is to be removed."""
 
 
+class WritingWriter(ReceivingWriter):
+    """Writes the bytes of all columns to a file of each task and syncs it: the least of a sink.
+
+    Parameters
+    ----------
+    path : directory of the files.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        Path(self._path).mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._path, delete=False) as file:
+            for batch in iterator:
+                for column in batch.columns:
+                    for buffer in filter(None, column.buffers()):
+                        file.write(buffer)
+            file.flush()
+            os.fsync(file.fileno())
+        return WriterCommitMessage()
+
+
 class TrivialSource(DataSource):
-    """``format("bench_stream")``; a source has the options ``file`` and ``atOnce``."""
+    """``format("bench_stream")``.
+
+    A source has the options ``file`` and ``atOnce``.  A sink with a path writes.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -81,4 +110,5 @@ class TrivialSource(DataSource):
         return PreparedReader(self.options["file"], int(self.options["atOnce"]))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ReceivingWriter:
-        return ReceivingWriter()
+        path = self.options.get("path")
+        return WritingWriter(path) if path else ReceivingWriter()
