@@ -10,6 +10,7 @@
     │   └─ TornTransactionError        producer_id: read up to there, or read_uncommitted
     ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never raise it
     ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
+    ├─ MalformedRecordError (ValueError)  path, offset, reason: a record of Kafka's own topics
     ├─ UnsupportedFormatError          path, position, what, found: it need not be damage
     ├─ LogDirectoryError (ValueError)  path: not a log directory, or not a checkpoint; or the
     │                                  same partition twice
@@ -58,6 +59,7 @@ from segmentlog.errors.read import (
     LogChangedError,
     LogDirectoryError,
     MalformedBatchError,
+    MalformedRecordError,
     OffsetOutOfRangeError,
     StreamOffsetError,
     TimestampOverflowError,
@@ -96,6 +98,7 @@ __all__ = [
     "LogDirectoryError",
     "LogLockedError",
     "MalformedBatchError",
+    "MalformedRecordError",
     "OffsetOutOfRangeError",
     "OffsetsOutOfOrderError",
     "OptionError",

@@ -46,6 +46,7 @@ class ErrorCode(StrEnum):
     INVALID_TXN_STATE = "INVALID_TXN_STATE"
     STREAM_BATCH = "STREAM_BATCH"
     STREAM_OFFSET = "STREAM_OFFSET"
+    MALFORMED_RECORD = "MALFORMED_RECORD"
 
 
 class SegmentLogError(Exception):

@@ -11,6 +11,7 @@ __all__ = [
     "LogChangedError",
     "LogDirectoryError",
     "MalformedBatchError",
+    "MalformedRecordError",
     "OffsetOutOfRangeError",
     "StreamOffsetError",
     "TimestampOverflowError",
@@ -195,6 +196,33 @@ class UnsupportedFormatError(SegmentLogError):
         return (
             f"{self.finding}, which this version of segmentlog does not read; "
             "upgrade segmentlog, or check that the file is a Kafka log"
+        )
+
+
+class MalformedRecordError(SegmentLogError, ValueError):
+    """A record of a topic that Kafka keeps for itself, with bytes that Kafka would not load.
+
+    Parameters
+    ----------
+    path : the ``.log`` or ``.checkpoint`` file.
+    offset : of the record.
+    reason : what was expected and what was found.
+    """
+
+    code = ErrorCode.MALFORMED_RECORD
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(path, offset, reason)
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: the record at offset {self.offset} is not one that Kafka writes there: "
+            f"{self.reason}; restore the file from a replica or a backup, upgrade segmentlog if "
+            "its Kafka is newer, or leave such records out with on_corrupt_batch='skip' "
+            "(in Spark onCorruptBatch=skip)"
         )
 
 

@@ -44,6 +44,7 @@ ERRORS = [
     errors.LogLockedError("/d", 0, 0.5, is_task=True),
     errors.StreamBatchError("6b1c", 6, 100, 7, 200, "0f2e"),
     errors.StreamOffsetError("orders-7", 42, 40, "and the log ends at 40"),
+    errors.MalformedRecordError("/d/__consumer_offsets-0/0.log", 42, "it has no key"),
 ]
 
 
@@ -67,7 +68,7 @@ CODES = [
     "TIMESTAMP_OVERFLOW", "OPTION", "LOG_LOCKED", "COMMIT_IN_DOUBT", "INVALID_RECORD",
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
     "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
-    "STREAM_BATCH",
+    "STREAM_BATCH", "STREAM_OFFSET", "MALFORMED_RECORD",
 ]  # fmt: skip
 
 
@@ -121,6 +122,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.CorruptIndexError, ValueError),
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
+        (errors.MalformedRecordError, ValueError),
         (errors.OptionError, ValueError),
         (errors.InvalidRecordError, ValueError),
         (errors.RecordTooLargeError, ValueError),

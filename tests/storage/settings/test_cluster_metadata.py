@@ -10,6 +10,7 @@ import pytest
 import segmentlog
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.settings.cluster_metadata import metadata_path, read_cluster_settings
+from segmentlog.testing.reference import Record, encode_batch
 
 BEGIN, END, ABORT = bytes([1, 23, 0, 0]), bytes([1, 24, 0, 0]), bytes([1, 25, 0, 0])
 SMALL = segmentlog.ProducerConfig(batch_size=1)
@@ -64,6 +65,11 @@ def test_the_last_record_counts(tmp_path: Path) -> None:
     assert metadata_path(path) is None
 
 
+def footer(offset: int) -> bytes:
+    """The last batch of a snapshot, a control batch."""
+    return encode_batch([Record(offset, 1, b"\0\0\0\4", b"\0\0\0")], attributes=32)
+
+
 @pytest.mark.parametrize(("ending", "expected"), [(END, "2"), (ABORT, "1"), (b"", "1")])
 def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
     """The records of a transaction count once it is committed.
@@ -82,18 +88,19 @@ def test_transactions(tmp_path: Path, ending: bytes, expected: str) -> None:
 
 
 def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
-    """The newest snapshot is read, and then the log from its end.
+    """The newest whole snapshot is read, and then the log from its end.
 
-    Files with other names are not read.
+    Files with other names, and a snapshot without its footer, are not read.
     """
     old = written(tmp_path / "old", [topic("a", 1), config(2, "a", "retention.ms", "1")])
     path = Path(
         written(tmp_path / "new", [UNKNOWN, removal(1), config(2, "b", "retention.ms", "2")])
     )
     data = (Path(old) / f"{0:020d}.log").read_bytes()
-    (path / f"{2:020d}-{1:010d}.checkpoint").write_bytes(data)
-    (path / f"{3:020d}-{1:010d}.checkpoint.part").write_bytes(b"half")
-    (path / f"{3:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"old")
+    (path / f"{2:020d}-{1:010d}.checkpoint").write_bytes(data + footer(2))
+    (path / f"{3:020d}-{1:010d}.checkpoint").write_bytes(data)
+    (path / f"{4:020d}-{1:010d}.checkpoint.part").write_bytes(b"half")
+    (path / f"{4:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"old")
 
     assert {"a": {"retention.ms": "1"}, "b": {"retention.ms": "2"}} == read_cluster_settings(
         str(path)
@@ -103,7 +110,7 @@ def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (bytes([1, 4, 1, 2]), "offset 1 .* a ConfigRecord of version 1 is newer than 0"),
+        (bytes([1, 4, 1, 2]), "offset 1 .* ConfigRecord has version 1, known are 0"),
         (bytes([1, 2, 0, 9, 65]), "offset 1 .* inside a field"),
         (b"", "offset 1 .* it ends after 0 bytes"),
     ],
@@ -135,5 +142,5 @@ def test_a_gap_and_damage(tmp_path: Path) -> None:
     log.write_bytes(data)
     for name in path.glob(f"{0:020d}.*"):
         name.rename(path / name.name.replace(f"{0:020d}", f"{7:020d}"))
-    with pytest.raises(LogDirectoryError, match="begins at offset 7, and no snapshot reaches"):
+    with pytest.raises(LogDirectoryError, match="begins at offset 7, and no whole snapshot"):
         read_cluster_settings(str(path))

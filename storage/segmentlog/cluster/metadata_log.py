@@ -1,0 +1,297 @@
+"""The records of a cluster's metadata, in the order in which they take effect.
+
+The log is the partition directory ``__cluster_metadata-0``, on one disk of every controller and
+broker.  A snapshot (``<end offset>-<epoch>.checkpoint``) has the state up to its end offset, and
+the records at and after that offset change it.  A snapshot without its last batch, the footer, is
+not whole and is not used.
+
+The log is read to its end.  In a cluster of several controllers, the last records may not have
+been committed yet: the high watermark of this log is not on disk.
+
+Rules: KIP-595, KIP-630, KIP-868 (transactions), ``RecordsSnapshotReader``, ``MetadataLoader``.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from segmentlog.disk.readable import is_directory, list_names, open_file, status_of
+from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLogError
+from segmentlog.messages.records import framed_schemas, read_control, read_frame
+from segmentlog.messages.schema import Schema
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.names import partition_path
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.plan import cut_slices
+from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.segment import Segment
+
+__all__ = [
+    "IN_A_SNAPSHOT",
+    "MetadataRecord",
+    "metadata_path",
+    "newest_copy",
+    "read_metadata",
+    "read_unknown",
+]
+
+logger = logging.getLogger(__name__)
+
+#: The offset of a record of a snapshot, where its number in the log is lost.
+IN_A_SNAPSHOT = -1
+
+_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+_SNAPSHOT = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
+_TRANSACTIONS = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord")
+
+
+class MetadataRecord(NamedTuple):
+    """A record of the metadata.
+
+    Attributes
+    ----------
+    name : of its schema.
+    fields : by their names in snake case.
+    offset : in the log, or `IN_A_SNAPSHOT`.
+    timestamp_ms : of the record.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+    offset: int
+    timestamp_ms: int
+
+
+class _Snapshot(NamedTuple):
+    """A snapshot file, and the offset in the log after its last change."""
+
+    end_offset: int
+    path: str
+
+
+def metadata_path(directory: str) -> str | None:
+    """Path of the metadata log in a log directory, or None if there is none."""
+    path = partition_path(directory, _PARTITION)
+    return path if is_directory(path) else None
+
+
+def newest_copy(paths: Iterable[str]) -> str:
+    """The copy of the metadata with the greatest last epoch, and then with the last end offset.
+
+    Parameters
+    ----------
+    paths : of metadata logs; at least one.
+    """
+    found = [*paths]
+    if len(found) == 1:
+        return found[0]
+    return max(found, key=_reach)
+
+
+def _reach(path: str) -> tuple[int, int]:
+    listed = _listed(list_segments(path))
+    ends = [each[:2] for each in _snapshots(path)]
+    epoch, end = max(ends, default=(0, 0))
+    if listed.files and listed.end.offset >= end:
+        last = None
+        for segment in reversed(listed.untorn):
+            for placed in segment.headers(0):
+                last = placed.header
+            if last is not None:
+                return last.leader_epoch, listed.end.offset
+    return epoch, end
+
+
+def read_metadata(
+    path: str,
+    names: Collection[str],
+    *,
+    is_history: bool = False,
+    policy: ScanPolicy | None = None,
+) -> Iterator[MetadataRecord]:
+    """Records of the metadata, in the order in which they take effect.
+
+    The records of a transaction come when it ends, and those of an aborted or unfinished one do
+    not come.
+
+    Parameters
+    ----------
+    path : of the directory ``__cluster_metadata-0``.
+    names : of the schemas of the records that are wanted.  Other records are not decoded, so that
+        a later version of them does no harm.
+    is_history : whether the records begin with the oldest that are kept, and not with the newest
+        snapshot.
+    policy : whether damage, and records that cannot be read, are left out with a warning.
+
+    Raises
+    ------
+    MalformedRecordError
+        If a record cannot be decoded, or has a version that is not known.
+    LogDirectoryError
+        If records between the snapshot and the log are missing, or the end is damaged.
+    CorruptLogError
+        If a batch is damaged.
+    """
+    policy = policy or ScanPolicy()
+    wanted = {*names, *_TRANSACTIONS}
+    schemas = {
+        key: schema
+        for key, schema in framed_schemas(METADATA_TOPIC).items()
+        if schema.name in wanted
+    }
+    pending: list[MetadataRecord] | None = None  # of a transaction that has not ended
+    for record in _records(path, schemas, policy, is_history=is_history):
+        if record.name == "BeginTransactionRecord":
+            pending = []
+        elif record.name == "AbortTransactionRecord":
+            pending = None
+        elif record.name == "EndTransactionRecord":
+            yield from pending or ()
+            pending = None
+        elif pending is not None:
+            pending.append(record)
+        else:
+            yield record
+
+
+def read_unknown(path: str, policy: ScanPolicy | None = None) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, time and value of the records of the log whose api key is not known.
+
+    Raises
+    ------
+    MalformedRecordError, LogDirectoryError, CorruptLogError
+        As by `read_metadata`.
+    """
+    schemas = framed_schemas(METADATA_TOPIC)
+    nothing: dict[int, Schema] = {}
+    for file, offset, time, value in _values(
+        path, list_segments(path), None, policy or ScanPolicy()
+    ):
+        try:
+            read_frame(value, nothing)
+            is_known = read_frame(value, schemas) is not None
+        except ValueError as error:
+            raise MalformedRecordError(file, offset, str(error)) from error
+        if not is_known:
+            yield offset, time, value
+
+
+def _records(
+    path: str, schemas: Mapping[int, Schema], policy: ScanPolicy, *, is_history: bool
+) -> Iterator[MetadataRecord]:
+    """Wanted records of a snapshot, and of the log after it."""
+    files = list_segments(path)
+    snapshot = _base(path, files, is_history=is_history)
+    begin = 0
+    if snapshot is not None:
+        begin = snapshot.end_offset
+        part = [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)]
+        for record in _decoded(path, part, 0, schemas, policy):
+            yield record._replace(offset=IN_A_SNAPSHOT)
+    yield from _decoded(path, files, begin, schemas, policy)
+
+
+def _base(path: str, files: Sequence[SegmentFiles], *, is_history: bool) -> _Snapshot | None:
+    """The snapshot to begin with: the newest whole one, or for a history the oldest needed."""
+    first = files[0].base_offset if files else 0
+    found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
+    snapshots = [_Snapshot(end, path) for end, _, path in found]
+    if is_history:
+        if not first and files:
+            return None
+        snapshots = [each for each in snapshots if each.end_offset >= first] or snapshots
+    else:
+        snapshots.reverse()
+    return next(filter(_is_whole, snapshots), None)
+
+
+def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
+    """Epoch, end offset and path of each snapshot."""
+    for name in list_names(path):
+        match = _SNAPSHOT.fullmatch(name)
+        if match:
+            yield int(match["epoch"]), int(match["offset"]), os.path.join(path, name)
+
+
+def _is_whole(snapshot: _Snapshot) -> bool:
+    """Whether the last batch of a snapshot is its footer."""
+    from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
+
+    path = snapshot.path
+    last = None
+    try:
+        files = SegmentFiles(0, path, status_of(path).size)
+        for placed in Segment(files, is_sealed=True).headers(0):
+            last = placed
+        if last is None or not last.header.is_control:
+            return False
+        with open_file(path) as file:
+            data = file.read(last.position, last.end - last.position)
+        rows = [row for part in BatchReader(path).records(data, last.position)
+                for row in part.select(["key", "value"]).to_pylist()]  # fmt: skip
+        found = [read_control(row["key"] or b"", row["value"] or b"") for row in rows]
+    except (SegmentLogError, ValueError) as error:
+        logger.warning("%s is not used, because it is not whole: %s", path, error)
+        return False
+    return bool(found) and found[-1] is not None and found[-1].name == "SnapshotFooterRecord"
+
+
+def _listed(files: Sequence[SegmentFiles]) -> ListedSegments:
+    return ListedSegments(Listing(tuple(files)), 0, -1)
+
+
+def _decoded(
+    path: str,
+    files: Sequence[SegmentFiles],
+    begin: int,
+    schemas: Mapping[int, Schema],
+    policy: ScanPolicy,
+) -> Iterator[MetadataRecord]:
+    """Wanted records at or after an offset."""
+    for file, offset, time, value in _values(path, files, begin, policy):
+        try:
+            message = read_frame(value, schemas)
+        except ValueError as error:
+            malformed = MalformedRecordError(file, offset, str(error))
+            if policy.on_corrupt_batch is not OnCorruptBatch.SKIP:
+                raise malformed from error
+            logger.warning("%s; it is left out", malformed)
+            continue
+        if message is not None:
+            yield MetadataRecord(message.name, message.fields, offset, time)
+
+
+def _values(
+    path: str, files: Sequence[SegmentFiles], begin: int | None, policy: ScanPolicy
+) -> Iterator[tuple[str, int, int, bytes]]:
+    """File, offset, time in milliseconds and value of the records at or after an offset.
+
+    Parameters
+    ----------
+    begin : the offset; None for where the log begins.
+    """
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+
+    listed = _listed(files)
+    if not listed.files:
+        return
+    first, end = listed.files[0].base_offset, listed.end
+    begin = first if begin is None else begin
+    if first > begin:
+        reason = f"begins at offset {first}, and no whole snapshot reaches beyond offset {begin}"
+        raise LogDirectoryError(path, reason)
+    if end.damaged_from is not None and policy.on_corrupt_batch is not OnCorruptBatch.SKIP:
+        reason = f"is damaged from offset {end.damaged_from} on"
+        raise LogDirectoryError(listed.files[-1].path, reason)
+    for log_slice in cut_slices(_PARTITION, listed, begin, end.offset, 0):
+        for batch in scan_slice(
+            log_slice, columns=["offset", "timestamp", "value"], policy=policy
+        ):
+            times = batch["timestamp"].cast("int64").to_pylist()
+            offsets, values = batch["offset"].to_pylist(), batch["value"].to_pylist()
+            for offset, time, value in zip(offsets, times, values, strict=True):
+                file = listed.files[listed.index_of(offset)].path
+                yield file, offset, time // 1000, value or b""

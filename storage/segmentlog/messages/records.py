@@ -1,0 +1,167 @@
+"""Keys and values of Kafka's own records: which message a record is, and its fields.
+
+A record of a coordinator (``__consumer_offsets``, ``__transaction_state``,
+``__share_group_state``) has an i16 before its key, its type, and an i16 before its value, the
+version.  A record of the metadata is framed: three unsigned varints (version of the frame, api
+key, version) stand before the message.
+
+Rules: ``CoordinatorRecordSerde``, ``AbstractApiMessageSerde``, ``MetadataRecordSerde``.
+"""
+
+import struct
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from segmentlog.messages import lines
+from segmentlog.messages.reader import Reader, read_struct
+from segmentlog.messages.schema import Schema, parse_schemas
+
+__all__ = [
+    "CoordinatorRecord",
+    "Framed",
+    "coordinator_schemas",
+    "framed_schemas",
+    "read_control",
+    "read_coordinator_record",
+    "read_frame",
+]
+
+_FRAME_VERSION = 1
+_SHORT = struct.Struct(">h")
+
+_COORDINATORS = {
+    "__consumer_offsets": lines.OFFSETS,
+    "__transaction_state": lines.TRANSACTIONS,
+    "__share_group_state": lines.SHARE_STATE,
+}
+_FRAMED = {"__cluster_metadata": lines.METADATA, "__remote_log_metadata": lines.REMOTE_LOG}
+
+#: Control records of the metadata, by type (``ControlRecordType``).
+_CONTROL = {
+    2: "LeaderChangeMessage",
+    3: "SnapshotHeaderRecord",
+    4: "SnapshotFooterRecord",
+    5: "KRaftVersionRecord",
+    6: "VotersRecord",
+}
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of a coordinator; `value` is None for a tombstone.
+
+    Attributes
+    ----------
+    name : of the message, without ``Key`` or ``Value``.
+    type : the number before the key.
+    key : fields of the key, by names in snake case.
+    version : of the value, or -1 for a tombstone.
+    value : fields of the value.
+    """
+
+    name: str
+    type: int
+    key: Mapping[str, Any]
+    version: int
+    value: Mapping[str, Any] | None
+
+
+class Framed(NamedTuple):
+    """A record of the metadata: the name of its schema, its version, and its fields."""
+
+    name: str
+    version: int
+    fields: Mapping[str, Any]
+
+
+@cache
+def coordinator_schemas(topic: str) -> Mapping[int, tuple[Schema, Schema]]:
+    """Schemas of keys and values of a coordinator's topic, by record type."""
+    schemas = parse_schemas(_COORDINATORS[topic])
+    found = {
+        schema.api_key: (schema, schemas[name.removesuffix("Key") + "Value"])
+        for name, schema in schemas.items()
+        if name.endswith("Key")
+    }
+    if topic == "__consumer_offsets":
+        # Commits of type 0 have had the values of type 1 in every release up to 4.0.
+        found[0] = (found[0][0], found[1][1])
+    return found
+
+
+@cache
+def framed_schemas(topic: str) -> Mapping[int, Schema]:
+    """Schemas of a topic with framed records, by api key."""
+    return {schema.api_key: schema for schema in parse_schemas(_FRAMED[topic]).values()}
+
+
+def read_coordinator_record(
+    topic: str, key: bytes | None, value: bytes | None
+) -> CoordinatorRecord | None:
+    """The fields of a record of a coordinator, or None if its type is unknown.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not a record of its type, or its version is unknown.
+    """
+    if key is None:
+        raise ValueError("it has no key")
+    (kind,) = _SHORT.unpack(Reader(key).take(2))
+    schemas = coordinator_schemas(topic).get(kind)
+    if schemas is None:
+        return None
+    of_key, of_value = schemas
+    name = of_key.name.removesuffix("Key")
+    key_fields = read_struct(of_key, 0, key, 2)
+    if value is None:
+        return CoordinatorRecord(name, kind, key_fields, -1, None)
+    (version,) = _SHORT.unpack(Reader(value).take(2))
+    return CoordinatorRecord(
+        name, kind, key_fields, version, read_struct(of_value, version, value, 2)
+    )
+
+
+def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
+    """The message in the value of a framed record, or None if its api key is not in `schemas`.
+
+    Parameters
+    ----------
+    data : the value.
+    schemas : by api key; records of other keys are not read further.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not such a message, or its version is unknown.
+    """
+    reader = Reader(data)
+    frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
+    if frame_version != _FRAME_VERSION:
+        raise ValueError(f"expected frame version {_FRAME_VERSION}, found {frame_version}")
+    schema = schemas.get(api_key)
+    if schema is None:
+        return None
+    fields = reader.message(schema, version)
+    if reader.n_left:
+        raise ValueError(f"{reader.n_left} bytes follow its last field")
+    return Framed(schema.name, version, fields)
+
+
+def read_control(key: bytes, value: bytes) -> Framed | None:
+    """A control record of the metadata or of a snapshot, or None if its type is unknown.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not such a record.
+    """
+    reader = Reader(key)
+    reader.take(2)
+    (kind,) = _SHORT.unpack(reader.take(2))
+    name = _CONTROL.get(kind)
+    if name is None:
+        return None
+    schema = parse_schemas(lines.OTHERS)[name]
+    (version,) = _SHORT.unpack(Reader(value).take(2))
+    return Framed(name, version, read_struct(schema, version, value))
