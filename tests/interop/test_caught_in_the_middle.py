@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import segmentlog
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.errors import CorruptLogError, LogChangedError
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 
@@ -369,7 +370,7 @@ def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
     recovered = tmp_path / "recovered"
     shutil.copytree(broker.log_dir, recovered)
     (recovered / ".kafka_cleanshutdown").unlink(missing_ok=True)
-    list(DirectoryRecovery(str(recovered), 500).run())
+    list(DirectoryRecovery(HeldDirectory(str(recovered)), 500).run())
     with broker, JavaClient(broker) as client:
         expected = client.consume("swapped")
 

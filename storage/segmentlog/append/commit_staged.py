@@ -7,7 +7,7 @@ index entries after the ends of the logs; an overwrite puts the earlier segments
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from segmentlog.append.append import LogAppender
 from segmentlog.append.ingest import enter_partition, move_segment, plan_segment
@@ -15,7 +15,8 @@ from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.append.sequences import SequenceCheck
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAside
-from segmentlog.commit.guard import Guard, PartitionIntent, SegmentSizes
+from segmentlog.commit.guard import Guard, PartitionIntent
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import State
@@ -23,14 +24,13 @@ from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
-from segmentlog.layout.checkpoint import ReadCheckpoints, read_leader_epochs
+from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.segments.listing import list_segments
 from segmentlog.stage.extents import JobExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import Extent, TaskStage
-from segmentlog.topic_config import TopicConfig
 
 __all__ = ["CommitSettings", "commit_staged"]
 
@@ -46,8 +46,6 @@ class CommitSettings:
 
     Attributes
     ----------
-    config : of the topics.
-    own : of topics that differ.
     flush : whether everything is synced before it is decided.
     numbered : topics that have the version of this write, or a later one, are left out.
     batch : of a streaming query; the last batch is not written again, and an empty batch changes
@@ -58,8 +56,6 @@ class CommitSettings:
     sequences : checks the batches of producers, and leaves out those that the log has.
     """
 
-    config: TopicConfig
-    own: Mapping[str, TopicConfig] = field(default_factory=dict, kw_only=True)
     flush: bool = True
     numbered: NumberedWrite | None = None
     batch: StreamBatch | None = None
@@ -68,22 +64,15 @@ class CommitSettings:
     rolls: bool = False
     sequences: SequenceCheck | None = None
 
-    def config_of(self, topic: str) -> TopicConfig:
-        """The configuration of a topic."""
-        return self.own.get(topic, self.config)
-
 
 def commit_staged(
-    directory: str,
-    token: str,
-    staged: JobExtents,
-    settings: CommitSettings,
+    held: HeldDirectory, token: str, staged: JobExtents, settings: CommitSettings
 ) -> bool:
-    """Commit staged batches; the caller holds the lock, and has recovered.
+    """Commit staged batches.
 
     Parameters
     ----------
-    directory : the log directory.
+    held : the log directory, without unfinished changes.
     token : of the job, without a dash.
     staged : in the order in which their records are to follow each other.
 
@@ -103,7 +92,7 @@ def commit_staged(
         See `segmentlog.commit.change.Change.carry_out`; nothing is visible then, unless the
         commit is in doubt.
     """
-    change = Change.begin(directory, token)
+    change = Change.begin(held, token)
     partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
     topics = {each.topic for each in partitions}
     if settings.topic:
@@ -113,18 +102,18 @@ def commit_staged(
         if batch.is_repeated(change.before.streams, staged.n_records):
             logger.warning(
                 "%s: batch %d of query %s was committed before, and is not written again",
-                directory, batch.number, batch.query,
+                held.directory, batch.number, batch.query,
             )  # fmt: skip
             return False
         if not staged.n_records and not settings.emptied:
             return True  # to write it down would cost syncs, and its repetition changes nothing
-    left_out = _left_out(directory, settings.numbered, change.before, topics)
+    left_out = _left_out(held.directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return False
     topics -= left_out
-    commit = _Commit(directory, Guard.of_job(directory, token), settings)
+    commit = _Commit(held, Guard.of_job(held.directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intents, staged = commit.intend(partitions, staged, change)
+    intents, staged = commit.intend(partitions, staged, is_all_there=change.boot != "")
 
     def append(syncs: SyncTogether) -> None:
         do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
@@ -144,7 +133,6 @@ def commit_staged(
         intents,
         commit.effects(intents),
         append,
-        delay_of=lambda topic: settings.config_of(topic).file_delete_delay_ms,
         is_flushed=settings.flush,
         is_repeatable=False,  # moved files are gone after an undo
         noted=noted,
@@ -156,27 +144,36 @@ def commit_staged(
 class _Commit:
     """The work of a commit, and what it needs to know before."""
 
-    directory: str
+    held: HeldDirectory
     guard: Guard
     settings: CommitSettings
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return self.held.directory
 
     def intend(
         self,
         topic_partitions: Sequence[TopicPartition],
         staged: JobExtents,
-        change: Change,
+        *,
+        is_all_there: bool,
     ) -> tuple[list[PartitionIntent], JobExtents]:
         """The partitions as they are now and as they will be, and the extents to append."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
-        ready = self._ready(topic_partitions, change)
+        ready = ready_to_append(
+            self.held, topic_partitions, flush=self.settings.flush, is_all_there=is_all_there
+        )
+        self.held.checkpoints.write()
         if self.settings.sequences is not None:
             staged = self._checked(
                 self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
             )
         # Before the guard stands: a reader that has looked for guards by then has no other bound,
         # and would take the log end while batches are appended.
-        visible = visible_ends(self.directory, {each: ready[each][1] for each in topic_partitions})
+        visible = visible_ends(self.held, {each: ready[each][1] for each in topic_partitions})
         emptied = set(self.settings.emptied)
         partitions = []
         for topic_partition in topic_partitions:
@@ -207,31 +204,12 @@ class _Commit:
             effects.append(KeepProducers())
         return effects
 
-    def _ready(
-        self, topic_partitions: Iterable[TopicPartition], change: Change
-    ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
-        """The logs, ready to append to; topics of the same settings are prepared together."""
-        known = ReadCheckpoints(self.directory)
-        ready: dict[TopicPartition, tuple[SegmentSizes, int]] = {}
-        groups: dict[str, list[TopicPartition]] = {}
-        for each in topic_partitions:
-            groups.setdefault(each.topic if each.topic in self.settings.own else "", []).append(
-                each
-            )
-        for topic, group in groups.items():
-            ready |= ready_to_append(
-                self.directory, group, self.settings.config_of(topic), is_clean=change.was_clean,
-                flush=self.settings.flush, known=known, is_all_there=change.boot != "",
-            )  # fmt: skip
-        known.write()
-        return ready
-
     def _checked(
         self, check: SequenceCheck, ends: Mapping[TopicPartition, int], staged: JobExtents
     ) -> JobExtents:
         """The extents without batches that the log has; a leader would accept the others."""
-        configs, flush = (self.settings.config, *self.settings.own.values()), self.settings.flush
-        segment_bytes = min(each.segment_bytes for each in configs)
+        segment_bytes = min(self.held.config_of(each).segment_bytes for each in staged.topics)
+        flush = self.settings.flush
         stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
         return check.without_duplicates(self.directory, stage, ends, staged)
 
@@ -250,7 +228,7 @@ class _Commit:
         path = partition_path(self.directory, intent.topic_partition)
         epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         epoch = epochs[-1][0] if epochs else 0
-        config = self.settings.config_of(intent.topic)
+        config = self.held.config_of(intent.topic)
         appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:
             next_offset = max(intent.end_offset, intent.new_start)
@@ -282,7 +260,7 @@ class _Commit:
         base_offset = max(extent.first_offset, next_offset)
         if not appender.size:  # the new segment replaces an empty one
             base_offset = appender.base_offset
-        config = self.settings.config_of(extent.topic)
+        config = self.held.config_of(extent.topic)
         plan = plan_segment(self.directory, extent, base_offset, shift, epoch, config)
         if plan is None or not enter_partition(self.guard.path, path, extent, plan):
             for batches in staged_batches(self.directory, extent, shift, epoch):

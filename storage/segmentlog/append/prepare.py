@@ -8,32 +8,18 @@ are whole batches below the high watermark that follow a damaged one: readers ha
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
 
 from segmentlog.commit.guard import SegmentSizes
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.disk.readable import exists, status_of
 from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError
-from segmentlog.layout.checkpoint import (
-    ReadCheckpoints,
-    read_leader_epochs,
-    read_offsets,
-    write_leader_epochs,
-    write_offsets,
-)
+from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
-from segmentlog.names import (
-    HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    partition_path,
-)
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
-from segmentlog.recovery.recover_log import (
-    RecoveryPlan,
-    plan_recovery,
-    recover_log,
-)
+from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
@@ -53,26 +39,21 @@ _REMEDY = (
 
 
 def ready_to_append(
-    directory: str,
-    partitions: Iterable[TopicPartition],
-    config: TopicConfig,
+    held: HeldDirectory,
+    partitions: Collection[TopicPartition],
     *,
-    is_clean: bool,
     flush: bool,
-    known: ReadCheckpoints | None = None,
     is_all_there: bool = False,
 ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
-    """Sizes of the active segment of each log, and its end; the caller holds the lock.
+    """Sizes of the active segment of each log, and its end.
+
+    The caller writes the checkpoints of `held`: after several calls, perhaps.
 
     Parameters
     ----------
-    directory : the log directory.
+    held : the log directory; its `config_of` has the settings of the topics.
     partitions : the logs to prepare.
-    config : of their topics.
-    is_clean : whether the last writer has stopped cleanly: all bytes are then synced, and indexes
-        can be trusted.
     flush : whether an active segment that may not be synced is synced.
-    known : the checkpoints, if logs are prepared in several calls; the caller writes them.
     is_all_there : whether all bytes that may not be synced were written since the machine has
         started, so that none can be lost.  Unless `flush` is set, only the end of an active
         segment is checked then: to check the segment would take longer with each commit.
@@ -83,8 +64,10 @@ def ready_to_append(
         If a log has no segment, is damaged where it had been synced, or has committed records
         after damage.
     """
-    checkpoints = known or ReadCheckpoints(directory)
+    # With the mark of a clean stop, all bytes are synced, and indexes can be trusted.
+    directory, checkpoints, is_clean = held.directory, held.checkpoints, held.is_clean
     starts, points = checkpoints.starts, checkpoints.points.offsets
+    configs = {partition_path(directory, each): held.config_of(each.topic) for each in partitions}
     plans, ready, synced_to = {}, {}, {}
     for each in partitions:
         path, point = partition_path(directory, each), points.get(each, 0)
@@ -96,12 +79,14 @@ def ready_to_append(
     # All logs stay as they are if one is refused.
     for each in plans:
         remove_indexes_without_log(partition_path(directory, each))
-    do_together(
-        partial(_recover, config=config, flush=flush),
-        [plan for plan, _ in plans.values() if plan is not None],
-    )
+
+    def recover(plan: RecoveryPlan) -> None:
+        _recover(plan, configs[plan.path], flush=flush)
+
+    do_together(recover, [plan for plan, _ in plans.values() if plan is not None])
     for each, (_, end) in plans.items():
-        sizes, point = _sizes(partition_path(directory, each), config), points.get(each, 0)
+        path, point = partition_path(directory, each), points.get(each, 0)
+        sizes = _sizes(path, configs[path])
         ready[each] = sizes, end
         # The mark vouches for all bytes, also in a directory that was copied without the points.
         # Without the point, a recovery would not know that retention or compaction has removed
@@ -111,14 +96,14 @@ def ready_to_append(
     # and its log, the next writer would refuse the log, as one that has lost synced bytes.
     moved = {each: point for each, point in synced_to.items() if points.get(each) != point}
     checkpoints.points.put(moved)
-    if known is None:
-        checkpoints.write()
     ends = {each: end for each, (_, end) in ready.items()}
     checkpoints.lower_to(ends)
     return ready
 
 
-def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def visible_ends(
+    held: HeldDirectory, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """The ends of reads of some logs: their high watermarks, or else the log ends.
 
     A log without a high watermark gets one, because readers would take the log end that a commit
@@ -126,12 +111,15 @@ def visible_ends(directory: str, ends: Mapping[TopicPartition, int]) -> dict[Top
 
     Parameters
     ----------
+    held : the log directory.
     ends : the log end offsets.
     """
-    high_watermarks = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
-    visible = {each: min(high_watermarks.get(each, end), end) for each, end in ends.items()}
-    if not visible.keys() <= high_watermarks.keys():
-        write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, {**high_watermarks, **visible})
+    high_watermarks = held.checkpoints.high_watermarks
+    known = high_watermarks.offsets
+    visible = {each: min(known.get(each, end), end) for each, end in ends.items()}
+    if not visible.keys() <= known.keys():
+        high_watermarks.put(visible)
+        high_watermarks.write()
     return visible
 
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentlog.append.appended import Appended
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.commit.held import hold
 from segmentlog.disk.readable import open_file
 from segmentlog.errors import (
     InvalidProducerEpochError,
@@ -384,8 +383,7 @@ def numbers_after_the_log(
     """Find the sequence that follows in a log; a partition that is missing begins at 0."""
 
     def find(topic_partition: TopicPartition) -> int:
-        with DirectoryLock(directory, lock_timeout_seconds):
-            recover_commits(directory)
+        with hold(directory, lock_timeout_seconds):
             try:
                 log = open_log_dir(os.fspath(directory)).log(*topic_partition)
             except UnknownTopicOrPartitionError:

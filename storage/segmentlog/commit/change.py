@@ -29,7 +29,8 @@ from dataclasses import dataclass, replace
 
 from segmentlog.commit.effects import Effect
 from segmentlog.commit.guard import Guard, Intent, PartitionIntent, list_guards
-from segmentlog.commit.put_aside import DelayOf, topics_aside
+from segmentlog.commit.held import HeldDirectory
+from segmentlog.commit.put_aside import topics_aside
 from segmentlog.commit.stamp import renew_stamp, set_later
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import finish, give_up, withdraw
@@ -42,7 +43,6 @@ from segmentlog.disk.durable import (
     sync_file,
     write_new_file,
 )
-from segmentlog.disk.readable import exists
 from segmentlog.disk.sync_together import SyncTogether
 from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
@@ -59,19 +59,19 @@ class Change:
 
     Attributes
     ----------
-    directory : the log directory; the caller holds its lock, and has recovered it.
+    held : the log directory, without unfinished changes.
     token : names the change, and its guard.
     before : the state of the directory, on which the change builds.
     was_clean : whether the directory had a broker's mark of a clean stop.
     """
 
-    directory: str
+    held: HeldDirectory
     token: str
     before: State
     was_clean: bool
 
     @classmethod
-    def begin(cls, directory: str, token: str | None = None) -> "Change":
+    def begin(cls, held: HeldDirectory, token: str | None = None) -> "Change":
         """A change of the directory as it is now.
 
         Parameters
@@ -83,8 +83,12 @@ class Change:
         CorruptCheckpointError
             If the state of the directory cannot be understood.
         """
-        was_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
-        return cls(directory, token or secrets.token_hex(8), State.read(directory), was_clean)
+        return cls(held, token or secrets.token_hex(8), State.read(held.directory), held.is_clean)
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return self.held.directory
 
     @property
     def boot(self) -> str:
@@ -101,7 +105,6 @@ class Change:
         effects: Sequence[Effect],
         work: Callable[[SyncTogether], object] = lambda _: None,
         *,
-        delay_of: DelayOf,
         is_flushed: bool = True,
         is_repeatable: bool = True,
         noted: Callable[[State], State] = lambda state: state,
@@ -116,7 +119,6 @@ class Change:
         partitions : before and after the change; their logs are ready to append to.
         effects : what follows from the decision, in this order.
         work : step 3; what it adds to its argument is on the disk before the decision.
-        delay_of : ``file.delete.delay.ms`` of each topic that loses records.
         is_flushed : whether all that `work` writes is synced.
         is_repeatable : whether `work` can be done again after an undo.  If the disk is full, the
             effects make room, and the change is made once more.
@@ -147,6 +149,7 @@ class Change:
                 state = each.noted_in(state)
             return state
 
+        self.held.forget_checkpoints()
         try:
             self._reach_decision(intent, work, after)
         except OSError as error:
@@ -154,7 +157,7 @@ class Change:
             if not is_full or True not in [each.make_room(self.directory) for each in effects]:
                 raise
             self._reach_decision(intent, work, after)
-        self._follow_decision(intent, delay_of)
+        self._follow_decision(intent)
 
     def _reach_decision(
         self,
@@ -181,7 +184,7 @@ class Change:
         finally:
             syncs.abandon()
 
-    def _follow_decision(self, intent: Intent, delay_of: DelayOf) -> None:
+    def _follow_decision(self, intent: Intent) -> None:
         """Steps 5 and 6.
 
         Decided is decided: a failure is only a warning, and the next writer does the rest.
@@ -196,7 +199,7 @@ class Change:
         # starting.
         for each in intent.effects:
             try:
-                each.tidy(self.directory, delay_of)
+                each.tidy(self.directory, self.held.delay_of)
             except (OSError, SegmentLogError) as error:
                 logger.warning("%s: removed records keep files: %s", self.directory, error)
 

@@ -6,21 +6,21 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.plan import PlannedPartition, plan_compaction
 from segmentlog.compaction.settings import CleanerLimits, CompactionSettings
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.lock import DirectoryLock
-from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
-from segmentlog.layout.checkpoint import OffsetCheckpoint, ReadCheckpoints
+from segmentlog.layout.checkpoint import OffsetCheckpoint
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
-from segmentlog.names import CLEAN_SHUTDOWN_FILE, partition_path
+from segmentlog.names import partition_path
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.upkeep.places import locked, log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_of
 
 __all__ = ["CompactionJob", "begin_compaction"]
 
@@ -34,22 +34,31 @@ class CompactionJob(NamedTuple):
 
     Attributes
     ----------
-    directory : the absolute path of the log directory.
+    held : the log directory.
     partitions : all that were looked at.
     due : of these, the partitions to compact, in their order.
     limits : of all partitions.
-    lock : of the directory; None in a dry run, which changes no file.
-    cleaned : ``cleaner-offset-checkpoint``.
-    known : checkpoints that logs are prepared by.
     """
 
-    directory: str
+    held: HeldDirectory
     partitions: list[TopicPartition]
     due: list[PlannedPartition]
     limits: CleanerLimits
-    lock: DirectoryLock | None
-    cleaned: OffsetCheckpoint
-    known: ReadCheckpoints
+
+    @property
+    def directory(self) -> str:
+        """Absolute path of the log directory."""
+        return self.held.directory
+
+    @property
+    def lock(self) -> DirectoryLock | None:
+        """The lock of the directory; None in a dry run, which changes no file."""
+        return self.held.lock
+
+    @property
+    def cleaned(self) -> OffsetCheckpoint:
+        """``cleaner-offset-checkpoint``."""
+        return self.held.checkpoints.cleaned
 
     def begin(self, planned: PlannedPartition) -> None:
         """Make a log ready, as for an append: nothing of it is lost or half written then.
@@ -61,12 +70,7 @@ class CompactionJob(NamedTuple):
         """
         from segmentlog.append.prepare import ready_to_append
 
-        is_clean = exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
-        partition = [planned.topic_partition]
-        ready_to_append(
-            self.directory, partition, planned.config, is_clean=is_clean, flush=True,
-            known=self.known,
-        )  # fmt: skip
+        ready_to_append(self.held, [planned.topic_partition], flush=True)
 
     def reached(self, planned: PlannedPartition, offset: int) -> None:
         """Say where the compacted part of a log ends: durably, unless it is one of very many.
@@ -91,7 +95,7 @@ class CompactionJob(NamedTuple):
     def close(self) -> None:
         """Make durable how far all logs are compacted."""
         self.cleaned.write()
-        self.known.write()
+        self.held.checkpoints.write()
 
 
 @contextlib.contextmanager
@@ -106,27 +110,27 @@ def begin_compaction(
     directory = log_directory(path)
     with (
         storage_errors(directory),
-        locked(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as lock,
+        hold(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as held,
     ):
         # Under the lock: its previous holder may have changed the settings.
         known = DirectorySettings.read(
             directory, settings, given.metadata, given.server_properties
         )
+        held.config_of = known.config
         partitions = partitions_of(directory, given.topics, has_settings=bool(settings))
-        if lock:
-            _finish_earlier(directory, partitions, known)
+        if held.may_write:
+            _finish_earlier(held, partitions)
             if given.roll:
-                _roll(directory, partitions, known)
-        checkpoints = ReadCheckpoints(directory)
-        cleaned = checkpoints.cleaned
+                _roll(held, partitions)
+        cleaned = held.checkpoints.cleaned
         planned = plan_compaction(directory, partitions, known, cleaned.offsets, limits.now_ms)
-        if lock:
+        if held.may_write:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(directory, partitions, due, limits, lock, cleaned, checkpoints)
+        job = CompactionJob(held, partitions, due, limits)
         try:
             yield job
-            if lock and given.purge:
+            if held.may_write and given.purge:
                 job.purge()
         except BaseException:
             with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
@@ -135,14 +139,12 @@ def begin_compaction(
         job.close()
 
 
-def _finish_earlier(
-    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
-) -> None:
+def _finish_earlier(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
     """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
     for each in partitions:
-        config = settings.config(each.topic)
+        config = held.config_of(each.topic)
         if "compact" in config.cleanup_policy:
-            where = partition_path(directory, each)
+            where = partition_path(held.directory, each)
             check_partition_path(where)
             if has_swaps(where):
                 finish_swaps(where)
@@ -150,22 +152,20 @@ def _finish_earlier(
             remove_deleted(where, config.file_delete_delay_ms)
 
 
-def _roll(
-    directory: str, partitions: Iterable[TopicPartition], settings: DirectorySettings
-) -> None:
+def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
     """Begin a new segment in logs that are compacted and whose active segment has records."""
     from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
 
-    opened = open_log_dir(directory)
+    opened = open_log_dir(held.directory)
     rolls = [
         each
         for each in partitions
-        if "compact" in settings.config(each.topic).cleanup_policy
+        if "compact" in held.config_of(each.topic).cleanup_policy
         and opened.log(*each).segments
         and opened.log(*each).end.position
     ]
     if rolls:
-        LogStartMove(directory, rolls, settings.config).commit({}, rolls)
+        LogStartMove(held, rolls).commit({}, rolls)
 
 
 def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:

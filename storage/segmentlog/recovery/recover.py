@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from segmentlog.arguments import LARGEST_INT, whole_number
 from segmentlog.commit.guard import list_guards
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.commit.held import take
 from segmentlog.disk.paths import local_path, why_not_there
-from segmentlog.disk.readable import exists, list_names
+from segmentlog.disk.readable import list_names
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS
-from segmentlog.names import LOCK_FILE, META_PROPERTIES_FILE, parse_partition_directory
+from segmentlog.names import META_PROPERTIES_FILE, parse_partition_directory
 from segmentlog.recovery.steps import RecoveryStep
 
 __all__ = ["recover"]
@@ -67,26 +67,17 @@ def recover(
     SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
+    from segmentlog.recovery.recover_directory import DirectoryRecovery  # the kernels load here
+
     whole_number("index_interval_bytes", index_interval_bytes, most=LARGEST_INT)
     directory = local_path(path)
     _refuse_other(directory)
-
-    def run() -> list[RecoveryStep]:
-        from segmentlog.recovery.recover_directory import DirectoryRecovery  # loads the kernels
-
-        steps = []
-        recovery = DirectoryRecovery(
-            directory, index_interval_bytes, dry_run=dry_run, progress=on_log
-        )
-        for step in recovery.run():
+    steps: list[RecoveryStep] = []
+    with take(directory, lock_timeout_seconds, dry_run=dry_run) as held:
+        for step in DirectoryRecovery(held, index_interval_bytes, on_log).run():
             steps.append(step)
             on_step(step)
-        return steps
-
-    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
-        return run()  # no other process holds the directory, and no lock file is left
-    with DirectoryLock(directory, lock_timeout_seconds):
-        return run()
+    return steps
 
 
 def _refuse_other(directory: str) -> None:

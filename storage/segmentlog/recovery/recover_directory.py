@@ -10,22 +10,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from segmentlog.commit.guard import list_guards
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.state import State
-from segmentlog.commit.unfinished import Fate, fate_of, recover_commits
+from segmentlog.commit.unfinished import Fate, fate_of
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import create_file, sync_directory
-from segmentlog.disk.readable import exists
 from segmentlog.disk.sync_together import do_together
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
-from segmentlog.layout.checkpoint import ReadCheckpoints, read_offsets, write_offsets
 from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     partition_path,
 )
@@ -43,29 +39,27 @@ _TOGETHER = 64  #: logs that are planned, and then recovered together; a report 
 
 
 class DirectoryRecovery:
-    """Recovers a log directory, or says what it would do; the caller holds the lock.
+    """Recovers a log directory, or says what it would do if no file may be changed.
 
     Parameters
     ----------
-    directory : the log directory.
+    held : the log directory; its changes may be unfinished.
     interval_bytes : bytes of log between index entries (``index.interval.bytes``).
-    dry_run : whether nothing is changed.
     progress : called with the name of each log's directory when it begins with it.
     """
 
     def __init__(
         self,
-        directory: str,
+        held: HeldDirectory,
         interval_bytes: int,
-        *,
-        dry_run: bool = False,
         progress: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._directory = directory
+        self._held = held
+        self._directory = held.directory
         self._interval_bytes = interval_bytes
-        self._dry_run = dry_run
+        self._dry_run = not held.may_write
         self._progress = progress
-        self._mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+        self._mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
         self._is_whole = True
 
@@ -83,9 +77,8 @@ class DirectoryRecovery:
         yield from self._guards()
         if self._dry_run and list_guards(self._directory):
             return  # the logs are still as before the undo or the finish
-        is_clean = exists(self._mark)
-        starts = read_offsets(self._directory, LOG_START_CHECKPOINT)
-        points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
+        is_clean, known = self._held.is_clean, self._held.checkpoints
+        starts, points = known.starts, known.points.offsets
         partitions = _partitions(self._directory)
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_Log(each) for each in partitions[begin : begin + _TOGETHER]]
@@ -105,7 +98,7 @@ class DirectoryRecovery:
     def _guards(self) -> Iterator[RecoveryStep]:
         """Finish or undo the commits of writers that are gone."""
         if not self._dry_run:
-            for sentence in recover_commits(self._directory, is_asked=True):
+            for sentence in self._held.end_changes(is_asked=True):
                 yield self._step(RecoveryKind.COMMIT_ENDED, sentence)
             return
         state = State.read(self._directory)
@@ -171,9 +164,9 @@ class DirectoryRecovery:
 
     def _high_watermarks(self) -> Iterator[RecoveryStep]:
         """Lower high watermarks and ends of compacted parts to the ends of their logs."""
-        promised = read_offsets(self._directory, HIGH_WATERMARK_CHECKPOINT)
+        promised = dict(self._held.checkpoints.high_watermarks.offsets)
         if not self._dry_run:
-            ReadCheckpoints(self._directory).lower_to(self._ends)
+            self._held.checkpoints.lower_to(self._ends)
         does = "would lower" if self._dry_run else "lowered"
         for each, end in self._ends.items():
             if (before := promised.get(each, end)) > end:
@@ -184,10 +177,11 @@ class DirectoryRecovery:
 
     def _close(self) -> Iterator[RecoveryStep]:
         """Move recovery points, and put the mark of a clean stop in place."""
-        points = read_offsets(self._directory, RECOVERY_POINT_CHECKPOINT)
-        if {**points, **self._ends} != points:
-            write_offsets(self._directory, RECOVERY_POINT_CHECKPOINT, {**points, **self._ends})
-        if self._is_whole and not exists(self._mark):
+        points = self._held.checkpoints.points
+        if {**points.offsets, **self._ends} != points.offsets:
+            points.put(self._ends)
+            points.write()
+        if self._is_whole and not self._held.is_clean:
             os.close(create_file(self._mark))
             sync_directory(self._directory)
             message = "marked the directory as cleanly stopped"

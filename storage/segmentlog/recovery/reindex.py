@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from segmentlog.arguments import LARGEST_INT, whole_number
-from segmentlog.commit.guard import list_guards
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.commit.held import take
 from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import exists, is_directory, is_file, list_names
 from segmentlog.disk.system_errors import storage_errors
@@ -104,10 +103,7 @@ def reindex(
     done = []
     with ExitStack() as locks:
         for directory in sorted({each.log_directory for each in wanted}):
-            locks.enter_context(DirectoryLock(directory, lock_timeout_seconds))
-            if list_guards(directory):
-                reason = "has an unfinished commit; run segmentlog recover first"
-                raise LogDirectoryError(directory, reason)
+            locks.enter_context(take(directory, lock_timeout_seconds)).refuse_unfinished()
         for each in wanted:
             on_log(os.path.basename(each.path))
             for result in _reindex(each, index_interval_bytes):

@@ -4,10 +4,9 @@ import os
 from collections.abc import Collection, Mapping
 
 from segmentlog.arguments import instance_of, texts
+from segmentlog.commit.held import hold
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.durable import sync_ancestors
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -101,8 +100,8 @@ def alter_settings(
         raise OptionError("path", directory, accepted)
     TopicConfig.parse(settings or {})
     os.makedirs(directory, exist_ok=True)
-    with DirectoryLock(directory, lock_timeout_seconds):
-        recover_commits(directory)  # finishing a deletion removes the settings of its topic
+    # Without unfinished changes: finishing a deletion removes the settings of its topic.
+    with hold(directory, lock_timeout_seconds):
         known = SettingsFile.read(directory)
         known.altered(topic, settings or {}, removed).write(directory)
         sync_ancestors(directory)

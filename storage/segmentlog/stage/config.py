@@ -114,6 +114,10 @@ class ProducerConfig:
         own = self.own.get(topic)
         return self if own is None else replace(self, topic_config=own, own={})
 
+    def config_of(self, topic: str) -> TopicConfig:
+        """The settings of one topic's logs."""
+        return self.own.get(topic, self.topic_config)
+
     @property
     def least_segment_bytes(self) -> int:
         """Bytes of the smallest segments among the topics."""

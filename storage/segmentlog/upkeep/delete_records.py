@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
-from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.held import hold
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log
@@ -20,7 +20,7 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.places import locked, log_directory
+from segmentlog.upkeep.places import log_directory
 from segmentlog.upkeep.retain import removed_below
 
 __all__ = ["DeletedRecords", "delete_records"]
@@ -97,15 +97,16 @@ def delete_records(
             directory, settings, is_optional=True, topics=topic, purge=purge
         )
 
-    with locked(
+    with hold(
         directory,
         lock_timeout_seconds,
+        lambda topic: known().config(topic),
         dry_run=dry_run,
-        make_room=lambda: remove_due(directory, known().file_delete_delay_ms, [topic]),
-    ) as may_write:
+        make_room=lambda held: held.remove_due([topic]),
+    ) as held:
         log = open_log_dir(directory).log(topic, partition)
-        if may_write:
-            move = LogStartMove(directory, [log.topic_partition], known().config)
+        if held.may_write:
+            move = LogStartMove(held, [log.topic_partition])
             log = open_log_dir(directory).log(topic, partition)
         new_start = _new_start(log, offset, before_ms)
         below = removed_below(log, new_start)
@@ -117,7 +118,7 @@ def delete_records(
             len(below),
             sum(each.n_bytes for each in below),
         )
-        if may_write and (below or new_start > log.log_start_offset):
+        if held.may_write and (below or new_start > log.log_start_offset):
             move.commit({log.topic_partition: new_start})
     return found
 

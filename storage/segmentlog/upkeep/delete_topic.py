@@ -24,7 +24,7 @@ from segmentlog.commit.deleted import (
     taken_out,
 )
 from segmentlog.commit.effects import TakeOut
-from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.system_errors import storage_errors
@@ -35,7 +35,7 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.names import check_topic_name
 from segmentlog.segments.listing import list_segments
 from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.upkeep.places import locked, log_directory
+from segmentlog.upkeep.places import log_directory
 
 __all__ = ["DeletedTopic", "delete_topic"]
 
@@ -88,18 +88,16 @@ def delete_topic(
     check_topic_name(topic)
     directory = log_directory(path)
 
-    def make_room() -> None:
+    def make_room(held: HeldDirectory) -> None:
         with contextlib.suppress(LogDirectoryError, CorruptLogError):  # metadata of a cluster
-            known = DirectorySettings.read(directory, is_optional=True)
-            remove_due(directory, known.file_delete_delay_ms, [topic])
+            held.config_of = DirectorySettings.read(directory, is_optional=True).config
+            held.remove_due([topic])
 
-    with locked(
-        directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room
-    ) as may_write:
+    with hold(directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room) as held:
         found = _found(directory, topic)
-        if may_write and is_known(directory, topic):
-            Change.begin(directory).carry_out((), [TakeOut(topic)], delay_of=lambda _: 0)
-        elif may_write:
+        if held.may_write and is_known(directory, topic):
+            Change.begin(held).carry_out((), [TakeOut(topic)])
+        elif held.may_write:
             remove_taken_out(directory, topic)
     return found
 

@@ -10,37 +10,32 @@ The steps are those of every change (`segmentlog.commit.change`), with these par
   put aside, the oldest first.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 
 from segmentlog.append.append import LogAppender, create_segment
 from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import MoveBounds, PutAside
-from segmentlog.commit.guard import PartitionIntent, SegmentSizes
+from segmentlog.commit.guard import PartitionIntent
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether, do_together
-from segmentlog.layout.checkpoint import ReadCheckpoints
 from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.segments.listing import list_segments
-from segmentlog.topic_config import TopicConfig
 
 __all__ = ["LogStartMove"]
 
-ConfigOf = Callable[[str], TopicConfig]
-
 
 class LogStartMove:
-    """Moves the starts of some logs; the caller holds the lock, and has recovered.
+    """Moves the starts of some logs.
 
     Parameters
     ----------
-    directory : the log directory.
+    held : the log directory, without unfinished changes.
     partitions : whose logs are prepared.
-    config_of : the configuration of a topic.
 
     Raises
     ------
@@ -48,23 +43,15 @@ class LogStartMove:
         If a log is damaged, or this user may not write to it; nothing is changed then.
     """
 
-    def __init__(
-        self, directory: str, partitions: Iterable[TopicPartition], config_of: ConfigOf
-    ) -> None:
-        self._directory = directory
-        self._config_of = config_of
-        self._change = Change.begin(directory)
-        self._ready: dict[TopicPartition, tuple[SegmentSizes, int]] = {}
-        known = ReadCheckpoints(directory)
-        for topic, group in groupby(sorted(partitions), key=lambda each: each.topic):
-            of_topic = list(group)
-            for each in of_topic:
-                check_partition_path(partition_path(directory, each))
-            self._ready |= ready_to_append(
-                directory, of_topic, config_of(topic), is_clean=self._change.was_clean, flush=True,
-                known=known,
-            )  # fmt: skip
-        known.write()
+    def __init__(self, held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+        self._held = held
+        self._directory = held.directory
+        self._change = Change.begin(held)
+        partitions = sorted(partitions)
+        for each in partitions:
+            check_partition_path(partition_path(held.directory, each))
+        self._ready = ready_to_append(held, partitions, flush=True)
+        held.checkpoints.write()
 
     def commit(
         self,
@@ -92,7 +79,7 @@ class LogStartMove:
         """
         bounds = dict.fromkeys(rolls, -1) | dict(starts)
         ends = {each: self._ready[each][1] for each in bounds}
-        visible = visible_ends(self._directory, ends)
+        visible = visible_ends(self._held, ends)
         partitions = [
             PartitionIntent(
                 *each, self._ready[each][0], ends[each], visible[each], visible[each], start
@@ -107,7 +94,6 @@ class LogStartMove:
             partitions,
             [MoveBounds(), PutAside(segments)],
             partial(self._prepare, partitions, rolls),
-            delay_of=lambda topic: self._config_of(topic).file_delete_delay_ms,
         )
 
     def _first_kept(self, topic_partition: TopicPartition, start: int) -> int:
@@ -141,7 +127,7 @@ class LogStartMove:
             create_segment(path, intent.end_offset)
             syncs.add_directory(path)
             return
-        config = self._config_of(intent.topic)
+        config = self._held.config_of(intent.topic)
         appender = LogAppender(path, config, intent.sizes, syncs=syncs)
         try:
             if intent.end_offset > appender.base_offset:  # preparing may have left it no records

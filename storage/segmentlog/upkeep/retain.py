@@ -25,7 +25,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
-from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.held import hold
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -34,7 +34,7 @@ from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings, Source
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.places import locked, log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_of
 
 __all__ = [
     "Expired",
@@ -186,18 +186,19 @@ def retain(
             kafka_defaults=kafka_defaults, topics=topics, purge=purge,
         )  # fmt: skip
 
-    with locked(
+    with hold(
         directory,
         lock_timeout_seconds,
+        lambda topic: known().config(topic),
         dry_run=dry_run,
-        make_room=lambda: remove_due(directory, known().file_delete_delay_ms, topics or None),
-    ) as may_write:
+        make_room=lambda held: held.remove_due(topics or None),
+    ) as held:
         now_ms = int(time.time() * 1000)
         partitions = partitions_of(directory, topics, has_settings=bool(settings))
         plans = _plans(directory, partitions, known(), now_ms)
         found = [each.topic_partition for each in plans]
-        if may_write and found:
-            move = LogStartMove(directory, found, known().config)
+        if held.may_write and found:
+            move = LogStartMove(held, found)
             # Preparing may have cut a torn tail, and with it the end of the log.
             plans = _plans(directory, found, known(), now_ms)
             starts = {each.topic_partition: each.new_start for each in plans}

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.held import hold
 from segmentlog.commit.stream_batches import StreamBatch
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.pace import pace_of
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
@@ -16,6 +14,7 @@ from segmentlog.names import META_PROPERTIES_FILE
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.job_files import JobFiles, end_stream, new_token, sweep_jobs
+from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.directory import mark_new, prepare_directory
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
@@ -23,7 +22,7 @@ from segmentlog.writes.request import WriteRequest
 if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
     from segmentlog.append.sequences import SequenceCheck
-    from segmentlog.commit.put_aside import DelayOf
+    from segmentlog.commit.held import ConfigOf
     from segmentlog.stage.extents import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.stage.stager import RowStager
@@ -71,16 +70,16 @@ class WriteJob:
         auto_create_topics = request.auto_create_topics
         if auto_create_topics is None:
             auto_create_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
-        with storage_errors(directory), DirectoryLock(directory, request.lock_timeout_seconds):
+        with storage_errors(directory), hold(directory, request.lock_timeout_seconds) as held:
             mark_new(directory)
-            recover_commits(directory)
             if request.stream is not None:
                 end_stream(directory, request.stream)
             sweep_jobs(directory)
             # Only now: to finish a deletion forgets the settings of its topic.
             known = DirectorySettings.read(directory, is_optional=True)
             # Before rows are staged: on a full disk, they may need the space.
-            remove_due(directory, _delay_of(config, known, topic))
+            held.config_of = _config_of(config, known, topic)
+            held.remove_due()
             config = _configured(config, known, topic)
             if auto_create_topics:
                 complete_topics(directory, topic)
@@ -197,11 +196,10 @@ class WriteJob:
         staged, topic = JobExtents(tasks), self.topics.topic
         with (
             storage_errors(self.directory),
-            DirectoryLock(self.directory, self.request.lock_timeout_seconds),
+            hold(self.directory, self.request.lock_timeout_seconds, self.config.config_of) as held,
         ):
             # Under the lock: no sweep can come between this look and the decision.
             self.check_begun()
-            recover_commits(self.directory)
             topics = dict.fromkeys(staged.topics)
             if topic is not None:
                 topics[topic] = None  # even without rows
@@ -209,7 +207,7 @@ class WriteJob:
             settings = self._settings(
                 staged.n_records, rolls=rolls, sequences=sequences, batch=batch
             )
-            is_new = commit_staged(self.directory, self.token, staged, settings)
+            is_new = commit_staged(held, self.token, staged, settings)
         self.abort()  # removes the files of attempts that lost, too
         return is_new
 
@@ -225,8 +223,6 @@ class WriteJob:
 
         config = self.config.topic_config
         return CommitSettings(
-            config,
-            own=self.config.own,
             flush=self.config.flush or n_records >= config.flush_messages,
             numbered=self.request.numbered,
             batch=batch,
@@ -253,18 +249,18 @@ class WriteJob:
         return JobFiles(self.directory, self.token)
 
 
-def _delay_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "DelayOf":
-    """``file.delete.delay.ms`` of any topic of the directory.
+def _config_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "ConfigOf":
+    """The settings of any topic of the directory.
 
     A setting that is given for the job counts for the topics that the job may write to.
     """
 
-    def delay_of(each: str) -> int:
+    def config_of(each: str) -> TopicConfig:
         is_ours = topic is None or each == topic
         found = known.config(each)
-        return (config.topic_config.above(found) if is_ours else found).file_delete_delay_ms
+        return config.topic_config.above(found) if is_ours else found
 
-    return delay_of
+    return config_of
 
 
 def _configured(

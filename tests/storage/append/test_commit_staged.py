@@ -10,11 +10,10 @@ from plain_writes import values, write
 from soundness import assert_tidy
 
 from segmentlog.append.commit_staged import CommitSettings, commit_staged
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.commit.held import hold
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.extents import JobExtents
-from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -31,9 +30,9 @@ def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Pa
     stager.add(pa.table({"topic": ["a", "b"], "value": [b"new", b"new"]}).to_batches()[0])
     extents = [stager.finish()]
 
-    with DirectoryLock(str(tmp_path), 1):
-        settings = CommitSettings(TopicConfig(), emptied=[TopicPartition("a", 0)])
-        commit_staged(str(tmp_path), job.token, JobExtents(extents), settings)
+    with hold(str(tmp_path), 1) as held:
+        settings = CommitSettings(emptied=[TopicPartition("a", 0)])
+        commit_staged(held, job.token, JobExtents(extents), settings)
     job.abort()
 
     assert [b"new"] == values(tmp_path, "a")

@@ -27,6 +27,7 @@ from segmentlog.commit.effects import (
     encode_effects,
 )
 from segmentlog.commit.guard import PartitionIntent, list_guards
+from segmentlog.commit.held import hold
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.state import State
@@ -54,16 +55,14 @@ def begin(directory: Path) -> None:
 def change(directory: Path, delay_ms: int = 60_000) -> None:
     """Empty ``orders`` to a new segment, keep its producer, number the write, delete ``gone``."""
     path = str(directory)
-    with DirectoryLock(path):
-        recover_commits(path)
-        begun = Change.begin(path)
+    config = TopicConfig(file_delete_delay_ms=delay_ms)
+    with hold(path, 60, lambda _: config) as held:
+        begun = Change.begin(held)
         if State.read(path).versions:  # the change is done
             return
-        ready = ready_to_append(
-            path, [ORDERS], TopicConfig(), is_clean=begun.was_clean, flush=True
-        )
-        sizes, end = ready[ORDERS]
-        visible = visible_ends(path, {ORDERS: end})[ORDERS]
+        sizes, end = ready_to_append(held, [ORDERS], flush=True)[ORDERS]
+        held.checkpoints.write()
+        visible = visible_ends(held, {ORDERS: end})[ORDERS]
         partitions = [PartitionIntent(*ORDERS, sizes, end, visible, end, end)]
         effects: list[Effect] = [
             MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone"),
@@ -74,7 +73,7 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
             syncs.add_directory(str(directory / "orders-0"))
 
         begun.carry_out(
-            partitions, effects, work, delay_of=lambda _: delay_ms,
+            partitions, effects, work,
             noted=lambda state: state.with_version(NumberedWrite("app", 1), ["orders"]),
         )  # fmt: skip
 

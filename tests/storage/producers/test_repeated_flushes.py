@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog import Appended, Producer, ProducerConfig
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.tools.cli import app
@@ -243,7 +244,7 @@ def test_a_flush_that_a_power_cut_took_is_written_again(tmp_path: Path) -> None:
 def recover_without_mark(directory: Path) -> None:
     """A recovery of all logs."""
     without_mark(directory)
-    list(DirectoryRecovery(str(directory), 4096).run())
+    list(DirectoryRecovery(HeldDirectory(str(directory)), 4096).run())
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,17 @@ from crashing import Crash, crash_at, cut_loop
 
 import segmentlog
 from segmentlog.append.prepare import ready_to_append
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.model import TopicPartition
-from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
 from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
@@ -401,7 +406,7 @@ def test_a_recovery_that_crashes_is_made_again(
     In the end the directory is the same, and nothing is kept twice.
     """
     whole = harmed(tmp_path / "whole")
-    steps = list(DirectoryRecovery(str(whole.parent), INTERVAL).run())
+    steps = list(DirectoryRecovery(HeldDirectory(str(whole.parent)), INTERVAL).run())
     assert "offsets [22, 60) are cut off" in " ".join(step.message for step in steps)
     expected, top = tree(whole), (whole.parent / "replication-offset-checkpoint").read_bytes()
     assert b"t 0 22" in top
@@ -411,13 +416,13 @@ def test_a_recovery_that_crashes_is_made_again(
         with monkeypatch.context() as patch:
             made = crash_at(patch, number)
             try:
-                list(DirectoryRecovery(str(partition.parent), INTERVAL).run())
+                list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
                 break
             except Crash:
                 assert not (partition.parent / ".kafka_cleanshutdown").exists() or (
                     made[-1] == "fsync"
                 )
-        steps = list(DirectoryRecovery(str(partition.parent), INTERVAL).run())
+        steps = list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
         assert RecoveryKind.LOG_FAILED not in {step.kind for step in steps}
         found = {name: data for name, data in tree(partition).items() if ".tmp" not in name}
         assert expected == found, (number, made)
@@ -441,7 +446,7 @@ def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
         with monkeypatch.context() as patch:
             crash_at(patch, number)
             try:
-                list(DirectoryRecovery(str(directory), INTERVAL).run())
+                list(DirectoryRecovery(HeldDirectory(str(directory)), INTERVAL).run())
                 break
             except Crash:
                 pass
@@ -458,10 +463,14 @@ def test_the_mark_of_a_clean_stop_vouches_for_no_half_recovered_log(
 
 def plan_of(directory: Path, *, is_clean: bool) -> tuple[object, int]:
     """The plan of a writer that begins to append."""
-    ready = ready_to_append(
-        str(directory), [T], TopicConfig(index_interval_bytes=INTERVAL),
-        is_clean=is_clean, flush=True,
-    )  # fmt: skip
+    held = HeldDirectory(str(directory), lambda _: TopicConfig(index_interval_bytes=INTERVAL))
+    mark = directory / CLEAN_SHUTDOWN_FILE
+    if is_clean:
+        mark.touch()
+    else:
+        mark.unlink(missing_ok=True)
+    ready = ready_to_append(held, [T], flush=True)
+    held.checkpoints.write()
     return ready[T]
 
 
@@ -483,7 +492,7 @@ def test_a_writer_recovers_what_was_never_synced(
 
 def recover_all(directory: Path) -> None:
     """Run `segmentlog recover`."""
-    assert list(DirectoryRecovery(str(directory), INTERVAL).run())
+    assert list(DirectoryRecovery(HeldDirectory(str(directory)), INTERVAL).run())
 
 
 def append(directory: Path) -> None:
@@ -533,7 +542,7 @@ def test_a_deleted_key_stays_deleted_after_a_recovery(tmp_path: Path) -> None:
     os.truncate(log, log.stat().st_size - 1)
     (tmp_path / ".kafka_cleanshutdown").unlink()
     (tmp_path / RECOVERY_POINT_CHECKPOINT).unlink()
-    list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
 
     write([b"1", b"1", b"end"], [b"old", None, b""])
     for _ in range(3):
@@ -651,15 +660,15 @@ def test_recovering_a_directory_removes_indexes_without_a_log(tmp_path: Path) ->
     The next segment begins at their offset.
     """
     partition = three_segments(tmp_path)
-    list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     orphan = partition / f"{60:020d}.index"
     orphan.touch()
-    would = list(DirectoryRecovery(str(tmp_path), INTERVAL, dry_run=True).run())
+    would = list(DirectoryRecovery(HeldDirectory(str(tmp_path), dry_run=True), INTERVAL).run())
     assert orphan.exists()
-    did = list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    did = list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
 
     assert ["t-0: would remove 1 index file without a log"] == [each.message for each in would]
     assert ["t-0: removed 1 index file without a log"] == [each.message for each in did]
     assert not orphan.exists()
-    assert [] == list(DirectoryRecovery(str(tmp_path), INTERVAL).run())
+    assert [] == list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())

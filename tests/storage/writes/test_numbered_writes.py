@@ -13,15 +13,14 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.append import commit_staged as commit
 from segmentlog.commit.deletions import Deletion
+from segmentlog.commit.held import hold
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.stream_batches import CommittedBatch
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.extents import JobExtents
-from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -166,9 +165,9 @@ def test_a_topic_that_is_left_out_beside_another_is_not_emptied(tmp_path: Path) 
     stager = job.stager(0)
     stager.add(to_topics("t", "u").to_batches()[0])
     emptied = [TopicPartition("t", 0), TopicPartition("u", 0)]
-    settings = commit.CommitSettings(TopicConfig(), numbered=numbered, emptied=emptied)
-    with DirectoryLock(str(tmp_path)):
-        commit.commit_staged(str(tmp_path), job.token, JobExtents([stager.finish()]), settings)
+    settings = commit.CommitSettings(numbered=numbered, emptied=emptied)
+    with hold(str(tmp_path), 0) as held:
+        commit.commit_staged(held, job.token, JobExtents([stager.finish()]), settings)
     job.abort()
     logs = [segmentlog.open_log_dir(tmp_path).log(topic, 0) for topic in ("t", "u")]
     assert [(0, 1), (1, 2)] == [(log.log_start_offset, log.log_end_offset) for log in logs]

@@ -20,6 +20,7 @@ import segmentlog
 from segmentlog.append import commit_staged as commit
 from segmentlog.commit import change
 from segmentlog.commit.guard import Guard, list_guards
+from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
@@ -285,9 +286,10 @@ def test_a_writer_that_was_taken_over_undoes_nothing(
 
     def overtaken(directory: str, guard: Guard, state: State) -> None:
         monkeypatch.setattr(change, "decide", decide)
-        recover_commits(directory)
-        settings = commit.CommitSettings(TopicConfig())
-        commit.commit_staged(directory, other.token, JobExtents(other_extents), settings)
+        held = HeldDirectory(directory)
+        held.end_changes()
+        extents = JobExtents(other_extents)
+        commit.commit_staged(held, other.token, extents, commit.CommitSettings())
         decide(directory, guard, state)
 
     monkeypatch.setattr(change, "decide", overtaken)

@@ -25,7 +25,7 @@ from crash_disk.runs import (
     values_of,
     write_job,
 )
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.commit.held import take
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.recovery.steps import RecoveryKind
@@ -192,8 +192,8 @@ def fails(run: Run, number: int, rows: Mapping[int, int] = _TWO, **how: Any) -> 
 def recovers(run: Run) -> None:
     """Recover as the command ``recover`` does."""
     run.begin_recovery()
-    with DirectoryLock(str(run.directory)):
-        done = [*DirectoryRecovery(str(run.directory), INDEX_INTERVAL_BYTES).run()]
+    with take(str(run.directory), 60) as held:
+        done = [*DirectoryRecovery(held, INDEX_INTERVAL_BYTES).run()]
     assert done[-1].kind is RecoveryKind.MARKED_CLEAN
     run.end_recovery()
 

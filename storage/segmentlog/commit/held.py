@@ -1,0 +1,156 @@
+"""A held log directory: locked, and without unfinished changes.
+
+A log directory is either *viewed*, at one moment and without a lock
+(`segmentlog.logs.directory_view`), or *held*.  All that changes a directory holds it: a job when
+it begins and when it commits, retention, deletions, compaction, recovery, new settings.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeAlias
+
+from segmentlog.commit.guard import list_guards
+from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.unfinished import recover_commits
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.readable import exists
+from segmentlog.errors import LogDirectoryError
+from segmentlog.layout.checkpoint import ReadCheckpoints
+from segmentlog.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["ConfigOf", "HeldDirectory", "hold", "take"]
+
+#: The settings of a topic.
+ConfigOf: TypeAlias = Callable[[str], TopicConfig]
+
+
+class HeldDirectory:
+    """A log directory whose lock this process holds.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    config_of : the settings of its topics; Kafka's defaults for all by default.
+    lock : of the directory; None in a dry run.
+    dry_run : whether no file may be changed.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        config_of: ConfigOf = lambda _: TopicConfig(),
+        *,
+        lock: DirectoryLock | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.config_of = config_of
+        self.lock = lock
+        self.may_write = not dry_run
+        self._checkpoints: ReadCheckpoints | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the directory has the mark of a clean stop: all bytes are then synced."""
+        return exists(os.path.join(self.directory, CLEAN_SHUTDOWN_FILE))
+
+    @property
+    def checkpoints(self) -> ReadCheckpoints:
+        """The checkpoints by which logs are prepared; whoever changes them writes them."""
+        if self._checkpoints is None:
+            self._checkpoints = ReadCheckpoints(self.directory)
+        return self._checkpoints
+
+    def forget_checkpoints(self) -> None:
+        """Read the checkpoints again at their next use: a change replaces the files."""
+        self._checkpoints = None
+
+    def delay_of(self, topic: str) -> int:
+        """``file.delete.delay.ms`` of a topic."""
+        return self.config_of(topic).file_delete_delay_ms
+
+    def remove_due(self, topics: Collection[str] | None = ()) -> None:
+        """Remove files that left their logs long enough ago; see `put_aside.remove_due`."""
+        remove_due(self.directory, self.delay_of, topics)
+
+    def end_changes(self, *, is_asked: bool = False) -> list[str]:
+        """Finish or undo the changes that a crash has left; see `unfinished.recover_commits`."""
+        return recover_commits(self.directory, is_asked=is_asked)
+
+    def refuse_unfinished(self) -> None:
+        """Refuse a directory in which a change is unfinished.
+
+        Raises
+        ------
+        LogDirectoryError
+            If there is a guard.
+        """
+        if list_guards(self.directory):
+            reason = "has an unfinished commit; run segmentlog recover first"
+            raise LogDirectoryError(self.directory, reason)
+
+
+@contextlib.contextmanager
+def take(
+    directory: str, timeout_seconds: float, *, dry_run: bool = False
+) -> Iterator[HeldDirectory]:
+    """Hold a directory as it is, with the changes that a crash may have left unfinished.
+
+    A dry run makes no lock file: without one, no other process holds the directory.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    timeout_seconds : how long to wait for a writer.
+    dry_run : whether no file may be changed.
+
+    Raises
+    ------
+    LogLockedError
+        If a broker or a writer holds the directory.
+    """
+    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
+        yield HeldDirectory(directory, dry_run=True)
+        return
+    with DirectoryLock(directory, timeout_seconds) as lock:
+        yield HeldDirectory(directory, lock=None if dry_run else lock, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def hold(
+    directory: str,
+    timeout_seconds: float,
+    config_of: ConfigOf | None = None,
+    *,
+    dry_run: bool = False,
+    make_room: Callable[[HeldDirectory], object] | None = None,
+) -> Iterator[HeldDirectory]:
+    """Hold a directory in which no change is unfinished: each is finished or undone first.
+
+    Parameters
+    ----------
+    directory, timeout_seconds, dry_run : see `take`.
+    config_of : the settings of its topics.  They are asked for under the lock: another process may
+        change them while this one waits.
+    make_room : is called first if files may be changed.  A full disk would otherwise keep out the
+        very command that frees space, because a guard and a state need some.
+
+    Raises
+    ------
+    LogLockedError
+        If a broker or a writer holds the directory.
+    LogDirectoryError
+        If this is a dry run, and a change is unfinished; if an unfinished change cannot be undone.
+    """
+    with take(directory, timeout_seconds, dry_run=dry_run) as held:
+        if config_of is not None:
+            held.config_of = config_of
+        if dry_run:
+            held.refuse_unfinished()
+        else:
+            if make_room is not None:
+                make_room(held)
+            held.end_changes()
+        yield held
