@@ -17,12 +17,12 @@ REASONS: Mapping[str, str] = {
         ],
         "a reader that looked before the guard existed would read up to the log end": [
             (
-                "append.prepare.visible_ends > write_offsets > write > replace_file: "
-                "replace replication-offset-checkpoint"
+                "append.prepare.visible_ends > put > write > write_offsets > write > "
+                "replace_file: replace replication-offset-checkpoint"
             ),
             (
-                "append.prepare.visible_ends > write_offsets > write > replace_file > "
-                "sync_directory > sync_file: fsync log directory"
+                "append.prepare.visible_ends > put > write > write_offsets > write > "
+                "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "with a recovery point that lags, the next recovery reads the records again": [
@@ -37,11 +37,11 @@ REASONS: Mapping[str, str] = {
         ],
         "with an offset that lags, the next compaction cleans clean segments again": [
             (
-                "compaction.job.reached > put > write > write_offsets > write > "
+                "compaction.compact.reached > put > write > write_offsets > write > "
                 "replace_file: replace cleaner-offset-checkpoint"
             ),
             (
-                "compaction.job.reached > put > write > write_offsets > write > "
+                "compaction.compact.reached > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
@@ -57,9 +57,8 @@ REASONS: Mapping[str, str] = {
                 "fsync partition"
             ),
             (
-                "recovery.recover_directory.close > write_offsets > write > replace_file > "
-                "sync_directory "
-                "> sync_file: fsync log directory"
+                "recovery.recover_directory.close > put > write > write_offsets > write > "
+                "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a broker that starts, or the next deletion, removes the rest of a deleted topic": [

@@ -15,8 +15,7 @@ from segmentlog.kernels import growth, layout
 from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.layout.encode_index import encode_offsets, encode_times, last_time, new_state
-from segmentlog.layout.offset_index import OffsetIndex
-from segmentlog.layout.time_index import TimeIndex
+from segmentlog.layout.sparse_indexes import OffsetIndex, TimeIndex
 from segmentlog.names import LOG_AND_INDEXES, FileKind, segment_file_name
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import walk_file

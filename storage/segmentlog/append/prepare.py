@@ -21,9 +21,8 @@ from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.segments.listing import list_segments
+from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.orphans import remove_indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 

@@ -5,9 +5,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from segmentlog.commit.deletions import Deletion, decode_deletions, forget_deletions
 from segmentlog.commit.json_file import (
     REMEDY,
     check_types,
@@ -17,6 +16,7 @@ from segmentlog.commit.json_file import (
     to_json,
 )
 from segmentlog.commit.numbered_writes import (
+    FORGOTTEN_AFTER_MS,
     NumberedWrite,
     Versions,
     decode_versions,
@@ -31,7 +31,47 @@ from segmentlog.commit.stream_batches import (
 )
 from segmentlog.errors import CorruptCheckpointError
 
-__all__ = ["STATE_FILE", "State", "UnreadState"]
+__all__ = [
+    "STATE_FILE",
+    "Deletion",
+    "State",
+    "UnreadState",
+    "decode_deletions",
+    "forget_deletions",
+]
+
+
+class Deletion(NamedTuple):
+    """A topic that was deleted at `time_ms` (epoch); `token` identifies the deletion."""
+
+    topic: str
+    token: str
+    time_ms: int
+
+
+def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
+    """The deletions in a file.
+
+    Raises
+    ------
+    TypeError
+        If `found` has another form.
+    """
+    deletions = tuple(Deletion(*each) for each in found)
+    if any([type(field) for field in each] != [str, str, int] for each in deletions):
+        raise TypeError(f"expected topic, token and time; found {str(found)[:80]!r}")
+    return deletions
+
+
+def forget_deletions(deletions: Sequence[Deletion], now_ms: int) -> tuple[Deletion, ...]:
+    """The deletions of the last 30 days; no reader is expected to stay open for longer.
+
+    Accepted: if a clock jumps forward by as much, an open reader may mistake a topic that was made
+    again for the topic that it has opened.
+    """
+    first = now_ms - FORGOTTEN_AFTER_MS
+    return tuple(each for each in deletions if each.time_ms >= first)
+
 
 STATE_FILE = "segmentlog.state"
 _STATE_FORMAT = 1

@@ -6,7 +6,7 @@ one process begins a `CompactionJob`, and others clean the partition of a `Compa
 """
 
 from segmentlog.arguments import keywords_of
-from segmentlog.compaction.job import CompactionJob, begin_compaction
+from segmentlog.compaction.compact import CompactionJob, begin_compaction
 from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.compaction.settings import CompactionSettings
 from segmentlog.compaction.shared import CompactionTask, clean_task

@@ -16,11 +16,11 @@ from segmentlog.compaction.cleanable import Cleanable, find_cleanable
 from segmentlog.compaction.cleaned_segment import CleanedSegment
 from segmentlog.compaction.offset_map import build_offset_map
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
-from segmentlog.compaction.segment_groups import SegmentSize, group_segments
 from segmentlog.compaction.settings import CleanerLimits
 from segmentlog.compaction.swap_segments import swap_in
 from segmentlog.disk.readable import status_of
 from segmentlog.errors import CorruptIndexError
+from segmentlog.kernels import layout
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
@@ -33,7 +33,8 @@ from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["clean_partition"]
+__all__ = ["SegmentSize", "clean_partition", "group_segments"]
+
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +172,15 @@ def _modified_ms(segment: Segment) -> int:
     return status_of(segment.path).modified_ns // 10**6
 
 
+class SegmentSize(NamedTuple):
+    """Base offset of a segment, and bytes of its files."""
+
+    base_offset: int
+    log_bytes: int
+    offset_index_bytes: int = 0
+    time_index_bytes: int = 0
+
+
 def _sizes_of(segment: Segment) -> SegmentSize:
     """Bytes of a segment's files; a missing index counts as empty."""
     with segment.offset_index() as index, segment.time_index() as times:
@@ -209,3 +219,42 @@ def _summed(
         *before_and_after([each.counts[:2] for each in passes]),
         sum(each.counts.n_without_key for each in passes),
     )
+
+
+def group_segments(
+    segments: Sequence[SegmentSize], most_bytes: int, most_index_bytes: int, end_offset: int
+) -> list[slice]:
+    """Ranges of segments, each of which becomes one segment (``Cleaner.groupSegmentsBySize``).
+
+    A group is as large as its log, its indexes and the span of its offsets allow, by the sizes
+    before compaction.
+
+    Parameters
+    ----------
+    segments : in the order of their base offsets.
+    most_bytes : of a log (``segment.bytes``).
+    most_index_bytes : of either index (``segment.index.bytes``).
+    end_offset : the first offset that is not cleaned; the last segment ends there at the latest.
+    """
+    groups = []
+    first = 0
+    sizes = SegmentSize(0, 0)
+    for i, each in enumerate(segments):
+        joined = SegmentSize(
+            segments[first].base_offset, *(a + b for a, b in zip(sizes[1:], each[1:], strict=True))
+        )
+        is_last = i + 1 == len(segments)
+        behind = end_offset if is_last else segments[i + 1].base_offset
+        fits = (
+            joined.log_bytes <= most_bytes
+            and joined.offset_index_bytes <= most_index_bytes
+            and joined.time_index_bytes <= most_index_bytes
+            and (not each.log_bytes or behind - joined.base_offset <= layout.SEGMENT_OFFSETS)
+        )
+        if i > first and not fits:
+            groups.append(slice(first, i))
+            first, joined = i, each
+        sizes = joined
+    if segments:
+        groups.append(slice(first, len(segments)))
+    return groups

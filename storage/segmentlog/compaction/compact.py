@@ -1,20 +1,191 @@
 """Compaction without a broker: keep the last record of each key, as a broker's cleaner does.
 
-`segmentlog.compaction.cleanable` decides which logs are due, and up to where they are cleaned;
-`segmentlog.compaction.clean_partition` cleans one; `segmentlog.compaction.swap_segments` has the
-durable steps.
+A compaction holds the directory, finishes what earlier compactions left, plans, and keeps the
+checkpoint.  `segmentlog.compaction.cleanable` decides which logs are due, and up to where they are
+cleaned; `segmentlog.compaction.clean_partition` cleans one; `segmentlog.compaction.swap_segments`
+has the durable steps.
 """
 
+import contextlib
+import logging
 import os
+from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from segmentlog.arguments import keywords_of
-from segmentlog.compaction.job import begin_compaction
-from segmentlog.compaction.plan import CompactedPartition
-from segmentlog.compaction.settings import CompactionSettings
+from segmentlog.commit.held import HeldDirectory, hold
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.compaction.plan import CompactedPartition, PlannedPartition, plan_compaction
+from segmentlog.compaction.settings import CleanerLimits, CompactionSettings
+from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import SegmentLogError
+from segmentlog.layout.checkpoint import OffsetCheckpoint
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
+from segmentlog.names import partition_path
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.upkeep.places import log_directory, partitions_of
 
-__all__ = ["compact"]
+__all__ = ["CompactionJob", "begin_compaction", "compact"]
+
+logger = logging.getLogger(__name__)
+
+_MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write the checkpoint
+
+
+class CompactionJob(NamedTuple):
+    """The partitions that are due, and the steps before and after a partition is cleaned.
+
+    Attributes
+    ----------
+    held : the log directory.
+    partitions : all that were looked at.
+    due : of these, the partitions to compact, in their order.
+    limits : of all partitions.
+    """
+
+    held: HeldDirectory
+    partitions: list[TopicPartition]
+    due: list[PlannedPartition]
+    limits: CleanerLimits
+
+    @property
+    def directory(self) -> str:
+        """Absolute path of the log directory."""
+        return self.held.directory
+
+    @property
+    def lock(self) -> DirectoryLock | None:
+        """The lock of the directory; None in a dry run, which changes no file."""
+        return self.held.lock
+
+    @property
+    def cleaned(self) -> OffsetCheckpoint:
+        """``cleaner-offset-checkpoint``."""
+        return self.held.checkpoints.cleaned
+
+    def begin(self, planned: PlannedPartition) -> None:
+        """Make a log ready, as for an append: nothing of it is lost or half written then.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the log is damaged.
+        """
+        from segmentlog.append.prepare import ready_to_append
+
+        ready_to_append(self.held, [planned.topic_partition], flush=True)
+
+    def reached(self, planned: PlannedPartition, offset: int) -> None:
+        """Say where the compacted part of a log ends: durably, unless it is one of very many.
+
+        A crash before that is durable only has the log compacted again.
+        """
+        self.cleaned.put({planned.topic_partition: offset})
+        if planned.cleanable.n_bytes >= _MANY_BYTES:
+            self.cleaned.write()
+
+    def end(self, planned: PlannedPartition) -> None:
+        """Remove files that left the log ``file.delete.delay.ms`` ago."""
+        where = partition_path(self.directory, planned.topic_partition)
+        # Readers recognize by the one or by the others that they were overtaken (`Census`).
+        remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
+
+    def purge(self) -> None:
+        """Remove all files that left the logs, whenever that was."""
+        for each in self.partitions:
+            remove_deleted(partition_path(self.directory, each), 0, self.cleaned.write)
+
+    def close(self) -> None:
+        """Make durable how far all logs are compacted."""
+        self.cleaned.write()
+        self.held.checkpoints.write()
+
+
+@contextlib.contextmanager
+def begin_compaction(
+    path: str | os.PathLike[str], given: CompactionSettings
+) -> Iterator[CompactionJob]:
+    """Hold the lock of a log directory, and plan its compaction.
+
+    The errors are those of `segmentlog.compact`.
+    """
+    limits, settings = given.limits(), given.settings
+    directory = log_directory(path)
+    with (
+        storage_errors(directory),
+        hold(directory, given.lock_timeout_seconds, dry_run=given.dry_run) as held,
+    ):
+        # Under the lock: its previous holder may have changed the settings.
+        known = DirectorySettings.read(
+            directory, settings, given.metadata, given.server_properties
+        )
+        held.config_of = known.config
+        partitions = partitions_of(directory, given.topics, has_settings=bool(settings))
+        if held.may_write:
+            _finish_earlier(held, partitions)
+            if given.roll:
+                _roll(held, partitions)
+        cleaned = held.checkpoints.cleaned
+        planned = plan_compaction(directory, partitions, known, cleaned.offsets, limits.now_ms)
+        if held.may_write:
+            _reset(cleaned, planned)
+        due = [each for each in planned if each.is_due]
+        job = CompactionJob(held, partitions, due, limits)
+        try:
+            yield job
+            if held.may_write and given.purge:
+                job.purge()
+        except BaseException:
+            with contextlib.suppress(SegmentLogError, OSError):  # the first error says more
+                job.close()
+            raise
+        job.close()
+
+
+def _finish_earlier(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+    """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
+    for each in partitions:
+        config = held.config_of(each.topic)
+        if "compact" in config.cleanup_policy:
+            where = partition_path(held.directory, each)
+            check_partition_path(where)
+            if has_swaps(where):
+                finish_swaps(where)
+                logger.warning("%s: finished or undid an interrupted compaction", where)
+            remove_deleted(where, config.file_delete_delay_ms)
+
+
+def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+    """Begin a new segment in logs that are compacted and whose active segment has records."""
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+
+    opened = open_log_dir(held.directory)
+    rolls = [
+        each
+        for each in partitions
+        if "compact" in held.config_of(each.topic).cleanup_policy
+        and opened.log(*each).segments
+        and opened.log(*each).end.position
+    ]
+    if rolls:
+        LogStartMove(held, rolls).commit({}, rolls)
+
+
+def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:
+    """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
+    for each in planned:
+        if each.cleanable.is_reset:
+            offset = each.cleanable.first_dirty_offset
+            logger.warning(
+                "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
+                "from offset %d on", each.topic_partition, each.checkpoint, offset,
+            )  # fmt: skip
+            cleaned.put({each.topic_partition: offset})
 
 
 @storage_errors()

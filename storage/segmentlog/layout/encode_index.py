@@ -4,7 +4,7 @@ import numpy as np
 
 from segmentlog.kernels import growth
 from segmentlog.kernels.memory import Int64s
-from segmentlog.layout.time_index import TIME_ENTRY
+from segmentlog.layout.sparse_indexes import TIME_ENTRY
 
 __all__ = ["encode_offsets", "encode_times", "last_time", "new_state"]
 

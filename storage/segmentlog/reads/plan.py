@@ -19,7 +19,7 @@ from typing import NamedTuple
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.layout.offset_index import OffsetPosition
+from segmentlog.layout.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, SliceFile, TopicPartition
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing

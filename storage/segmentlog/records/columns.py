@@ -18,10 +18,18 @@ from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
-from segmentlog.records.scalar import scalar
 
-__all__ = ["COLUMNS", "CONSTANT_COLUMNS", "RECORD_SCHEMA", "Constants", "Output",
-           "decode_as_java", "record_schema"]  # fmt: skip
+__all__ = [
+    "COLUMNS",
+    "CONSTANT_COLUMNS",
+    "RECORD_SCHEMA",
+    "Constants",
+    "Output",
+    "decode_as_java",
+    "record_schema",
+    "scalar",
+]
+
 
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -299,3 +307,22 @@ def decode_as_java(text: bytes) -> str:
     Python replaces it by three.  Everything else is decoded alike.
     """
     return _SURROGATE.sub(b"\xff", text).decode("utf-8", "replace")
+
+
+def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
+    """A scalar of an integer type, of timestamps (in their unit), or of strings.
+
+    `pyarrow.scalar` and `pyarrow.array` import pandas if it is installed.  That import took 0.2 s
+    of the half second before a process's first row.
+
+    Raises
+    ------
+    OverflowError
+        If the type cannot hold the number.
+    """
+    if isinstance(value, str):
+        text = value.encode()
+        ends = np.array([0, len(text)], np.int32)
+        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])[0]
+    number = value.to_bytes(kind.bit_width // 8, "little", signed=True)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(number)])[0]

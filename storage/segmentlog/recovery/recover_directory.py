@@ -28,9 +28,12 @@ from segmentlog.names import (
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
-from segmentlog.segments.listing import list_segments
+from segmentlog.segments.listing import (
+    indexes_without_log,
+    list_segments,
+    remove_indexes_without_log,
+)
 from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.orphans import indexes_without_log, remove_indexes_without_log
 from segmentlog.segments.segment import Segment
 
 __all__ = ["DirectoryRecovery", "plan_log"]

@@ -4,6 +4,11 @@ Files with a state in their names are taken as a starting broker takes them (``L
 ``.deleted`` and ``.cleaned`` files are not part of the log.  ``.swap`` files are: compaction has
 finished them, and they replace every segment in the range of offsets that they cover.  They do not
 if a ``.cleaned`` file with the same or a lower offset shows that the swap had not begun.
+
+A crash between two removals may leave index files whose segment is gone.  They hold nothing that
+the log does not hold, and they do harm: a segment that begins at their offset cannot be made, and
+a broker would take a ``.txnindex`` for that segment's own.  A starting broker removes them
+(``LogLoader.loadSegmentFiles``).
 """
 
 import contextlib
@@ -15,13 +20,21 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from segmentlog.disk.contract import FileType
+from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names, measure, open_file, status_of
 from segmentlog.disk.system_errors import is_gone
 from segmentlog.errors import LogDirectoryError
-from segmentlog.names import FileKind, FileState, parse_segment_file
+from segmentlog.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.segments.overlap import reach
 
-__all__ = ["SegmentFiles", "list_segments", "lone_segment", "replaced_by"]
+__all__ = [
+    "SegmentFiles",
+    "indexes_without_log",
+    "list_segments",
+    "lone_segment",
+    "remove_indexes_without_log",
+    "replaced_by",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -243,3 +256,30 @@ def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> 
         with contextlib.suppress(FileNotFoundError):  # put in its place since it was listed
             behind = max(behind, reach(swap, others))
     return range(min((each.base_offset for each in swaps), default=0), behind)
+
+
+def indexes_without_log(path: str) -> list[tuple[int, str]]:
+    """Base offset and path of each index file whose segment is gone, in their order.
+
+    A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
+    """
+    logs, indexes = set(), []
+    for name in sorted(list_names(path)):
+        parsed = parse_segment_file(name)
+        if parsed is None:
+            continue
+        if parsed.kind == FileKind.LOG and parsed.state in {FileState.LIVE, FileState.SWAP}:
+            logs.add(parsed.offset)
+        elif parsed.kind in INDEXES and parsed.state == FileState.LIVE:
+            indexes.append((parsed.offset, os.path.join(path, name)))
+    return [each for each in indexes if each[0] not in logs]
+
+
+def remove_indexes_without_log(path: str) -> int:
+    """Remove index files whose segment is gone, durably; return how many there were."""
+    found = indexes_without_log(path)
+    for _, each in found:
+        os.unlink(each)
+    if found:  # a ``.txnindex`` that comes back after a power cut would be the next segment's
+        sync_directory(path)
+    return len(found)

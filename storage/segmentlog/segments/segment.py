@@ -23,8 +23,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.kernels import layout
-from segmentlog.layout.offset_index import OffsetIndex, OffsetPosition
-from segmentlog.layout.time_index import TimeIndex
+from segmentlog.layout.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles

@@ -8,8 +8,7 @@ from segmentlog.disk.readable import open_file, status_of
 from segmentlog.errors import CorruptIndexError
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.layout.metadata import read_meta_properties, read_topic_id
-from segmentlog.layout.offset_index import OffsetIndex
-from segmentlog.layout.time_index import TimeIndex
+from segmentlog.layout.sparse_indexes import OffsetIndex, TimeIndex
 from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.names import (
     CLEANER_OFFSET_CHECKPOINT,

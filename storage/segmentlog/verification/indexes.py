@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
-from segmentlog.layout.offset_index import OFFSET_ENTRY
-from segmentlog.layout.time_index import TIME_ENTRY
+from segmentlog.layout.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity

@@ -1,6 +1,6 @@
 """Segments are merged within limits: bytes, bytes of indexes, and the span of offsets."""
 
-from segmentlog.compaction.segment_groups import SegmentSize, group_segments
+from segmentlog.compaction.clean_partition import SegmentSize, group_segments
 
 
 def groups(

@@ -9,7 +9,7 @@ import pytest
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
 from segmentlog.disk.local import LocalDisk
-from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.layout.sparse_indexes import OffsetIndex
 from segmentlog.model import ScanPolicy, SliceFile
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.planned_file import PlannedFile

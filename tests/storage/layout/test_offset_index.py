@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.disk.index_file import SMALL_BYTES
-from segmentlog.layout.offset_index import OffsetIndex
+from segmentlog.layout.sparse_indexes import OffsetIndex
 
 WALK_THROUGH = "0000000200000094 0000000400000128 00000006000001bc 0000000800000250"
 

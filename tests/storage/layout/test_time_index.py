@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.layout.time_index import TimeIndex
+from segmentlog.layout.sparse_indexes import TimeIndex
 
 WALK_THROUGH = "0000000000000069 00000001 000000000000006e 00000004 0000000000000078 00000008"
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from segmentlog.records.scalar import scalar
+from segmentlog.records.columns import scalar
 
 
 @pytest.mark.parametrize(

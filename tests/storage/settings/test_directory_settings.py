@@ -8,9 +8,8 @@ import pytest
 
 import segmentlog
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.settings.broker_names import topic_defaults
 from segmentlog.settings.cluster_metadata import ClusterSettings
-from segmentlog.settings.directory_settings import DirectorySettings, Source
+from segmentlog.settings.directory_settings import DirectorySettings, Source, topic_defaults
 
 
 def shown(known: DirectorySettings, name: str, topic: str | None = "t") -> tuple[str, Source]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from segmentlog.errors import ErrorCode, InvalidRecordError
-from segmentlog.kernels.murmur2 import murmur2
+from segmentlog.kernels.partition import murmur2
 from segmentlog.kernels.source import SourceArrays
 from segmentlog.records.source import record_source
 from segmentlog.stage.partitioner import Partitioner, group_rows

@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 from crashing import CALLS, Forward, around_calls, in_child
 
-from segmentlog.compaction.job import begin_compaction
+from segmentlog.compaction.compact import begin_compaction
 from segmentlog.compaction.settings import CompactionSettings
 from segmentlog.compaction.shared import CompactionTask
 

@@ -23,7 +23,7 @@ from segmentlog.errors import (
     SegmentLogError,
     StorageError,
 )
-from segmentlog.layout.offset_index import OFFSET_ENTRY, OffsetIndex
+from segmentlog.layout.sparse_indexes import OFFSET_ENTRY, OffsetIndex
 from segmentlog.verification.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[3] / "golden"
