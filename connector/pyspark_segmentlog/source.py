@@ -53,19 +53,11 @@ class SegmentLogDataSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.options.names import warn_of_unused
         from pyspark_segmentlog.options.option import Query
-        from pyspark_segmentlog.options.read_options import ReadOptions
         from pyspark_segmentlog.reads.reader import SegmentLogReader
-        from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 
         given = options_of_query(self.options, schema)
-        options = ReadOptions.parse(given, Query.BATCH)
-        columns = selected_columns(schema)
-        text = text_columns(schema, strings=options.strings)
-        reader = SegmentLogReader(options, columns, text)
-        warn_of_unused(given, Query.BATCH)
-        return reader
+        return SegmentLogReader.of_query(given, schema, Query.BATCH)
 
     @PlainErrors()
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
@@ -82,11 +74,14 @@ class SegmentLogDataSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Reader of a streaming query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
-        from pyspark_segmentlog.reads.stream import RefusedStream, stream_reader
+        from pyspark_segmentlog.options.option import Query
+        from pyspark_segmentlog.reads.reader import SegmentLogReader
+        from pyspark_segmentlog.reads.stream import RefusedStream, SegmentLogStreamReader
         from segmentlog.errors import SegmentLogError
 
         try:
-            return stream_reader(options_of_query(self.options, schema), schema)
+            given = options_of_query(self.options, schema)
+            return SegmentLogStreamReader(SegmentLogReader.of_query(given, schema, Query.STREAM))
         except SegmentLogError as error:
             return RefusedStream(error)
 

@@ -10,7 +10,6 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.append.appended import Appended
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.compaction.compact import compact
 from segmentlog.compaction.plan import CompactedPartition
@@ -52,6 +51,7 @@ from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.model import (
+    Appended,
     Codec,
     IsolationLevel,
     LogSlice,

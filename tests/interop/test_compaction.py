@@ -23,7 +23,7 @@ from kept_records import kept
 
 import segmentlog
 from segmentlog.compaction.shared import clean_task
-from segmentlog.disk.task_lock import TaskLock
+from segmentlog.disk.lock import TaskLock
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.model import TopicPartition

@@ -16,8 +16,7 @@ from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
-from pyspark_segmentlog.reads.available import available
-from pyspark_segmentlog.reads.offset_ranges import PartitionRange, split_ranges
+from pyspark_segmentlog.reads.offset_ranges import PartitionRange, available, split_ranges
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.logs import (

@@ -1,10 +1,11 @@
 """A batch query's reader: slices on the driver, Arrow batches in the tasks."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
@@ -13,6 +14,7 @@ from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
     from pyspark_segmentlog.reads.planner import LateRange
 
@@ -40,16 +42,34 @@ class SegmentLogReader(DataSourceReader):
     def __init__(
         self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
     ) -> None:
-        self._options = options
+        self.options = options
         self._columns = columns
         self._text = text
+
+    @classmethod
+    def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
+        """The reader of a query; a schema that the user gave selects columns.
+
+        Raises
+        ------
+        OptionError
+            If an option is not accepted, or a column does not exist.
+        """
+        from pyspark_segmentlog.options.names import warn_of_unused
+        from pyspark_segmentlog.reads.schema import selected_columns, text_columns
+
+        options = ReadOptions.parse(raw, query)
+        columns = selected_columns(schema)
+        text = text_columns(schema, strings=options.strings)
+        warn_of_unused(raw, query)
+        return cls(options, columns, text)
 
     @PlainErrors()
     def partitions(self) -> Sequence[InputPartition]:
         """One partition for each task; for an empty list, Spark makes one that is None."""
         from pyspark_segmentlog.reads.planner import plan_tasks
 
-        planned = [TaskPartition(parts) for parts in plan_tasks(self._options)]
+        planned = [TaskPartition(parts) for parts in plan_tasks(self.options)]
         freeze_modules()
         return planned
 
@@ -65,7 +85,7 @@ class SegmentLogReader(DataSourceReader):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the credentials in URLs in a task: paths in slices do not hold them."""
         self.__dict__.update(state)
-        for path in self._options.paths:
+        for path in self.options.paths:
             readable_path(path)
 
     def _read(self, part: "LogSlice | LateRange") -> "Iterator[pa.RecordBatch]":
@@ -73,8 +93,8 @@ class SegmentLogReader(DataSourceReader):
         from segmentlog.reads import TextColumns
 
         if not self._text:
-            yield from read_part(part, self._columns, self._options)
+            yield from read_part(part, self._columns, self.options)
             return
-        text = TextColumns(self._columns, self._text, self._options.on_invalid_utf8)
-        for batch in read_part(part, text.scanned, self._options):
+        text = TextColumns(self._columns, self._text, self.options.on_invalid_utf8)
+        for batch in read_part(part, text.scanned, self.options):
             yield text.convert(batch, part.topic_partition)

@@ -1,6 +1,6 @@
 """A streaming query's reader: offsets and slices on the driver, Arrow batches in the tasks."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -12,14 +12,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
-from pyspark_segmentlog.options.names import warn_of_unused
-from pyspark_segmentlog.options.option import Query
-from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
+from pyspark_segmentlog.options.read_options import Triggers
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.reads.reader import SegmentLogReader, TaskPartition
-from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 from segmentlog.errors import SegmentLogError
 
 if TYPE_CHECKING:
@@ -28,22 +24,7 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.reads.followed import FollowedDirectory
     from pyspark_segmentlog.reads.stream_offsets import OffsetsJson
 
-__all__ = ["RefusedStream", "SegmentLogStreamReader", "stream_reader"]
-
-
-def stream_reader(raw: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """Reader of a streaming query; a schema that the user gave selects columns.
-
-    Raises
-    ------
-    OptionError
-        If an option is not accepted, or a column does not exist.
-    """
-    options = ReadOptions.parse(raw, Query.STREAM)
-    columns = selected_columns(schema)
-    text = text_columns(schema, strings=options.strings)
-    warn_of_unused(raw, Query.STREAM)
-    return SegmentLogStreamReader(options, columns, text)
+__all__ = ["RefusedStream", "SegmentLogStreamReader"]
 
 
 class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,16 +35,12 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     Parameters
     ----------
-    options : checked options of a stream.
-    columns : the columns wanted, in order.
-    text : the columns among them that are wanted as text.
+    tasks : reads the records in the tasks; its options are those of a stream.
     """
 
-    def __init__(
-        self, options: ReadOptions, columns: tuple[str, ...], text: tuple[str, ...] = ()
-    ) -> None:
-        self._options = options
-        self._tasks = SegmentLogReader(options, columns, text)
+    def __init__(self, tasks: SegmentLogReader) -> None:
+        self._options = tasks.options
+        self._tasks = tasks
         self._directory: FollowedDirectory | None = None
 
     def __getstate__(self) -> dict[str, Any]:

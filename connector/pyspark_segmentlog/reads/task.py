@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_segmentlog.options.offsets import LATEST
 from pyspark_segmentlog.options.read_options import ReadOptions
-from pyspark_segmentlog.reads.available import available
+from pyspark_segmentlog.reads.offset_ranges import available
 from segmentlog import open_log_dir
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.model import LogSlice, OffsetRange, TopicPartition

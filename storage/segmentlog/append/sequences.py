@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.append.appended import Appended
 from segmentlog.commit.held import hold
 from segmentlog.disk.readable import open_file
 from segmentlog.errors import (
@@ -36,7 +35,7 @@ from segmentlog.kernels.sequences import (
     renumber_batches,
 )
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import TopicPartition
+from segmentlog.model import Appended, TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.records.encoder import EncodedBatches

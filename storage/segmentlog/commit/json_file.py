@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from segmentlog.disk.whole import read_whole
+from segmentlog.disk.readable import read_whole
 from segmentlog.errors import CorruptCheckpointError
 
 __all__ = ["REMEDY", "check_types", "from_json", "read_bytes", "read_json", "to_json"]

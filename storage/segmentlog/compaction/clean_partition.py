@@ -64,7 +64,7 @@ def clean_partition(
     Parameters
     ----------
     directory : the log directory, without unfinished commits; the caller holds its lock, or its
-        share of this partition (`segmentlog.disk.task_lock`).
+        share of this partition (`segmentlog.disk.lock`).
     planned : by `segmentlog.compaction.plan`; it is looked at again.
     limits : of all partitions of the compaction.
     on_pass : is called with the new first dirty offset once a pass is on the disk.

@@ -1,7 +1,7 @@
 """One compaction by several processes: one leads, the others clean a partition each.
 
 The leader holds the lock of the log directory, plans, and keeps ``cleaner-offset-checkpoint``.  A
-process that cleans a partition has a share in the lock (`segmentlog.disk.task_lock`).  So
+process that cleans a partition has a share in the lock (`segmentlog.disk.lock`).  So
 
 - a second attempt at a partition, after a lost machine or out of speculation, waits until the
   first has ended, finishes or undoes what that has left, and cleans the log that it finds;
@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
 from segmentlog.compaction.settings import CleanerLimits
-from segmentlog.disk.lock import LockShare
+from segmentlog.disk.lock import LockShare, TaskLock
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.disk.task_lock import TaskLock
 from segmentlog.errors import LogDirectoryError
 
 __all__ = ["CompactionTask", "clean_task"]

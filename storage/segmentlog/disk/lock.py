@@ -7,7 +7,18 @@ POSIX lock is lost as soon as any code in the process closes any descriptor of t
 description outlives its process in forked children, so a forked child closes the descriptors that
 it has inherited.
 
-`segmentlog.disk.task_lock` has the share of tasks in the lock, which may outlive its holder.
+**Tasks** have a share in the lock of a log directory: one byte of ``.lock``.  The process that
+holds the lock opens a hole in it (`DirectoryLock.shared`), and each task, in any process, locks a
+byte of the hole.  So
+
+- a broker or a writer, which locks the whole file, is kept out until the last task has ended,
+  also if the holder is killed before its tasks;
+- a second attempt of a task waits until the first has ended;
+- a task that comes after the holder does nothing: its byte is locked as a part of the whole file,
+  or the byte is free and the start of the file is free, too.
+
+No two holders have the same hole.  So a task that has its byte and finds the start of the file
+locked knows that its own holder lives, and that nobody else has the directory until the task ends.
 """
 
 import contextlib
@@ -21,19 +32,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from segmentlog.arguments import seconds
+from segmentlog.disk.closing import Closing
 from segmentlog.disk.durable import adopt, create_file
 from segmentlog.disk.owners import why_not_written
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.names import LOCK_FILE
 
-__all__ = [
-    "DirectoryLock", "LockShare", "close_kept", "is_locked", "open_kept", "try_lock",
-]  # fmt: skip
+__all__ = ["DirectoryLock", "LockShare", "TaskLock"]
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +164,7 @@ class DirectoryLock:
     ) -> None:
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
-        close_kept(self._descriptor)
+        _close_kept(self._descriptor)
         self._thread_lock.release()
 
     @contextlib.contextmanager
@@ -177,9 +188,9 @@ class DirectoryLock:
 
     def _end_tasks(self, share: LockShare, n_tasks: int) -> None:
         """Close the hole: first the byte that tasks look at, then theirs."""
-        try_lock(self._descriptor, share.first, 1)
+        _try_lock(self._descriptor, share.first, 1)
         until = time.monotonic() + _TASKS_END_SECONDS
-        while not try_lock(self._descriptor, share.first, 1 + n_tasks):
+        while not _try_lock(self._descriptor, share.first, 1 + n_tasks):
             if time.monotonic() >= until:
                 logger.warning(
                     "%s: a task still works there; the directory is locked until it has ended",
@@ -190,17 +201,17 @@ class DirectoryLock:
 
     def _try(self) -> bool:
         """Open and lock the file, unless another process holds it or has just removed it."""
-        descriptor = open_kept(self._open)
+        descriptor = _open_kept(self._open)
         try:
-            is_locked = self._lock(descriptor)
+            _is_locked = self._lock(descriptor)
         except BaseException:
-            close_kept(descriptor)
+            _close_kept(descriptor)
             raise
-        if is_locked:
+        if _is_locked:
             self._descriptor = descriptor
         else:
-            close_kept(descriptor)
-        return is_locked
+            _close_kept(descriptor)
+        return _is_locked
 
     def _open(self) -> int:
         while True:
@@ -222,7 +233,7 @@ class DirectoryLock:
                 adopt(self._path)
             # If the inodes differ, the path no longer names the file that we locked.
             return (
-                try_lock(descriptor) and os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
+                _try_lock(descriptor) and os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
             )
         except (PermissionError, FileNotFoundError):
             return False
@@ -251,14 +262,14 @@ class DirectoryLock:
             lock_type, _, _, _, process = _FLOCK.unpack(reply)
             if lock_type != fcntl.F_UNLCK:
                 return max(int(process), 0), False
-            return 0, is_locked(descriptor, _TASKS, 0)
+            return 0, _is_locked(descriptor, _TASKS, 0)
         except OSError:
             return 0, False
         finally:
             os.close(descriptor)
 
 
-def try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
+def _try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
     """Lock some bytes of a file, which need not exist; False if another has locked one of them.
 
     Parameters
@@ -272,8 +283,8 @@ def try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
     return True
 
 
-def is_locked(descriptor: int, start: int, n_bytes: int) -> bool:
-    """Whether another has locked some of these bytes; see `try_lock`."""
+def _is_locked(descriptor: int, start: int, n_bytes: int) -> bool:
+    """Whether another has locked some of these bytes; see `_try_lock`."""
     request = _request(fcntl.F_WRLCK, start, n_bytes)
     reply = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
     return bool(_FLOCK.unpack(reply)[0] != fcntl.F_UNLCK)
@@ -287,7 +298,7 @@ def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
     return _FLOCK.pack(lock_type, os.SEEK_SET, start, n_bytes, 0)
 
 
-def open_kept(open_file: Callable[[], int]) -> int:
+def _open_kept(open_file: Callable[[], int]) -> int:
     """Open a file whose locks a forked child must not inherit.
 
     Parameters
@@ -300,8 +311,8 @@ def open_kept(open_file: Callable[[], int]) -> int:
     return descriptor
 
 
-def close_kept(descriptor: int) -> None:
-    """Unlock and close what `open_kept` has opened; a forked child has closed it already.
+def _close_kept(descriptor: int) -> None:
+    """Unlock and close what `_open_kept` has opened; a forked child has closed it already.
 
     A process that was started without `os.fork` may have the descriptor for a moment, too: closing
     it alone would leave the locks there.
@@ -312,3 +323,38 @@ def close_kept(descriptor: int) -> None:
             with contextlib.suppress(OSError):
                 _unlock(descriptor)
             os.close(descriptor)
+
+
+class TaskLock(Closing):
+    """The byte of one task, from `take` until it is closed or the process ends.
+
+    Parameters
+    ----------
+    share : of the holder of the lock.
+    number : of the task, from 1 on.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no lock file.
+    """
+
+    def __init__(self, share: LockShare, number: int) -> None:
+        self._first, self._byte = share.first, share.first + number
+        self._descriptor = _open_kept(partial(os.open, share.path, os.O_RDWR | os.O_CLOEXEC))
+
+    def take(self) -> bool:
+        """Lock the byte; False if an earlier attempt of the task has it."""
+        return _try_lock(self._descriptor, self._byte, 1)
+
+    def is_shared(self) -> bool:
+        """Whether the holder lives and lets tasks work; a guess until the byte is taken."""
+        return not _is_locked(self._descriptor, self._first, 1) and _is_locked(
+            self._descriptor, 0, 1
+        )
+
+    def close(self) -> None:
+        """Give the byte up; a second call does nothing."""
+        if self._descriptor >= 0:
+            _close_kept(self._descriptor)
+            self._descriptor = -1

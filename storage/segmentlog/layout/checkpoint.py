@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import islice
 
 from segmentlog.disk.durable import replace_file
-from segmentlog.disk.whole import read_whole
+from segmentlog.disk.readable import read_whole
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.names import (

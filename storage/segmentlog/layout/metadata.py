@@ -7,8 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from segmentlog.disk.readable import read_whole
 from segmentlog.disk.remote.location import is_url
-from segmentlog.disk.whole import read_whole
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 

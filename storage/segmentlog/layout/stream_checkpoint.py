@@ -25,10 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.disk.paths import readable_path, why_not_there
-from segmentlog.disk.readable import exists, is_directory, list_names
+from segmentlog.disk.readable import exists, is_directory, list_names, read_whole
 from segmentlog.disk.remote.location import is_url, without_options
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.disk.whole import read_whole
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from segmentlog.disk.whole import read_whole
+from segmentlog.disk.readable import read_whole
 from segmentlog.errors import CorruptIndexError
 
 __all__ = ["AbortedTransaction", "encode_transactions", "read_transaction_index"]

@@ -24,8 +24,7 @@ from typing import NamedTuple
 import crc32c
 
 from segmentlog.disk.durable import replace_file
-from segmentlog.disk.readable import list_names
-from segmentlog.disk.whole import read_whole
+from segmentlog.disk.readable import list_names, read_whole
 from segmentlog.errors import CorruptIndexError
 from segmentlog.names import FileKind, FileState, parse_segment_file, segment_file_name
 

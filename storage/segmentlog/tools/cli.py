@@ -183,7 +183,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
     were right stay. Nothing may be running on the directory. The exit status is 1 when a segment
     is too damaged to be indexed.
     """
-    from segmentlog.tools.reindex import reindex_paths
+    from segmentlog.tools.recover import reindex_paths
 
     if not reindex_paths(paths, index_interval_bytes):
         raise typer.Exit(PROBLEM)

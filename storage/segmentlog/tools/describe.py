@@ -24,10 +24,9 @@ from segmentlog.tools.arguments import (
     Topics,
     command,
 )
-from segmentlog.tools.paths import as_given
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.tools.text import as_given, escape, iso_time, to_json
 from segmentlog.upkeep.places import log_directory
 from segmentlog.verification.findings import unfinished_commits
 

@@ -31,7 +31,6 @@ from segmentlog.tools.arguments import (
     time_option,
 )
 from segmentlog.tools.index_entries import entries, is_index_file
-from segmentlog.tools.paths import as_given
 from segmentlog.tools.progress import progress
 from segmentlog.tools.rows import Place, RecordText
 from segmentlog.tools.selection import Selection
@@ -43,7 +42,7 @@ from segmentlog.tools.sinks import (
     Sink,
     open_sink,
 )
-from segmentlog.tools.text import Encoding, counted, escape
+from segmentlog.tools.text import Encoding, as_given, counted, escape
 from segmentlog.tools.walk import Found, walk
 
 __all__ = ["dump", "dump_paths"]

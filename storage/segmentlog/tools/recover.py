@@ -1,18 +1,20 @@
-"""``segmentlog recover``: a line for each step of a recovery."""
+"""``segmentlog recover`` and ``reindex``: a line for each step, or for each index file."""
 
 import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import segmentlog
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import is_directory
 from segmentlog.layout.partitions import list_partitions
+from segmentlog.recovery.reindex import IndexedSegment
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import counted, escape, json_fields, to_json
+from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
-__all__ = ["recover_directory"]
+__all__ = ["recover_directory", "reindex_paths"]
 
 _NOTHING = """\
 nothing to do: the directory was cleanly stopped, and no commit is unfinished
@@ -66,3 +68,34 @@ def recover_directory(
             f"have the records; .broken files {kept} the bytes that are cut off\n"
         )
     return steps
+
+
+def reindex_paths(paths: Sequence[str], interval_bytes: int) -> bool:
+    """Build index files again and write which changed; return whether every segment was readable.
+
+    Parameters
+    ----------
+    paths : log directories, partition directories or ``.log`` files.
+    interval_bytes : bytes of log from index entry to index entry.
+    """
+    with progress("reindex", None, is_bytes=False) as bar:
+
+        def begin(name: str) -> None:
+            bar.name(escape(name))
+            bar.advance(1)
+
+        def write(indexed: IndexedSegment) -> None:
+            if indexed.error is not None:
+                bar.write(f"not indexed: {escape(str(indexed.error))}")
+            for file in indexed.changed:
+                bar.write(f"built {escape(as_given(file, paths))} again")
+
+        found = segmentlog.reindex(
+            *paths, index_interval_bytes=interval_bytes, on_segment=write, on_log=begin
+        )
+    n_segments = sum(each.error is None for each in found)
+    n_changed = sum(len(each.changed) for each in found)
+    sys.stdout.write(
+        f"{n_segments:,} segments indexed, {n_changed:,} files were not there or not right\n"
+    )
+    return n_segments == len(found)

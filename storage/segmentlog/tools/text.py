@@ -7,16 +7,28 @@ breaks forge lines.  So each unprintable character is written as its escape: ``\
 
 import base64
 import json
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import is_file
+from segmentlog.disk.remote.location import is_url, without_options
+
 __all__ = [
-    "Encoding", "counted", "encoder", "escape", "escape_json", "iso_time", "json_fields",
+    "Encoding",
+    "as_given",
+    "counted",
+    "encoder",
+    "escape",
+    "escape_json",
+    "iso_time",
+    "json_fields",
     "to_json",
-]  # fmt: skip
+]
 
 #: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
@@ -142,3 +154,22 @@ def counted(**counts: int) -> str:
         singular = _SINGULARS.get(name, name.removesuffix("s"))
         shown.append(f"{n:,} {singular if n == 1 else name}")
     return ", ".join(shown)
+
+
+def as_given(file: str, paths: Sequence[str]) -> str:
+    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote.
+
+    At a URL, it is the path without options.
+    """
+    if is_url(file):
+        return without_options(file)
+    for given in paths:
+        begin, root = given, readable_path(given)
+        if is_file(root):
+            begin, root = os.path.dirname(begin), os.path.dirname(root)
+        below = os.path.relpath(file, root)
+        if below == os.curdir:
+            return begin
+        if below.partition(os.sep)[0] != os.pardir:
+            return os.path.join(begin, below)
+    return file

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 import segmentlog
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.tools.paths import as_given
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import counted, escape, json_fields, to_json
+from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 from segmentlog.verification.findings import Finding, FindingKind, Severity
 
 __all__ = ["verify_paths"]

@@ -3,7 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from segmentlog.model import TopicPartition
 
 __all__ = ["Finding", "FindingKind", "MakeFinding", "Severity", "unfinished_commits"]
 
@@ -64,8 +66,10 @@ class Finding(NamedTuple):
     end_offset: int = -1
 
 
-class MakeFinding(Protocol):
-    """Makes a finding about the log that is verified."""
+class MakeFinding(NamedTuple):
+    """Makes findings about the log of one topic-partition."""
+
+    topic_partition: TopicPartition
 
     def __call__(
         self,
@@ -76,7 +80,9 @@ class MakeFinding(Protocol):
         offset: int,
         message: str,
         end_offset: int = -1,
-    ) -> Finding: ...
+    ) -> Finding:
+        where = (*self.topic_partition, path, position, offset)
+        return Finding(severity, kind, *where, message, end_offset)
 
 
 def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from segmentlog.records.decoder import RecordDecoder
 from segmentlog.segments.listing import indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
-from segmentlog.verification.findings import Finding, FindingKind, Severity
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.verification.offsets import OffsetCheck
 from segmentlog.verification.producers import ProducerCheck
 from segmentlog.verification.segment import Checks, SegmentCheck
@@ -63,6 +63,7 @@ class _LogCheck:
         progress: Callable[[int], object],
     ) -> None:
         self._log = log
+        self._finding = MakeFinding(log.topic_partition)
         decoder = RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
         self._checks = Checks(
             log, self._finding, progress, BatchWindows(_WINDOW_BYTES), decoder,
@@ -70,19 +71,6 @@ class _LogCheck:
             ProducerCheck(self._finding) if with_producers else None,
         )  # fmt: skip
         self._is_all_read = True
-
-    def _finding(
-        self,
-        severity: Severity,
-        kind: FindingKind,
-        path: str,
-        position: int,
-        offset: int,
-        message: str,
-        end_offset: int = -1,
-    ) -> Finding:
-        where = (*self._log.topic_partition, path, position, offset)
-        return Finding(severity, kind, *where, message, end_offset)
 
     def findings(self) -> Iterator[Finding]:
         segments = self._log.segments

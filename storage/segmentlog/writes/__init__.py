@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from segmentlog.commit.numbered_writes import NumberedWrite
 from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.left_out import warn_of_columns_left_out
-from segmentlog.writes.request import WriteRequest, check_level
+from segmentlog.writes.request import WriteRequest, check_level, warn_of_columns_left_out
 
 if TYPE_CHECKING:
     from segmentlog.stage.extents import TaskExtents

@@ -13,14 +13,13 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.writes.left_out import warn_of_columns_left_out
-from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.request import WriteRequest, warn_of_columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.append.appended import Appended
     from segmentlog.append.sequences import SequenceCheck
+    from segmentlog.model import Appended
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob
 

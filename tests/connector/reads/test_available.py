@@ -3,7 +3,7 @@
 import pytest
 
 from pyspark_segmentlog.options.offsets import EARLIEST, LATEST
-from pyspark_segmentlog.reads.available import available
+from pyspark_segmentlog.reads.offset_ranges import available
 from segmentlog.errors import OffsetOutOfRangeError
 from segmentlog.model import OffsetRange, TopicPartition
 

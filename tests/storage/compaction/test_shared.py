@@ -10,7 +10,7 @@ from compaction.leading import leading
 from segmentlog.compaction import clean_partition
 from segmentlog.compaction import shared as shared_compaction
 from segmentlog.compaction.shared import clean_task
-from segmentlog.disk.task_lock import TaskLock
+from segmentlog.disk.lock import TaskLock
 from segmentlog.errors import ChecksumMismatchError, LogDirectoryError
 
 pytestmark = pytest.mark.linux

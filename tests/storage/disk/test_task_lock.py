@@ -10,8 +10,7 @@ import pytest
 from descriptors import descriptors_below
 
 from segmentlog.disk import lock as lock_module
-from segmentlog.disk.lock import DirectoryLock, LockShare
-from segmentlog.disk.task_lock import TaskLock
+from segmentlog.disk.lock import DirectoryLock, LockShare, TaskLock
 from segmentlog.errors import LogLockedError
 
 pytestmark = pytest.mark.linux

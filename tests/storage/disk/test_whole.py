@@ -17,7 +17,7 @@ from plain_writes import write
 import segmentlog
 from segmentlog.commit.guard import INTENT_FILE
 from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk import whole
+from segmentlog.disk import readable
 from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.model import IsolationLevel
 from segmentlog.names import (
@@ -226,4 +226,4 @@ def test_a_directory_that_is_removed_while_it_is_held(directory: Path) -> None:
 
 
 def test_the_bound_of_small_files_is_far_away() -> None:
-    assert whole.LARGEST_BYTES >= 256 << 20
+    assert readable.LARGEST_BYTES >= 256 << 20

@@ -9,11 +9,12 @@ import pytest
 
 from segmentlog.kernels import layout
 from segmentlog.layout.transaction_index import AbortedTransaction, encode_transactions
+from segmentlog.model import TopicPartition
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.testing.reference import Record, crc32c, encode_batch
-from segmentlog.verification.findings import Finding, FindingKind
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding
 from segmentlog.verification.transactions import TransactionCheck
 
 DATA, ABORT, COMMIT = -1, 0, 1
@@ -33,7 +34,7 @@ def batch(offset: int, producer_id: int, epoch: int, kind: int) -> bytes:
 def followed(data: bytes, pieces: list[int], path: str = "/nowhere/f.log") -> list[Finding]:
     """The findings if this many batches come at a time."""
     found: list[Finding] = []
-    check = TransactionCheck(lambda *fields: Finding(fields[0], fields[1], "t", 0, *fields[2:]))
+    check = TransactionCheck(MakeFinding(TopicPartition("t", 0)))
     buf = np.frombuffer(data, np.uint8)
     batches = BatchScanner("f", 0).scan(buf, 0, len(buf), 0)
     begin = 0

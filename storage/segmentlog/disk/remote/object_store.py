@@ -17,9 +17,8 @@ from hashlib import blake2b
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import Entry, FileStatus, FileType, Measured
-from segmentlog.disk.remote.kept_ranges import KeptRanges
 from segmentlog.disk.remote.location import Location, location_of
-from segmentlog.disk.remote.read_ahead import ReadAhead
+from segmentlog.disk.remote.ranges import KeptRanges, ReadAhead
 from segmentlog.disk.remote.requests import Pending, begin, request
 from segmentlog.disk.remote.stores import Facts, Opened, Store, store_at
 from segmentlog.errors import StorageError

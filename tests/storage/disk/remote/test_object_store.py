@@ -15,7 +15,7 @@ from stores_here import CountingStore, serve, store_of
 
 from segmentlog import LogDirectory, ProducerConfig, open_log_dir
 from segmentlog.disk.readable import exists, open_file, survey
-from segmentlog.disk.remote import object_store, read_ahead, requests
+from segmentlog.disk.remote import object_store, ranges, requests
 from segmentlog.errors import (
     ChecksumMismatchError,
     LogChangedError,
@@ -146,7 +146,7 @@ def test_large_ranges_are_in_flight_side_by_side(
     url: str, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte is requested once, in pieces that are under way at the same time."""
-    monkeypatch.setattr(read_ahead, "PIECE_BYTES", 500)
+    monkeypatch.setattr(ranges, "PIECE_BYTES", 500)
     log = open_log_dir(url).log("orders", 0)
     rows = log.end_offset() - log.log_start_offset
     store.requests.clear()

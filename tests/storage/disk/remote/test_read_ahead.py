@@ -2,8 +2,8 @@
 
 import pytest
 
-from segmentlog.disk.remote import read_ahead
-from segmentlog.disk.remote.read_ahead import ReadAhead
+from segmentlog.disk.remote import ranges
+from segmentlog.disk.remote.ranges import ReadAhead
 from segmentlog.disk.remote.requests import Pending, begin
 from segmentlog.errors import StorageError
 
@@ -13,8 +13,8 @@ DATA = bytes(range(256)) * 4
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The ranges that are requested: pieces of ten bytes, three at a time."""
-    monkeypatch.setattr(read_ahead, "PIECE_BYTES", 10)
-    monkeypatch.setattr(read_ahead, "_PIECES", 3)
+    monkeypatch.setattr(ranges, "PIECE_BYTES", 10)
+    monkeypatch.setattr(ranges, "_PIECES", 3)
     return []
 
 
@@ -69,10 +69,10 @@ def test_a_piece_that_fails_is_an_error_where_it_is_reached() -> None:
 
         return begin("s3://b/x", "reading", work)
 
-    found = ReadAhead(begin_piece, 0, read_ahead.PIECE_BYTES + 1)
+    found = ReadAhead(begin_piece, 0, ranges.PIECE_BYTES + 1)
     assert DATA[:3] == read(found, 0, 3)
     with pytest.raises(StorageError, match="reading failed: no"):
-        read(found, read_ahead.PIECE_BYTES, 1)
+        read(found, ranges.PIECE_BYTES, 1)
 
 
 def test_nothing_is_read_once_it_is_closed(asked: list[tuple[int, int]]) -> None:

@@ -1,11 +1,58 @@
-"""Requests for the pieces of a range, side by side, before the reader comes to them."""
+"""Ranges of bytes of objects: those that were read last, and those that a reader will come to.
 
+In a store, a second request takes as long as the first.  So ranges that were read are kept for
+some time, and the pieces of a long range are requested side by side, ahead of the reader.
+"""
+
+import threading
 from collections import deque
 from collections.abc import Callable
 
 from segmentlog.disk.remote.requests import Pending
 
-__all__ = ["PIECE_BYTES", "ReadAhead"]
+__all__ = ["PIECE_BYTES", "KeptRanges", "ReadAhead"]
+
+
+class KeptRanges:
+    """Ranges of objects, up to a number of bytes; the oldest go first.  Threads may share it.
+
+    Parameters
+    ----------
+    most_bytes : bytes of all ranges.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._ranges: dict[tuple[str, int], bytes] = {}
+        self._starts: dict[str, list[int]] = {}
+        self.n_bytes = 0
+        self._lock = threading.Lock()
+
+    def find(self, key: str, position: int, n_bytes: int) -> bytes | None:
+        """The bytes, if one range holds them all."""
+        with self._lock:
+            for start in self._starts.get(key, ()):
+                found = self._ranges[key, start]
+                if start <= position and position + n_bytes <= start + len(found):
+                    return found[position - start : position - start + n_bytes]
+        return None
+
+    def keep(self, key: str, position: int, found: bytes) -> None:
+        """Keep a range that was not found."""
+        with self._lock:
+            self._drop(key, position)
+            self._ranges[key, position] = found
+            self._starts.setdefault(key, []).append(position)
+            self.n_bytes += len(found)
+            while self.n_bytes > self._most_bytes:
+                self._drop(*next(iter(self._ranges)))
+
+    def _drop(self, key: str, position: int) -> None:
+        found = self._ranges.pop((key, position), None)
+        if found is not None:
+            self.n_bytes -= len(found)
+            self._starts[key].remove(position)
+
 
 #: Bytes of one request: a window of a scan takes two.
 PIECE_BYTES = 2 << 20
