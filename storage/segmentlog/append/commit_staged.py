@@ -18,9 +18,8 @@ from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAsid
 from segmentlog.commit.guard import Guard, PartitionIntent
 from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
-from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.commit.state import State
-from segmentlog.commit.stream_batches import StreamBatch
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError

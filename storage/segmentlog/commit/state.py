@@ -15,19 +15,17 @@ from segmentlog.commit.json_file import (
     read_json,
     to_json,
 )
-from segmentlog.commit.numbered_writes import (
+from segmentlog.commit.repeated_writes import (
     FORGOTTEN_AFTER_MS,
+    CommittedBatch,
     NumberedWrite,
+    Streams,
     Versions,
+    decode_streams,
     decode_versions,
+    encode_streams,
     encode_versions,
     forget_old,
-)
-from segmentlog.commit.stream_batches import (
-    CommittedBatch,
-    Streams,
-    decode_streams,
-    encode_streams,
 )
 from segmentlog.errors import CorruptCheckpointError
 

@@ -7,8 +7,7 @@ and the job commits those of all tasks.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.numbered_writes import NumberedWrite
-from segmentlog.commit.stream_batches import StreamBatch
+from segmentlog.commit.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest, check_level, warn_of_columns_left_out
 

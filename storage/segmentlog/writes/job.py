@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from segmentlog.commit.held import hold
-from segmentlog.commit.stream_batches import StreamBatch
+from segmentlog.commit.repeated_writes import StreamBatch
 from segmentlog.disk.pace import pace_of
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from segmentlog.arguments import whole_number
-from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.repeated_writes import NumberedWrite
 from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError

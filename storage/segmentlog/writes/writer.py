@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import instance_of, whole_number
-from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.repeated_writes import NumberedWrite
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition

@@ -20,8 +20,8 @@ from soundness import assert_tidy
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark_segmentlog.writes.stream import SegmentLogStreamWriter, StreamedMessage
+from segmentlog.commit.repeated_writes import CommittedBatch
 from segmentlog.commit.state import State
-from segmentlog.commit.stream_batches import CommittedBatch
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.writes import WriteJob
 

@@ -28,7 +28,7 @@ from segmentlog.commit.effects import (
 )
 from segmentlog.commit.guard import PartitionIntent, list_guards
 from segmentlog.commit.held import hold
-from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.repeated_writes import NumberedWrite
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.state import State
 from segmentlog.commit.unfinished import recover_commits

@@ -13,9 +13,8 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.append import commit_staged as commit
 from segmentlog.commit.held import hold
-from segmentlog.commit.numbered_writes import NumberedWrite
+from segmentlog.commit.repeated_writes import CommittedBatch, NumberedWrite
 from segmentlog.commit.state import STATE_FILE, Deletion, State
-from segmentlog.commit.stream_batches import CommittedBatch
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig

@@ -8,9 +8,8 @@ from crashing import Forward, around_calls
 from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
-from segmentlog.commit.numbered_writes import FORGOTTEN_AFTER_MS
+from segmentlog.commit.repeated_writes import FORGOTTEN_AFTER_MS, CommittedBatch, StreamBatch
 from segmentlog.commit.state import State
-from segmentlog.commit.stream_batches import CommittedBatch, StreamBatch
 from segmentlog.errors import LogDirectoryError, StreamBatchError
 from segmentlog.stage.job_files import end_stream
 from segmentlog.writes.job import WriteJob
