@@ -24,8 +24,8 @@ def array_pointer(context, builder, array_type, array, at):
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [at])
 
 
-def _loader(bits, *, swap):
-    """Unaligned load of `bits` as a sign-extended int64; `swap` for big-endian."""
+def _loader(bits, *, swap=False, is_signed=True, kind=types.int64):
+    """Unaligned load of `bits`, extended to 64; `swap` for big-endian."""
     word = ir.IntType(bits)
 
     @intrinsic
@@ -35,9 +35,11 @@ def _loader(bits, *, swap):
             loaded = builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
             if swap:
                 loaded = builder.bswap(loaded)
-            return builder.sext(loaded, _I64) if bits < 64 else loaded
+            if bits == 64:
+                return loaded
+            return (builder.sext if is_signed else builder.zext)(loaded, _I64)
 
-        return types.int64(buf, types.int64), codegen
+        return kind(buf, types.int64), codegen
 
     return load
 
@@ -45,29 +47,10 @@ def _loader(bits, *, swap):
 load_be64 = _loader(64, swap=True)
 load_be32 = _loader(32, swap=True)
 load_be16 = _loader(16, swap=True)
-
-
-@intrinsic
-def load_le64(typingctx, buf, at):
-    """Unaligned little-endian uint64."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments)
-        return builder.load(builder.bitcast(pointer, _I64.as_pointer()), align=1)
-
-    return types.uint64(buf, types.int64), codegen
-
-
-@intrinsic
-def load_le32(typingctx, buf, at):
-    """Unaligned little-endian uint32, as uint64."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments)
-        loaded = builder.load(builder.bitcast(pointer, _I32.as_pointer()), align=1)
-        return builder.zext(loaded, _I64)
-
-    return types.uint64(buf, types.int64), codegen
+load_le64 = _loader(64, kind=types.uint64)
+load_le32 = _loader(32, is_signed=False, kind=types.uint64)
+#: Numba's own indexing would first check whether `at` is negative.
+load_u8 = _loader(8, is_signed=False)
 
 
 def _storer(bits, *, swap):
@@ -166,17 +149,6 @@ def _vector_copy(n_bytes):
 
 copy_32 = _vector_copy(32)
 copy_64 = _vector_copy(64)
-
-
-@intrinsic
-def load_u8(typingctx, buf, at):
-    """One byte; numba's own indexing would first check whether `at` is negative."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments)
-        return builder.zext(builder.load(pointer), _I64)
-
-    return types.int64(buf, types.int64), codegen
 
 
 @intrinsic

@@ -157,94 +157,37 @@ def call_6(address: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
     return int(_C_6(int(address))(*map(int, (a, b, c, d, e, f))))
 
 
-@overload(load_i64)
-def _load_i64(buf, at):
-    return lambda buf, at: _llvm.load_be64(buf, at)
-
-
-@overload(load_i32)
-def _load_i32(buf, at):
-    return lambda buf, at: _llvm.load_be32(buf, at)
-
-
-@overload(load_i16)
-def _load_i16(buf, at):
-    return lambda buf, at: _llvm.load_be16(buf, at)
-
-
-@overload(load_u8)
-def _load_u8(buf, at):
-    return lambda buf, at: _llvm.load_u8(buf, at)
-
-
-@overload(load_item)
-def _load_item(array, at):
-    return lambda array, at: _llvm.load_item(array, at)
-
-
-@overload(prefetch)
-def _prefetch(array, at):
-    return lambda array, at: _llvm.prefetch(array, at)
-
-
-@overload(load_u32)
-def _load_u32(buf, at):
-    return lambda buf, at: _llvm.load_le32(buf, at)
-
-
-@overload(load_u64)
-def _load_u64(buf, at):
-    return lambda buf, at: _llvm.load_le64(buf, at)
-
-
-@overload(store_i64)
-def _store_i64(buf, at, value):
-    return lambda buf, at, value: _llvm.store_be64(buf, at, value)
-
-
-@overload(store_i32)
-def _store_i32(buf, at, value):
-    return lambda buf, at, value: _llvm.store_be32(buf, at, value)
-
-
-@overload(store_i16)
-def _store_i16(buf, at, value):
-    return lambda buf, at, value: _llvm.store_be16(buf, at, value)
-
-
-@overload(store_u64)
-def _store_u64(buf, at, word):
-    return lambda buf, at, word: _llvm.store_le64(buf, at, word)
-
-
-@overload(store_u8)
-def _store_u8(buf, at, value):
-    return lambda buf, at, value: _llvm.store_u8(buf, at, value)
-
-
-@overload(leading_zeros)
-def _leading_zeros(word):
-    return lambda word: _llvm.leading_zeros(word)
-
-
-@overload(trailing_zeros)
-def _trailing_zeros(word):
-    return lambda word: _llvm.trailing_zeros(word)
-
-
-@overload(call_5)
-def _call_5(address, a, b, c, d, e):
-    return lambda address, a, b, c, d, e: _llvm.call_5(address, a, b, c, d, e)
-
-
-@overload(call_6)
-def _call_6(address, a, b, c, d, e, f):
-    return lambda address, a, b, c, d, e, f: _llvm.call_6(address, a, b, c, d, e, f)
-
-
-@overload(copy_bytes)
-def _copy_bytes(target, to, source, at, n_bytes):
-    return lambda target, to, source, at, n_bytes: _llvm.memcpy(target, to, source, at, n_bytes)
+# The compiled twin of each function, with the same arguments.
+overload(load_i64)(lambda buf, at: lambda buf, at: _llvm.load_be64(buf, at))
+overload(load_i32)(lambda buf, at: lambda buf, at: _llvm.load_be32(buf, at))
+overload(load_i16)(lambda buf, at: lambda buf, at: _llvm.load_be16(buf, at))
+overload(load_u8)(lambda buf, at: lambda buf, at: _llvm.load_u8(buf, at))
+overload(load_item)(lambda array, at: lambda array, at: _llvm.load_item(array, at))
+overload(prefetch)(lambda array, at: lambda array, at: _llvm.prefetch(array, at))
+overload(load_u32)(lambda buf, at: lambda buf, at: _llvm.load_le32(buf, at))
+overload(load_u64)(lambda buf, at: lambda buf, at: _llvm.load_le64(buf, at))
+overload(store_i64)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be64(buf, at, value))
+overload(store_i32)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be32(buf, at, value))
+overload(store_i16)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be16(buf, at, value))
+overload(store_u64)(lambda buf, at, word: lambda buf, at, word: _llvm.store_le64(buf, at, word))
+overload(store_u8)(lambda buf, at, value: lambda buf, at, value: _llvm.store_u8(buf, at, value))
+overload(leading_zeros)(lambda word: lambda word: _llvm.leading_zeros(word))
+overload(trailing_zeros)(lambda word: lambda word: _llvm.trailing_zeros(word))
+overload(call_5)(
+    lambda address, a, b, c, d, e: (
+        lambda address, a, b, c, d, e: _llvm.call_5(address, a, b, c, d, e)
+    )
+)
+overload(call_6)(
+    lambda address, a, b, c, d, e, f: (
+        lambda address, a, b, c, d, e, f: _llvm.call_6(address, a, b, c, d, e, f)
+    )
+)
+overload(copy_bytes)(
+    lambda target, to, source, at, n_bytes: (
+        lambda target, to, source, at, n_bytes: _llvm.memcpy(target, to, source, at, n_bytes)
+    )
+)
 
 
 @overload(copy_wide)
