@@ -59,6 +59,7 @@ from segmentlog.model import (
     OnCorruptBatch,
     OnInvalidUtf8,
     ReadUpTo,
+    Replicas,
     SliceFile,
     TimestampAndOffset,
     TimestampType,
@@ -68,6 +69,13 @@ from segmentlog.reads.listed import LostOffsets
 from segmentlog.recovery.recover import recover
 from segmentlog.recovery.reindex import IndexedSegment, reindex
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
+from segmentlog.replication.replicated import (
+    Replica,
+    ReplicatedDirectory,
+    ReplicatedPartition,
+    open_replicas,
+    replicas,
+)
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.settings.alter import alter_settings, topic_settings
@@ -133,6 +141,10 @@ __all__ = [
     "RecoveryKind",
     "RecoveryStep",
     "RemovedSegment",
+    "Replica",
+    "Replicas",
+    "ReplicatedDirectory",
+    "ReplicatedPartition",
     "Segment",
     "SegmentLogError",
     "Setting",
@@ -161,10 +173,12 @@ __all__ = [
     "delete_topic",
     "latest",
     "open_log_dir",
+    "open_replicas",
     "open_writer",
     "read",
     "recover",
     "reindex",
+    "replicas",
     "retain",
     "topic_settings",
     "verify",

@@ -21,6 +21,7 @@ __all__ = [
     "OnCorruptBatch",
     "OnInvalidUtf8",
     "ReadUpTo",
+    "Replicas",
     "ScanPolicy",
     "SliceFile",
     "TimestampAndOffset",
@@ -113,6 +114,13 @@ class ReadUpTo(StrEnum):
 
     HIGH_WATERMARK = "highWatermark"
     LOG_END = "logEnd"
+
+
+class Replicas(StrEnum):
+    """The treatment of a partition that several log directories hold."""
+
+    REFUSE = "refuse"
+    RECONCILE = "reconcile"  #: they are of brokers of a cluster: read what the cluster would serve
 
 
 class OnCorruptBatch(StrEnum):

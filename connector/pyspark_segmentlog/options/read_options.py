@@ -10,8 +10,9 @@ from pyspark_segmentlog.options.offsets import EARLIEST, LATEST, OffsetBound, is
 from pyspark_segmentlog.options.option import GivenOptions, Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
+from segmentlog import LogDirectory, open_log_dir, open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import OnInvalidUtf8, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
 
 __all__ = ["STRATEGIES", "ReadOptions", "Triggers"]
 
@@ -85,6 +86,7 @@ class ReadOptions:
     Attributes
     ----------
     paths : as the user wrote them.
+    replicas : the treatment of a partition that several of them hold.
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
     late_binding, include_headers, strings, fail_on_data_loss, read_up_to, min_partitions,
@@ -98,6 +100,7 @@ class ReadOptions:
     """
 
     paths: tuple[str, ...]
+    replicas: Replicas
     subscribe: tuple[str, ...]
     subscribe_pattern: str | None
     assign: tuple[TopicPartition, ...]
@@ -143,6 +146,7 @@ class ReadOptions:
         check_order(start, end)
         return cls(
             paths=paths,
+            replicas=given["replicas"],
             subscribe=given["subscribe"] or (),
             subscribe_pattern=given["subscribePattern"],
             assign=given["assign"] or (),
@@ -168,6 +172,17 @@ class ReadOptions:
             on_invalid_utf8=given["onInvalidUtf8"],
             triggers=Triggers.parse(given) if query == Query.STREAM else None,
         )
+
+    def open_directory(self) -> LogDirectory:
+        """The log directories as they are now.
+
+        Raises
+        ------
+        LogDirectoryError, StorageError
+            See `segmentlog.open_log_dir` and `segmentlog.open_replicas`.
+        """
+        opens = open_replicas if self.replicas == Replicas.RECONCILE else open_log_dir
+        return opens(*self.paths)
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
         """Whether the read of a partition starts at earliest, wherever this is by then.

@@ -14,7 +14,14 @@ from pyspark_segmentlog.options.option import Option, Query, boolean, number, on
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
-from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, OnInvalidUtf8, ReadUpTo
+from segmentlog.model import (
+    Codec,
+    IsolationLevel,
+    OnCorruptBatch,
+    OnInvalidUtf8,
+    ReadUpTo,
+    Replicas,
+)
 from segmentlog.times import parse_duration
 from segmentlog.writes import check_level
 
@@ -91,7 +98,11 @@ READ_OPTIONS = (
     Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
            "file; `load(path)` sets this option"),
     Option("paths", "none", 'a JSON list of paths such as `["/d1","/d2"]`', "Several log "
-           "directories of one broker; `load([...])` sets this option", _paths),
+           "directories of one broker, or of several with `replicas`; `load([...])` sets it",
+           _paths),
+    Option("replicas", "`refuse`", "`refuse` or `reconcile`", "A partition that several of the "
+           "directories hold is refused, or they are those of the brokers of a cluster, and the "
+           "read returns what the cluster would serve", one_of(Replicas)),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
     Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "

@@ -25,7 +25,7 @@ from segmentlog.errors import (
     OptionError,
     StreamOffsetError,
 )
-from segmentlog.logs import is_url, open_log_dir, readable_path
+from segmentlog.logs import is_url, readable_path
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.reads import without_collector
 
@@ -229,7 +229,7 @@ class FollowedDirectory:
     def _look_afresh(self) -> PlannedMoment:
         """The directory as it is now, opened again if it can be opened."""
         with contextlib.suppress(LogDirectoryError):  # the next look reports it
-            directory = open_log_dir(*self._options.paths)
+            directory = self._options.open_directory()
             self._moment = PlannedMoment(self._options, directory, self._moment)
         return self._moment or PlannedMoment(self._options)
 

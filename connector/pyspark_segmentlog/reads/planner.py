@@ -23,7 +23,6 @@ from segmentlog.logs import (
     LogDirectory,
     exists,
     is_url,
-    open_log_dir,
     readable_path,
     report_missing,
 )
@@ -166,7 +165,7 @@ class PlannedMoment:
             self.assigned = _selected(options, directory)
             return
         _check_single(options.paths)
-        self.directory = open_log_dir(*options.paths)
+        self.directory = options.open_directory()
         _check_there(options, self.directory)
         self.assigned = _selected(options, self.directory)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyspark_segmentlog.options.offsets import LATEST
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.offset_ranges import available
-from segmentlog import open_log_dir
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.model import LogSlice, OffsetRange, TopicPartition
 
@@ -129,7 +128,7 @@ def _log(
 ) -> "Log | None":
     """The log as it is now; None if it is gone, and may be left out."""
     try:
-        return open_log_dir(*options.paths).log(*topic_partition)
+        return options.open_directory().log(*topic_partition)
     except (UnknownTopicOrPartitionError, LogDirectoryError) as error:
         if options.fail_on_data_loss:
             raise

@@ -16,7 +16,9 @@ from segmentlog.model import (
     OnCorruptBatch,
     OnInvalidUtf8,
     ReadUpTo,
+    Replicas,
 )
+from segmentlog.replication.replicated import open_replicas
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class DatasetOptions(TypedDict, total=False):
     max_bytes_per_second: int | None
     spare_page_cache: bool
     fail_on_data_loss: bool
+    replicas: Replicas | str
 
 
 def read(
@@ -150,6 +153,7 @@ def dataset(
     max_bytes_per_second: int | None = None,
     spare_page_cache: bool = False,
     fail_on_data_loss: bool = True,
+    replicas: Replicas | str = Replicas.REFUSE,
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
 
@@ -172,6 +176,9 @@ def dataset(
     fail_on_data_loss : whether records that a checkpoint promises, and that are gone, are an
         error: a partition of the topics without its directory, or the last segments of a log.
         Otherwise the rest is read, and a warning names the partition, or the offsets.
+    replicas : the treatment of a partition that several of the paths hold: ``refuse`` it, or
+        ``reconcile`` the copies, as `open_replicas` does, because the paths are those of the
+        brokers of a cluster.
 
     Raises
     ------
@@ -193,7 +200,8 @@ def dataset(
             raise OptionError("path", ", ".join(map(str, more)), accepted)
         directory = path
     else:
-        directory = open_log_dir(path, *more)
+        is_one = one_of("replicas", replicas, Replicas) == Replicas.REFUSE
+        directory = (open_log_dir if is_one else open_replicas)(path, *more)
     snapshot = take_snapshot(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),

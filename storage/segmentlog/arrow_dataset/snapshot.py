@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, refuse_two, refused, whole_number
@@ -11,6 +11,7 @@ from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import slice_bytes
+from segmentlog.replication.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.times import Time, epoch_milliseconds
 
 __all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
@@ -66,11 +67,15 @@ class PartitionSnapshot:
 
 
 class Snapshot(NamedTuple):
-    """Partitions in the order of topic and partition, and how they are read."""
+    """Partitions in the order of topic and partition, and how they are read.
+
+    `opens` opens the directories again: `open_log_dir` or `open_replicas`.
+    """
 
     paths: tuple[str, ...]
     partitions: tuple[PartitionSnapshot, ...]
     policy: ScanPolicy
+    opens: Callable[..., LogDirectory] = open_log_dir
 
     def __reduce__(self) -> tuple[object, ...]:
         """The offsets travel: the directory is opened again where they arrive.
@@ -79,7 +84,7 @@ class Snapshot(NamedTuple):
         """
         ranges = {each.topic_partition: each.offsets for each in self.partitions}
         ids = {each.topic_partition: each.log.known_topic_id for each in self.partitions}
-        return _open_again, (self.paths, ranges, self.policy, ids)
+        return _open_again, (self.paths, ranges, self.policy, ids, self.opens)
 
 
 def _open_again(
@@ -87,15 +92,16 @@ def _open_again(
     ranges: Mapping[TopicPartition, OffsetRange],
     policy: ScanPolicy,
     ids: Mapping[TopicPartition, str],
+    opens: Callable[..., LogDirectory],
 ) -> Snapshot:
-    directory = open_log_dir(*paths)
+    directory = opens(*paths)
     partitions = []
     for each, offsets in ranges.items():
         log = directory.log(*each)
         log.known_topic_id = ids[each]
         log.check_topic(offsets)
         partitions.append(PartitionSnapshot(log, offsets))
-    return Snapshot(paths, tuple(partitions), policy)
+    return Snapshot(paths, tuple(partitions), policy, opens)
 
 
 def take_snapshot(
@@ -155,7 +161,8 @@ def take_snapshot(
             fail_on_data_loss=fail_on_data_loss,
         )
         partitions.append(PartitionSnapshot(log, offsets))
-    return Snapshot(directory.paths, tuple(partitions), policy)
+    opens = open_replicas if isinstance(directory, ReplicatedDirectory) else open_log_dir
+    return Snapshot(directory.paths, tuple(partitions), policy, opens)
 
 
 def _choose(

@@ -120,6 +120,7 @@ class LogDirectory:
         self.paths = tuple(paths)
         self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
+        self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
         self._logs: dict[TopicPartition, Log] = {}
         self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
         self._listed: list[TopicPartition] = []  # since the last look at their ends
@@ -139,6 +140,7 @@ class LogDirectory:
                 self._whole.append(view)
         if before is not None and self._holds_as(before):
             self._places, self._doubled = before._places, before._doubled
+            self._copies = before._copies
             return
         for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
             found = {only: path} if only else self._views[parent].partitions()
@@ -205,6 +207,7 @@ class LogDirectory:
             # Directories of two brokers may both hold `__consumer_offsets-0`.  A read of other
             # topics is not concerned.
             self._doubled[topic_partition] = (path, reason)
+            self._copies.setdefault(topic_partition, [known]).append((parent, path))
         else:
             self._places[topic_partition] = (parent, path)
 
@@ -262,32 +265,40 @@ class LogDirectory:
         if topic_partition not in self._logs:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)
-            if topic_partition in self._doubled:
-                raise LogDirectoryError(*self._doubled[topic_partition])
-            parent, path = self._places[topic_partition]
-            census = self._views[parent].census
-            moment = census.opened
-            start, end = moment.bounds(topic_partition)
-            promised = moment.high_watermarks
-            kept = self._kept.get(topic_partition)
-            if kept is not None:
-                census.note_listed(topic_partition)
-                if not kept.is_file:
-                    listed = kept.listed.beside(is_clean=moment.is_clean)
-                    kept = kept if listed is kept.listed else kept._replace(listed=listed)
-            self._logs[topic_partition] = Log(
-                topic_partition,
-                path,
-                log_start_checkpoint=start,
-                high_watermark_checkpoint=(
-                    promised if isinstance(promised, CorruptCheckpointError) else end
-                ),
-                list_files=partial(_noting, self._listed, census.list_partition),
-                synced_to=partial(self._views[parent].synced_to, topic_partition),
-                is_file=None if path in self.paths else False,
-                kept=kept,
-            )
+            self._logs[topic_partition] = self._chosen(topic_partition)
         return self._logs[topic_partition]
+
+    def _chosen(self, topic_partition: TopicPartition) -> Log:
+        """The log of a partition that these directories hold."""
+        if topic_partition in self._doubled:
+            raise LogDirectoryError(*self._doubled[topic_partition])
+        return self._open(topic_partition, *self._places[topic_partition])
+
+    def _open(
+        self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
+    ) -> Log:
+        """The log at one place.  A high watermark that is given overrides the checkpoint."""
+        census = self._views[parent].census
+        moment = census.opened
+        start, end = moment.bounds(topic_partition)
+        promised = moment.high_watermarks
+        kept = self._kept.get(topic_partition)
+        if kept is not None:
+            census.note_listed(topic_partition)
+            if not kept.is_file:
+                listed = kept.listed.beside(is_clean=moment.is_clean)
+                kept = kept if listed is kept.listed else kept._replace(listed=listed)
+        known = promised if isinstance(promised, CorruptCheckpointError) else end
+        return Log(
+            topic_partition,
+            path,
+            log_start_checkpoint=start,
+            high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
+            list_files=partial(_noting, self._listed, census.list_partition),
+            synced_to=partial(self._views[parent].synced_to, topic_partition),
+            is_file=None if path in self.paths else False,
+            kept=kept,
+        )
 
     @property
     def unmoved(self) -> Collection[TopicPartition]:

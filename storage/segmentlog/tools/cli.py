@@ -33,6 +33,7 @@ from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
 from segmentlog.tools.offsets import offsets
+from segmentlog.tools.replicas import replicas
 from segmentlog.tools.text import escape
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.warmup import warmup
@@ -190,7 +191,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, dump, offsets, verify, recover, reindex, delete_topic, retain, compact,
+    describe, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain, compact,
     delete_records, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)

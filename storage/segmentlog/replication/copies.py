@@ -1,0 +1,156 @@
+"""The copies of a partition on several brokers, and which of them is the log.
+
+A leader writes its epoch into ``leader-epoch-checkpoint`` before it appends, and only one leader
+appends in an epoch.  So the log is the copy with the greatest last epoch, and among those with the
+same epoch the longest one: it has everything that was committed, unless an unclean election has
+defined otherwise, and then its leader has the greatest epoch, too.  Neither the longest copy nor
+the one with the greatest high watermark need be the log.  If the cluster's metadata names a
+leader, the leader's copy is the log.
+
+Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible leader replicas).
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.logs.log import Log
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.replication.epochs import EpochEnds, common_end
+
+__all__ = ["Copy", "choose"]
+
+#: The columns of a partition in the cluster's metadata (`segmentlog.cluster.image`).
+Registration = Mapping[str, Any]
+
+
+class Copy:
+    """A partition's files in one log directory.
+
+    Parameters
+    ----------
+    log : the log as that directory alone shows it.
+    directory : the log directory.
+    """
+
+    def __init__(self, log: Log, directory: str) -> None:
+        self.log, self.directory = log, directory
+
+    def __repr__(self) -> str:
+        return f"Copy({self.log.path!r})"
+
+    @cached_property
+    def node_id(self) -> int | None:
+        """Id of the broker, from ``meta.properties``; None without that file."""
+        found = read_meta_properties(self.directory)
+        number = found.get("node.id") or found.get("broker.id")
+        return int(number) if number and number.isdecimal() else None
+
+    @cached_property
+    def epochs(self) -> EpochEnds:
+        """Leader epochs, from the checkpoint; from the last batch if there is none."""
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        path = os.path.join(self.log.path, LEADER_EPOCH_CHECKPOINT)
+        try:
+            starts = [each for each in read_leader_epochs(path) if each[1] <= end]
+        except CorruptCheckpointError:
+            starts = []
+        if not starts:
+            starts = self._of_the_last_batch()
+        return EpochEnds(starts, start, end)
+
+    def _of_the_last_batch(self) -> list[tuple[int, int]]:
+        for segment in reversed(self.log.untorn_segments):
+            last = None
+            for placed in segment.headers(0):
+                last = placed.header
+            if last is not None:
+                return [(max(last.leader_epoch, 0), self.log.log_start_offset)]
+        return []
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The last epoch and the log end offset: the log has the greatest."""
+        return self.epochs.last_epoch, self.epochs.log_end
+
+    def common_end(self, log: "Copy") -> int:
+        """The offset up to which this copy has the batches of the log."""
+        return self.epochs.log_end if self is log else common_end(self.epochs, log.epochs)
+
+
+def choose(
+    copies: Sequence[Copy],
+    registration: Registration | None,
+    directory_id: Callable[[str], str | None],
+) -> tuple[Copy, str, str | None]:
+    """The copy that is the log, the reason, and a warning or None.
+
+    Parameters
+    ----------
+    copies : of one topic id and partition; at least one.
+    registration : the partition in the cluster's metadata, if that is known.
+    directory_id : looks up the ``directory.id`` of a log directory.
+    """
+    best = max(copies, key=lambda each: each.rank)
+    by_epoch = f"its last leader epoch is {best.rank[0]}, and its log end offset {best.rank[1]}"
+    if len(copies) == 1:
+        by_epoch = "no other directory has a copy"
+    if registration is None:
+        return best, by_epoch, None
+    nodes, role = _preferred(registration)
+    held = _held(copies, nodes, registration, directory_id)
+    if held:
+        found = max(held, key=lambda each: each.rank)
+        return found, f"broker {found.node_id} is {role}, by the cluster's metadata", None
+    # An election without a winner begins an epoch, too.
+    last_epoch = registration["leader_epoch"] - (registration["leader"] < 0)
+    if not nodes or best.rank[0] >= last_epoch:
+        return best, by_epoch, None
+    missing = ", ".join(map(str, nodes))
+    warning = (
+        f"the copy of broker {missing}, which is {role} since epoch {last_epoch} by the cluster's "
+        f"metadata, is not in these directories; the last epoch of the best copy is {best.rank[0]}"
+    )
+    return best, by_epoch, warning
+
+
+def _preferred(registration: Registration) -> tuple[Collection[int], str]:
+    """Brokers whose copy is the log, and the role that makes it so.
+
+    When the last broker in sync is fenced, and the cluster has eligible leader replicas, no broker
+    is in sync.
+    """
+    if registration["leader"] >= 0:
+        return [registration["leader"]], "the leader"
+    roles = {
+        "isr": "in sync",
+        "eligible_leader_replicas": "an eligible leader",
+        "last_known_elr": "the last known leader",
+    }
+    for column, role in roles.items():
+        if registration[column]:
+            return registration[column], role
+    return (), ""
+
+
+def _held(
+    copies: Sequence[Copy],
+    nodes: Collection[int],
+    registration: Registration,
+    directory_id: Callable[[str], str | None],
+) -> list[Copy]:
+    """Copies of these brokers, in the log directories that the metadata names."""
+    held = [each for each in copies if each.node_id in nodes]
+    assigned = dict(
+        zip(registration["replicas"], registration.get("directories") or (), strict=False)
+    )
+    exact = [
+        each
+        for each in held
+        if each.node_id is not None and assigned.get(each.node_id) == directory_id(each.directory)
+    ]
+    return exact or held
