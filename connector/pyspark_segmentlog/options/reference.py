@@ -126,8 +126,9 @@ READ_OPTIONS = (
            "before the end of each partition; not together with another starting option",
            number(1)),
     Option("lastDuration", "none", "a duration such as `10 minutes` or `2 days`", "Where to "
-           "start: this long before the read is planned, by the clock of the driver; not together "
-           "with another starting option", partial(LastDuration.parse, "lastDuration")),
+           "start: this long before the moment at which the read is planned, by the clock of the "
+           "driver; not together with another starting option",
+           partial(LastDuration.parse, "lastDuration")),
     Option("endingTimestamp", "none", _A_TIME, "Where to end: before the earliest offset whose "
            "record has this time or a later one; at latest if there is no such record",
            partial(TimestampBound.parse, "endingTimestamp"), _BATCH),
@@ -137,53 +138,55 @@ READ_OPTIONS = (
            '`{"a":{"0":50,"1":-1},"b":"latest"}`, or `checkpoint:PATH`', "Where to end, "
            "exclusive; -1 is latest; `checkpoint:PATH` is where a streaming query of Spark stands",
            partial(OffsetBound.parse, "endingOffsets"), _BATCH),
-    Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by each "
-           "task, so that a DataFrame sees new records each time; `false`: a read is a snapshot",
+    Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by "
+           "each task, so that a DataFrame sees new records each time that it is computed; "
+           "`false`: a read is a snapshot",
            boolean, _BATCH),
     Option("includeHeaders", "`false`", _BOOLEAN, "Adds the column `headers`", boolean),
-    Option("preserve", "`false`", _BOOLEAN, "Reads all that a write with `preserve` "
+    Option("preserve", "`false`", _BOOLEAN, "Reads everything that a write with `preserve` "
            "keeps: `includeHeaders` is then `true` unless it is given", boolean),
     Option("strings", "`false`", _BOOLEAN, "Whether `key` and `value` are strings instead of "
-           "binary; `onInvalidUtf8` decides what becomes of bytes that are not UTF-8", boolean),
+           "binary; `onInvalidUtf8` decides what happens to bytes that are not UTF-8", boolean),
     Option("failOnDataLoss", "`true`", _BOOLEAN, "If a part of the range is gone or not yet "
            "written: `true` fails the query, `false` reads the rest and logs the offsets that "
            "are left out", boolean),
     Option("kafka.isolation.level", "`read_uncommitted`", "`read_uncommitted` or "
-           "`read_committed`", "`read_committed` leaves out what transactions aborted, and ends "
-           "at the last stable offset", one_of(IsolationLevel)),
+           "`read_committed`", "`read_committed` leaves out the records of aborted transactions, "
+           "and ends at the last stable offset", one_of(IsolationLevel)),
     Option("onCorruptBatch", "`fail`", "`fail` or `skip`", "At a corrupt batch: `fail` fails the "
            "query, `skip` leaves the batch out, and the task logs its offsets",
            one_of(OnCorruptBatch)),
     Option("maxInflatedBatchBytes", "`256m`", "bytes, or a size such as `64m`", "A compressed "
-           "batch that inflates to more counts as corrupt", size()),
-    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What becomes of a key "
-           "or value that is read as `string` and is not UTF-8: `fail` fails the query, `null` "
+           "batch that inflates to more than this size counts as corrupt", size()),
+    Option("onInvalidUtf8", "`fail`", "`fail`, `null` or `replace`", "What happens to a key or "
+           "value that is read as `string` and is not UTF-8: `fail` fails the query, `null` "
            "makes it null, `replace` puts U+FFFD in place of the bad bytes",
            one_of(OnInvalidUtf8)),
     Option("readUpTo", "`highWatermark`", "`highWatermark` or `logEnd`", "What `latest` means: "
            "`highWatermark` is the checkpointed high watermark, or the log end if there is no "
            "checkpoint; `logEnd` is the end of the last whole batch",
            one_of(ReadUpTo)),
-    Option("minPartitions", "none", "a number from 1", "Least number of tasks, as a hint: "
+    Option("minPartitions", "none", "a number from 1", "Smallest number of tasks, as a hint: "
            "large partitions are divided by their offsets, as by `kafka`", number(1, 2**31 - 1)),
-    Option("maxRecordsPerPartition", "none", "a number from 1", "Most offsets that a task reads",
+    Option("maxRecordsPerPartition", "none", "a number from 1", "Largest number of offsets that "
+           "a task reads",
            number(1)),
-    Option("maxPartitions", "none", "a number from 1", "Most tasks: each then reads several of "
-           "the pieces that the other options make", number(1, 2**31 - 1)),
+    Option("maxPartitions", "none", "a number from 1", "Largest number of tasks: a task then "
+           "reads several of the pieces that the other options make", number(1, 2**31 - 1)),
     Option("partitionAssignor", "`bytes`", "`bytes`, `range`, `roundrobin` or `sticky`", "With "
            "`maxPartitions`: `bytes` gives each task about the same number of bytes; the other "
-           "words share topic-partitions among tasks as Kafka's assignors of these names do among "
-           "consumers",
+           "values distribute topic-partitions over tasks as Kafka's assignors of these names "
+           "distribute them over consumers",
            one_of(PartitionAssignor)),
     Option("maxBytesPerPartition", "`128m`", "bytes, or a size such as `64m`; 0 for one task for "
            "each partition", "About how many bytes of log a task reads; larger pieces that "
            "`minPartitions` and `maxRecordsPerPartition` make are divided further",
            size(zero=True)),
-    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
-           "that all tasks on one machine read in a second", size()),
-    Option("sparePageCache", "`false`", _BOOLEAN, "`true`: pages of files that the read brings "
-           "into the page cache leave it after they were read, and others stay; on Linux, for "
-           "users who may write to the files", boolean),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Limit on the "
+           "bytes of log that all tasks on one machine together read in a second", size()),
+    Option("sparePageCache", "`false`", _BOOLEAN, "`true`: file pages that the read itself "
+           "brings into the page cache are dropped again, and all other pages stay; has an "
+           "effect on Linux, for users who may write to the files", boolean),
     Option("kafka.bootstrap.servers", "none", "anything", "Not used: the path takes its place",
            used_by=()),
     Option("groupIdPrefix", "none", "anything", _OF_CLIENTS, used_by=()),
@@ -191,23 +194,26 @@ READ_OPTIONS = (
     Option("fetchOffset.numRetries", "none", "anything", _OF_CLIENTS, used_by=()),
     Option("fetchOffset.retryIntervalMs", "none", "anything", _OF_CLIENTS, used_by=()),
     Option("maxOffsetsPerTrigger", "none", "a number from 1", "Streams: about how many offsets a "
-           "micro-batch has, shared among partitions in proportion to what they have to offer",
+           "micro-batch has, divided among partitions in proportion to their backlogs",
            number(1), _STREAM),
     Option("minOffsetsPerTrigger", "none", "a number from 1", "Streams: a micro-batch waits for "
-           "this number of offsets; the first one does not", number(1), _STREAM),
-    Option("maxTriggerDelay", "`15m`", "a duration such as `15m` or `2 hours`", "Streams: how "
-           "long a micro-batch waits for `minOffsetsPerTrigger`", parse_duration, _STREAM),
+           "this number of offsets; the first micro-batch of a run does not wait", number(1),
+           _STREAM),
+    Option("maxTriggerDelay", "`15m`", "a duration such as `15m` or `2 hours`", "Streams: the "
+           "longest time that a micro-batch waits for `minOffsetsPerTrigger`", parse_duration,
+           _STREAM),
     Option("maxBytesPerTrigger", "none", "bytes, or a size such as `64m`", "Streams: about how "
-           "many bytes of log a micro-batch reads, shared as `maxOffsetsPerTrigger` is; both "
-           "apply if both are given", size(), _STREAM),
+           "many bytes of log a micro-batch reads, divided among partitions as with "
+           "`maxOffsetsPerTrigger`; if both options are given, both apply", size(), _STREAM),
     Option("initialOffsetsLocation", "none", "`<checkpointLocation>/sources/0`, a local path",
-           "Streams: where the offsets at which the query starts are kept, as by `kafka`, so that "
-           "a restart before the end of the first micro-batch starts there again; `0` is the "
-           "number of the source in the query, and the name of a named source takes its place",
+           "Streams: the directory that stores the offsets at which the query starts, as the "
+           "`kafka` source stores them, so that a restart before the end of the first "
+           "micro-batch starts there again; `0` is the number of the source in the query, and a "
+           "named source has its name in place of the number",
            used_by=_STREAM),
-    Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a "
-           "directory is asked for new records where asking is expensive: with `readUpTo=logEnd`, "
-           "and at a URL", parse_duration, _STREAM),
+    Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a stream "
+           "looks for new records where a look is expensive: with `readUpTo=logEnd`, and at a "
+           "URL", parse_duration, _STREAM),
 )  # fmt: skip
 
 #: Settings of the topics, which `segmentlog.TopicConfig` parses.
@@ -248,9 +254,9 @@ WRITE_OPTIONS = (
            boolean),
     Option("includeOffset", "`false`", _BOOLEAN, "Takes the columns `partition` and "
            "`offset`, to restore a log: records keep their offsets", boolean),
-    Option("preserve", "`false`", _BOOLEAN, "Keeps all that rows of a log have: "
-           "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` unless "
-           "they are given", boolean),
+    Option("preserve", "`false`", _BOOLEAN, "Keeps everything that a read returns: "
+           "`includeTimestamp`, `includeTimestampType` and `includeOffset` are then `true` "
+           "unless they are given", boolean),
     Option("deleteRecords", "`false`", _BOOLEAN, "Required by `mode(\"overwrite\")`: "
            "the topic's earlier records are deleted when the job's records become visible",
            boolean),
@@ -271,16 +277,17 @@ WRITE_OPTIONS = (
            size(zero=True)),
     *TOPIC_SETTINGS,
     Option("flush", "`commit`", "`commit` or `none`", "`commit`: everything is on the disk "
-           "before a write succeeds; `none`: it is left to the page cache, as by brokers",
+           "before a write succeeds; `none`: the operating system writes it to the disk later, "
+           "as with brokers",
            one_of(Flush)),
-    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Most bytes of log "
-           "that all tasks on one machine write in a second", size()),
-    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; "
-           "a broker is not waited for", number(0)),
+    Option("maxBytesPerSecond", "no limit", "bytes, or a size such as `64m`", "Limit on the "
+           "bytes of log that all tasks on one machine together write in a second", size()),
+    Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; a job "
+           "does not wait for a broker", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "
            "a topic that already has this version, or a later one, under this name is left out"),
-    Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write; it "
-           "rises from write to write", number(0)),
+    Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write, "
+           "higher than that of the write before", number(0)),
     Option("checkpointLocation", "required in `writeStream`", "a path", "Spark's own option of a "
            "query; it names the stream, so it has to be given with the query and not only as a "
            "setting of Spark"),
