@@ -41,7 +41,7 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
     for path in parsed.paths:
         found = readable_path(path)
         if not path.startswith(("/", "~", "file:")) and "://" not in path:
-            accepted = f"a table needs an absolute path; from here this one is {found}"
+            accepted = f"a table needs an absolute path; in this directory the path is {found}"
             raise OptionError("path", path, accepted)
     if options.get("path", "").startswith("~"):
         options["path"] = readable_path(options["path"])  # on the machine that creates the table
@@ -97,6 +97,8 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     merged = options | given
     if "headers" not in schema.names and ReadOptions.parse(merged).include_headers:
         name = "includeHeaders" if "includeheaders" in given else "preserve"
-        accepted = "a table has the columns that it was created with: give it in CREATE TABLE"
+        accepted = (
+            "a table keeps the columns that it was created with: give this option in CREATE TABLE"
+        )
         raise OptionError(name, given.get(name.lower(), ""), accepted)
     return merged

@@ -122,7 +122,7 @@ def _from_json(text: str) -> _Outcome:
     if "error" not in found:
         return found["compacted"] and CompactedPartition(*found["compacted"])
     if found["error"] not in errors.__all__:
-        raise ValueError(f"a task has sent {text[:200]!r} for its error")
+        raise ValueError(f"a task has sent {text[:200]!r} instead of an error of segmentlog")
     error: SegmentLogError = getattr(errors, found["error"])(*found["arguments"])
     return error
 

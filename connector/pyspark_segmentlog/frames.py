@@ -64,5 +64,5 @@ def _schema(columns: str | Sequence[str], *, strings: bool) -> StructType:
         if name not in every.names:
             raise unknown_column(name)
         if names.count(name) > 1:
-            raise ColumnError(name, "there more than once", "leave out all but one")
+            raise ColumnError(name, "present more than once", "leave out all but one")
     return StructType([every[name] for name in names])

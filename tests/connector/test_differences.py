@@ -67,7 +67,7 @@ TESTS = {
     "a checkpoint beyond the end of the log": (
         "reads/test_followed:test_a_checkpoint_beyond_the_log_is_noticed_at_the_next_poll"
     ),
-    "a topic that was deleted and made again with more records": (
+    "a topic that was deleted and created again with more records": (
         "reads/test_followed:test_a_topic_that_was_made_again_with_more_records_is_noticed"
     ),
     "metrics of a stream": "reads/test_stream:test_a_running_query_follows_the_log",

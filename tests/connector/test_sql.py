@@ -91,7 +91,7 @@ def test_options_of_a_query_come_before_those_of_the_table(sql: SparkSession, lo
     assert 335 == count(sql, """SELECT count(*) FROM t WITH (assign = '{"orders": [0]}')""")
     assert 120 == sql.read.option("subscribePattern", "pay").table("t").count()
     assert 335 == sql.read.option("assign", '{"orders":[0]}').table("plain").count()
-    with pytest.raises(PySparkException, match="give it in CREATE TABLE"):
+    with pytest.raises(PySparkException, match="give this option in CREATE TABLE"):
         sql.read.option("includeHeaders", "true").table("t").count()
     with pytest.raises(PySparkException, match="did you mean 'subscribe'"):
         count(sql, "SELECT count(*) FROM t WITH (subscrib = 'payments')")
@@ -133,7 +133,7 @@ def test_a_table_without_options_says_how_to_make_one(sql: SparkSession, logs: s
     frame = sql.sql("SELECT 'v' value").write.format("segmentlog").mode("append")
     frame.option("topic", "new").option("path", f"{logs}-of-own").saveAsTable("saved")
     for table in ("own", "saved"):
-        with pytest.raises(PySparkException, match=r"without columns of your own.* saveAsTable"):
+        with pytest.raises(PySparkException, match=r"without a list of columns.* saveAsTable"):
             sql.table(table).count()
 
     assert 1 == sql.read.format("segmentlog").load(f"{logs}-of-own").count()

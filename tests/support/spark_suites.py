@@ -201,7 +201,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_FOLLOWED}test_a_start_that_retention_has_moved_before_a_repeat",
             f"{_FOLLOWED}test_each_start_with_each_choice_of_topics",
         ),
-        "topics that are made, deleted and made again at random": (
+        "topics that are made, deleted and created again at random": (
             f"{_TASK}test_topics_that_come_and_go_fail_no_read_that_may_lose_data",
             f"{_TASK}test_a_topic_that_was_made_again_is_another_topic",
         ),

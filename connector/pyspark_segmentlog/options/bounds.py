@@ -65,7 +65,10 @@ def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
     )
     if starts and ends and not is_open and starts.keys() != ends.keys():
         different = ", ".join(map(str, sorted(starts.keys() ^ ends.keys())))
-        accepted = f"{end.option} names other partitions: give {different} in both or in neither"
+        accepted = (
+            f"{end.option} names different partitions: give {different} in both options or in "
+            "neither"
+        )
         raise OptionError(start.option, start.text, accepted)
     for each in sorted(starts.keys() & ends.keys()):
         if starts[each] >= 0 and ends[each] >= 0:

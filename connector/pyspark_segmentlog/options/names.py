@@ -23,11 +23,11 @@ _IGNORED_BY_WRITES = {"includeheaders", "queryname"}
 
 #: Options of Kafka's clients that show a misunderstanding; their other options are not used.
 _FORBIDDEN_IN_READS = {
-    "auto.offset.reset": "use startingOffsets to say where to start",
+    "auto.offset.reset": "use startingOffsets to choose where the read starts",
     "key.deserializer": "keys come as bytes; use DataFrame operations to decode them",
     "value.deserializer": "values come as bytes; use DataFrame operations to decode them",
-    "enable.auto.commit": "nothing is committed; the range of a read is in its options",
-    "interceptor.classes": "there is no consumer that could be intercepted",
+    "enable.auto.commit": "a read commits no offsets; its range is given by its options",
+    "interceptor.classes": "a read uses no consumer that could be intercepted",
 }
 _FORBIDDEN_IN_WRITES = {
     "key.serializer": "keys are written as they are; convert them with DataFrame operations",
@@ -38,17 +38,17 @@ _FORBIDDEN_IN_WRITES = {
 #: DataFrame, and for both sides of a union or join with itself, and makes no call to Python before
 #: the tasks of those read.  So a reader cannot know whose filters it has (SPARK-58551 mends it).
 _NO_PUSH_DOWN = (
-    "Spark would use the filters of one query for other queries, too, and their rows would be "
-    "missing: bound the read by topics (subscribe, assign), offsets (startingOffsets, "
+    "Spark would apply the filters of one query to other queries too, and those queries would "
+    "miss rows: bound the read by topics (subscribe, assign), offsets (startingOffsets, "
     "endingOffsets, lastRecords) or times (startingTimestamp, endingTimestamp, lastDuration)"
 )
 
 _OF_WRITES = "a read names its topics with subscribe"
 
 _OF_READS = (
-    "it is an option of reads, and a write takes none: it names its topic with the option topic; "
-    "in SQL, INSERT INTO a view that is made for it: CREATE TEMPORARY VIEW sink (key STRING, "
-    "value STRING) USING segmentlog OPTIONS (path '/data/logs', topic 'orders')"
+    "it is an option of reads; a write names its topic with the option topic, and in SQL a write "
+    "is an INSERT INTO a view with that option: CREATE TEMPORARY VIEW sink (key STRING, value "
+    "STRING) USING segmentlog OPTIONS (path '/data/logs', topic 'orders')"
 )
 
 #: The similarity to a known name above which an unknown name is taken for a typing mistake.  A
@@ -79,7 +79,9 @@ def check_read_names(raw: Mapping[str, str]) -> None:
             raise OptionError(_WRITES_ONLY[lowered], value, accepted)
         near = _nearest(name, {*_READS.values(), *_WRITES_ONLY.values()}, _SIMILAR)
         if near in _WRITES_ONLY.values():
-            accepted = f"there is no such option, and {near!r} is one of writes; {_OF_WRITES}"
+            accepted = (
+                f"there is no such option, and {near!r} is an option of writes; {_OF_WRITES}"
+            )
             raise OptionError(name, value, accepted)
         if near:
             raise OptionError(name, value, f"there is no such option; did you mean {near!r}?")

@@ -215,8 +215,8 @@ def check_partitions(
     if set(found) != set(wanted) or set(idle):
         given = sorted([*map(str, found), *idle])
         accepted = (
-            f"it must name exactly the partitions that are read{hint}: they are "
-            f"{listed(map(str, wanted))}, it names {listed(given)}"
+            f"it must name exactly the partitions that are read{hint}: the read has "
+            f"{listed(map(str, wanted))}, and the option names {listed(given)}"
         )
         raise OptionError(option, text, accepted)
 
@@ -284,7 +284,10 @@ def parse_partitions(
 
 
 def _twice(name: str) -> str:
-    return f"it names {name!r} twice: give each topic once, by a word or by its partitions"
+    return (
+        f"it names {name!r} twice: give each topic once, either with one word or with its "
+        "partitions"
+    )
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:

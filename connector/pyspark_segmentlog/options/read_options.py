@@ -32,8 +32,9 @@ _NOT_IN_STREAMS = ("endingOffsets", "endingOffsetsByTimestamp")
 
 _NO_PATH = (
     "name a Kafka log directory: load('/var/lib/kafka'); or in SQL CREATE TABLE t USING "
-    "segmentlog OPTIONS (path '/var/lib/kafka'), without columns of your own and not by "
-    "saveAsTable: Spark hands the options of a table over only where it asks for the columns"
+    "segmentlog OPTIONS (path '/var/lib/kafka'), without a list of columns and without "
+    "saveAsTable: Spark passes a table's options to a data source only when Spark asks that data "
+    "source for the columns"
 )
 
 
@@ -67,7 +68,7 @@ class Triggers:
         """
         least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
         if least and most and least > most:
-            accepted = f"maxOffsetsPerTrigger is {most}: give a number that is not above it"
+            accepted = f"maxOffsetsPerTrigger is {most}: give that number or a smaller one"
             raise OptionError("minOffsetsPerTrigger", str(least), accepted)
         return cls(
             max_offsets=most,
@@ -200,7 +201,10 @@ class ReadOptions:
 def _max_partitions(given: GivenOptions) -> int | None:
     least, most = given["minPartitions"], given["maxPartitions"]
     if least and most and least > most:
-        accepted = f"minPartitions asks for {least} at least: give {least} or more, or one of them"
+        accepted = (
+            f"minPartitions asks for at least {least} tasks: give {least} or more, or only one "
+            "of the two options"
+        )
         raise OptionError("maxPartitions", str(most), accepted)
     return most if most is None else int(most)
 
@@ -208,7 +212,7 @@ def _max_partitions(given: GivenOptions) -> int | None:
 def _check_one(names: tuple[str, ...], given: GivenOptions) -> None:
     used = [name for name in names if name in given]
     if len(used) > 1:
-        accepted = f"{used[1]} is given, too: give only one of {', '.join(names)}"
+        accepted = f"{used[1]} is also given: give only one of {', '.join(names)}"
         raise OptionError(used[0], given.texts[used[0].lower()], accepted)
 
 

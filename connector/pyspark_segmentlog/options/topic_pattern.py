@@ -87,7 +87,7 @@ class _Translator:
                 is_atom = False
             elif character == ")":
                 if not opened:
-                    self._refuse("a ')' that closes nothing")
+                    self._refuse("a ')' without a matching '('")
                 piece, is_atom = ")", not opened.pop()
                 self._at += 1
             elif character in "*+?{":
@@ -104,7 +104,7 @@ class _Translator:
     def _quantifier(self, *, is_atom: bool) -> str:
         found = _QUANTIFIER.match(self._body, self._at)
         if not found or not is_atom:
-            self._refuse("a quantifier that follows nothing that it could repeat, or a bare '{'")
+            self._refuse("a quantifier with nothing before it to repeat, or a bare '{'")
         self._at = found.end()
         following = self._body[self._at : self._at + 1]
         if following == "+":
@@ -124,7 +124,7 @@ class _Translator:
             )
         if kind and kind.endswith(">"):
             if kind in self._names:
-                self._refuse("two groups of one name")
+                self._refuse("two groups with the same name")
             self._names.add(kind)
             kind = ":"
         self._at = found.end()
@@ -164,7 +164,8 @@ class _Translator:
             return re.escape(chr(int(digits, 16)))
         if not letter or not (letter in _CLASSES or letter in _CONTROLS or not letter.isalnum()):
             self._refuse(
-                "an escape that Python lacks or reads in another way, or a back-reference"
+                "an escape that Python does not have or interprets differently, or a "
+                "back-reference"
             )
         self._at += 2
         return "\\" + letter if letter in _CLASSES else _CONTROLS.get(letter, re.escape(letter))
@@ -187,7 +188,7 @@ class _Translator:
                 piece = self._character_escape()
                 is_end = out[-1] == "-" or self._body.startswith("-", self._at)
                 if piece.startswith("^") or (piece in _PROPERTIES.values() and is_end):
-                    self._refuse("a property that is negated, or the end of a range")
+                    self._refuse("a negated property, or a property as the end of a range")
                 out.append(piece)
                 continue
             out.append("\\^" if character == "^" else character)

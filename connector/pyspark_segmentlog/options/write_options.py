@@ -13,7 +13,7 @@ from segmentlog.writes import NumberedWrite, WriteRequest
 __all__ = ["write_request"]
 
 _NO_PATH = (
-    "name a log directory at each write, for Spark hands no table's options on to one: "
+    "name a log directory in each write, because Spark passes no options of a table to a write: "
     'df.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/logs"); '
     "or in SQL INSERT INTO t WITH (path '/data/logs', topic 'orders') SELECT …"
 )
@@ -22,9 +22,9 @@ _LARGEST_INT = 2**31 - 1  # of Java's: no batch can have more bytes
 
 
 _NO_CHECKPOINT = (
-    'give it as an option of the query: .option("checkpointLocation", "/checkpoints/orders"); the '
-    "setting spark.sql.streaming.checkpointLocation does not reach a sink, which has to end what "
-    "a killed run of the query has begun"
+    'give it as an option of the query: .option("checkpointLocation", "/checkpoints/orders"); '
+    "the setting spark.sql.streaming.checkpointLocation does not reach a sink, and the sink "
+    "needs the location to end the jobs that a killed run of the query has begun"
 )
 
 

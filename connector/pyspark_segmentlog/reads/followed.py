@@ -112,8 +112,8 @@ class FollowedDirectory:
             for each, at in starts.items():
                 if at > moment.log_end(each):
                     accepted = (
-                        f"{each} would start at {at}, and its log ends at {moment.log_end(each)}: "
-                        "give an offset up to this one"
+                        f"{each} would start at {at}, but its log ends at "
+                        f"{moment.log_end(each)}: give an offset up to that end"
                     )
                     raise OptionError("startingOffsets", f"{at} for {each}", accepted)
         return starts
@@ -305,7 +305,7 @@ class FollowedDirectory:
                 raise StreamOffsetError(str(each), at, log_end, _shorter(log_end))
 
     def _check_topics(self, slices: Sequence[LogSlice]) -> None:
-        """Notice a topic that was deleted and made again: its offsets mean other records."""
+        """Notice a topic that was deleted and created again: its offsets mean other records."""
         for each in slices:
             if not each.topic_id:  # a broker writes the file later than the first records
                 continue
@@ -313,9 +313,9 @@ class FollowedDirectory:
             if each.topic_id != known:
                 self._topic_ids[each.topic_partition] = each.topic_id
                 reason = (
-                    f"and its topic was deleted and made again (id {each.topic_id}, not {known}): "
-                    "start the query with a new checkpointLocation; failOnDataLoss=false reads on "
-                    "at this offset"
+                    f"and its topic was deleted and created again (id {each.topic_id}, not "
+                    f"{known}): start the query with a new checkpointLocation; "
+                    "failOnDataLoss=false continues at this offset"
                 )
                 self._lose(each.topic_partition, each.start_offset, each.start_offset, reason)
 
@@ -338,8 +338,8 @@ class FollowedDirectory:
 
 
 _OTHER_END = (
-    "which the plan of Trigger.AvailableNow does not have: start the query again, and it ends "
-    "with what is there then"
+    "which is not in the plan of Trigger.AvailableNow: start the query again, and it reads the "
+    "records that exist at that time"
 )
 _NOT_AVAILABLE = (
     "which was there when the query started with Trigger.AvailableNow, and its log is gone: start "
@@ -357,26 +357,27 @@ def _gone(options: ReadOptions) -> str:
 def _shorter(log_end: int) -> str:
     return (
         f"and the log ends at {log_end}: this is an older or another copy of the log, or its "
-        "topic was deleted and made again; read the directory to which the checkpoint belongs, or "
-        "start the query with a new checkpointLocation; failOnDataLoss=false continues at "
-        f"{log_end}"
+        "topic was deleted and created again; read the directory to which the checkpoint "
+        "belongs, or start the query with a new checkpointLocation; failOnDataLoss=false "
+        f"continues at {log_end}"
     )
 
 
 def _begins_later(log_start: int) -> str:
     return (
-        f"because the partition is new to it, and its log begins at {log_start}: the records "
-        "before were deleted, or the topic is older than the query; failOnDataLoss=false begins "
-        "there"
+        f"because the partition is new to the query, and its log begins at {log_start}: the "
+        "earlier records were deleted, or the topic is older than the query; "
+        f"failOnDataLoss=false starts at {log_start}"
     )
 
 
 def _ends_before(end: int) -> str:
     return (
-        f"and the micro-batch ends at {end}: if the first micro-batch is repeated, its start was "
-        "looked up again, and initialOffsetsLocation keeps it; otherwise its topic was deleted "
-        "and made again; start the query with a new checkpointLocation; failOnDataLoss=false "
-        "leaves the partition out of this micro-batch"
+        f"and the micro-batch ends at {end}: if this is the first micro-batch, and it is "
+        "repeated, its start was looked up again: the option initialOffsetsLocation keeps the "
+        "first start; otherwise the topic was deleted and created again; start the query with a "
+        "new checkpointLocation; failOnDataLoss=false leaves the partition out of this "
+        "micro-batch"
     )
 
 

@@ -57,10 +57,10 @@ class InitialOffsets:
         except OSError as error:
             raise self._failed(error) from error
         if found is None or any(offset < 0 for offset in found.values()):
-            reason = "it has no offsets as kafka and segmentlog keep them"
+            reason = "it has no offsets in the form in which kafka and segmentlog keep them"
             remedy = (
-                "remove the file if the query has committed no micro-batch: it then starts by its "
-                "options"
+                "remove the file if the query has committed no micro-batch: the query then "
+                "starts where its options say"
             )
             raise CorruptCheckpointError(str(self.path), 1, reason, remedy)
         return found

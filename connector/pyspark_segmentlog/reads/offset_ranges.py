@@ -127,7 +127,7 @@ def available(
         at = start if not there.start_offset <= start <= there.end_offset else end
         raise OffsetOutOfRangeError(str(topic_partition), at, *there)
     logger.warning(
-        "%s: offsets %s are not there, and are skipped, because failOnDataLoss is false; the log "
+        "%s: offsets %s do not exist and are skipped, because failOnDataLoss is false; the log "
         "holds [%d, %d)",
         topic_partition, " and ".join(f"[{first}, {last})" for first, last in missing), *there,
     )  # fmt: skip

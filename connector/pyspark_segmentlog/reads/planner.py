@@ -349,9 +349,9 @@ def _check_single(paths: Iterable[str]) -> None:
         found = readable_path(path)  # options follow a URL
         if _OF_SEVERAL & set(found) and not exists(found):
             accepted = (
-                "nothing has that name, and a path is neither expanded nor split: give one log "
-                'directory, or a list of one broker\'s, load(["/d1", "/d2"]); its topics are '
-                "chosen with subscribe or subscribePattern"
+                "no file or directory has this name, and a path is neither expanded nor split: "
+                "give one log directory, or a list of the log directories of one broker, "
+                'load(["/d1", "/d2"]); choose topics with subscribe or subscribePattern'
             )
             raise OptionError("path", found if is_url(found) else path, accepted)
 
@@ -366,8 +366,8 @@ def _check_there(options: ReadOptions, directory: LogDirectory) -> None:
     missing = sorted(set(options.assign) - set(known))
     if missing:
         logger.warning(
-            "option 'assign' names partitions that are not there, and that are left out: %s; "
-            "a broker's log directory holds only its own replicas",
+            "option 'assign' names partitions that do not exist and are left out: %s; a broker's "
+            "log directory holds only its own replicas",
             ", ".join(map(str, missing)),
         )
 

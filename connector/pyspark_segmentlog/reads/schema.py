@@ -89,7 +89,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
             accepted = "leave NOT NULL out: every column is nullable"
             raise ColumnError(field.name, f"{found} NOT NULL", accepted)
         if schema.names.count(field.name) > 1:
-            raise ColumnError(field.name, "there more than once", "leave out all but one")
+            raise ColumnError(field.name, "present more than once", "leave out all but one")
     return tuple(schema.names)
 
 
@@ -106,6 +106,9 @@ def text_columns(schema: StructType, *, strings: bool = False) -> tuple[str, ...
     either = [field for field in schema.fields if field.name in TEXT_COLUMNS]
     text = tuple(field.name for field in either if field.dataType == StringType())
     if strings and len(text) < len(either):
-        accepted = "the schema has key or value as binary: give strings where the columns are made"
+        accepted = (
+            "the schema has key or value as binary: give the option strings where the columns "
+            "are defined"
+        )
         raise OptionError("strings", "true", f"{accepted}, as in CREATE TABLE, or leave it out")
     return text

@@ -34,8 +34,8 @@ def from_json(logged: object) -> dict[TopicPartition, int]:
     found = offsets_of_topics(logged)
     if found is None or any(offset < 0 for offset in found.values()):
         accepted = (
-            f"its offsets are {str(logged)[:100]}, and neither this source nor kafka has written "
-            "them: give the checkpoint of a query of this log, or a new directory"
+            f"its offsets are {str(logged)[:100]}, which neither this source nor kafka has "
+            "written: give the checkpoint of a query of this log, or a new directory"
         )
         raise OptionError("checkpointLocation", "of another source", accepted)
     return found

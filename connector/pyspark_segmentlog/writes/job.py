@@ -59,7 +59,7 @@ def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: boo
     if request.overwrite and not overwrite:
         accepted = (
             'deleteRecords=true is for outputMode("complete"), in which each result replaces the '
-            "result before"
+            "previous one"
         )
         raise OptionError("outputMode", "append", accepted)
     return request

@@ -71,8 +71,8 @@ def in_task_order(
     if len(staged) < len(messages):
         n_missing, n_tasks = len(messages) - len(staged), len(messages)
         reason = (
-            f"no message has come from {n_missing} of {n_tasks} tasks of the job, and nothing "
-            "is written without their rows; run the job again"
+            f"{n_missing} of the job's {n_tasks} tasks have sent no message, and nothing is "
+            "written without their rows; run the job again"
         )
         raise LogDirectoryError(directory, reason)
     # A message that has come twice counts once: no two attempts have files of the same names.

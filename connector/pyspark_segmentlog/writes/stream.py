@@ -79,7 +79,10 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Stage the rows of one task; a task that fails leaves no file."""
         if self._job is None:
-            message = "a task was planned where the driver commits"
+            message = (
+                "this writer belongs to the driver, which commits, and cannot stage the rows of "
+                "a task"
+            )
             raise RuntimeError(message)
         task, extents = stage_rows(self._job, iterator)
         return StreamedMessage(task, extents, self._job, _query_ids())
@@ -125,6 +128,6 @@ def _query_ids() -> QueryIds:
         for name in ("sql.streaming.queryId", "spark.jobGroup.id")
     )
     if not query or not run:
-        message = "Spark has given this task no ids of a streaming query and its run"
+        message = "Spark has not given this task the ids of its streaming query and run"
         raise RuntimeError(message)
     return query, run

@@ -217,7 +217,7 @@ class Log:
         then = self.known_topic_id
         now = self.partition.known_topic_id() if then else ""
         if now and now != then:
-            reason = f"its topic was deleted, and another one made (id {now}, not {then})"
+            reason = f"its topic was deleted, and another was created (id {now}, not {then})"
             raise LogChangedError(self.path, *offsets, reason)
 
     @property

@@ -173,7 +173,7 @@ class _SliceReader:
         planned, partition = self._slice.topic_id, Partition.of_slice(self._slice)
         found = partition.known_topic_id() if planned else ""
         if found and found != planned:
-            reason = f"its topic was deleted, and another one made (id {found}, not {planned})"
+            reason = f"its topic was deleted, and another was created (id {found}, not {planned})"
             raise LogChangedError(partition.path, *self._slice.offsets, reason)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:

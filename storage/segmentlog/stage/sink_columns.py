@@ -55,7 +55,7 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
         needed += ["partition", "offset"]
     for name in {*needed, *_TYPES, "key", "headers"}:
         if schema.names.count(name) > 1:
-            raise ColumnError(name, "there more than once", "drop or rename all but one")
+            raise ColumnError(name, "present more than once", "drop or rename all but one")
     for name in needed:
         if name not in schema.names:
             raise ColumnError(name, "missing", f"the rows have: {', '.join(schema.names)}")

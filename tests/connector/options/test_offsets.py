@@ -153,7 +153,7 @@ def test_a_name_that_stands_twice_is_refused(text: str) -> None:
 
 def test_a_topic_with_a_word_and_with_partitions_is_refused() -> None:
     """The message names the topic, and the accepted forms."""
-    with pytest.raises(OptionError, match="'a' twice: give each topic once, by a word or by its"):
+    with pytest.raises(OptionError, match="'a' twice: give each topic once, either with one"):
         start('{"a":"earliest","b":{"0":1},"a":{"0":1}}')
 
 
@@ -186,13 +186,15 @@ def test_a_map_names_exactly_the_partitions_that_are_read(
     with pytest.raises(OptionError, match="exactly the partitions") as caught:
         start(text).resolve(assigned)
 
-    assert f"they are {', '.join(map(str, assigned))}, it names" in str(caught.value)
+    assert f"the read has {', '.join(map(str, assigned))}, and the option names" in str(
+        caught.value
+    )
 
 
 def test_many_partitions_are_not_all_named() -> None:
     """The message names twenty partitions, and the number of the others."""
     assigned = [TopicPartition("a", i) for i in range(50)]
-    with pytest.raises(OptionError, match=r"a-19 and 30 more, it names a-0$"):
+    with pytest.raises(OptionError, match=r"a-19 and 30 more, and the option names a-0$"):
         start('{"a":{"0":5}}').resolve(assigned)
 
 

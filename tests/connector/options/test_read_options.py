@@ -225,7 +225,7 @@ def test_a_name_that_is_nearly_one_of_a_write_s_is_refused(name: str) -> None:
     error = refusal({name: "orders"})
 
     assert name == error.option
-    assert "is one of writes; a read names its topics with subscribe" in str(error)
+    assert "is an option of writes; a read names its topics with subscribe" in str(error)
 
 
 def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> None:
@@ -241,7 +241,7 @@ def test_an_option_of_the_client_that_is_nearly_one_of_a_read_is_refused() -> No
         ("kafka.auto.offset.reset", "startingOffsets"),
         ("kafka.key.deserializer", "bytes"),
         ("kafka.value.deserializer", "bytes"),
-        ("kafka.enable.auto.commit", "nothing is committed"),
+        ("kafka.enable.auto.commit", "commits no offsets"),
         ("kafka.interceptor.classes", "no consumer"),
         ("Kafka.Auto.Offset.Reset", "startingOffsets"),
     ],
@@ -308,7 +308,7 @@ def test_only_one_way_to_choose_topics_can_be_given(names: tuple[str, ...]) -> N
     error = refusal({name: GOOD_VALUES[name] for name in names})
 
     assert names[0] == error.option
-    assert f"{names[1]} is given, too" in str(error)
+    assert f"{names[1]} is also given" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_a_relative_start_stands_alone(other: str) -> None:
     error = refusal({"lastRecords": "5", other: GOOD_VALUES[other]})
 
     assert "lastRecords" == error.option
-    assert f"{other} is given, too" in str(error)
+    assert f"{other} is also given" in str(error)
 
 
 @pytest.mark.parametrize("value", ["", "10", "minutes", "10 fortnights", "0 s", "-1 day", "1.5 h"])
@@ -556,8 +556,12 @@ def test_a_duration_has_numbers_and_units(value: str) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "said"),
     [
-        ('{"a":{"0":1,"1":2}}', '{"a":{"0":5}}', "names other partitions: give a-1 in both"),
-        ('{"a":{"0":1}}', '{"a":{"0":5},"b":{"3":6}}', "names other partitions: give b-3 in both"),
+        ('{"a":{"0":1,"1":2}}', '{"a":{"0":5}}', "names different partitions: give a-1 in both"),
+        (
+            '{"a":{"0":1}}',
+            '{"a":{"0":5},"b":{"3":6}}',
+            "names different partitions: give b-3 in both",
+        ),
         ('{"a":{"0":6}}', '{"a":{"0":5}}', "a-0 would start at 6 and end at 5"),
     ],
 )

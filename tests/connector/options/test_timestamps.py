@@ -111,7 +111,9 @@ def test_a_map_names_exactly_the_partitions_that_are_read(n_named: int) -> None:
     text = json.dumps({"a": {str(each): 5 for each in range(n_named)}})
     bound = TimestampBound.parse_map("startingOffsetsByTimestamp", text)
 
-    with pytest.raises(OptionError, match="exactly the partitions that are read: they are a-0, a"):
+    with pytest.raises(
+        OptionError, match="exactly the partitions that are read: the read has a-0, a"
+    ):
         bound.resolve(TopicPartition("a", each) for each in range(3))
 
 

@@ -61,7 +61,7 @@ def test_a_part_that_is_not_there_is_an_error_or_is_skipped(
 
     assert expected == found
     (message,) = caplog.messages
-    assert f"t-0: offsets {skipped} are not there, and are skipped" in message
+    assert f"t-0: offsets {skipped} do not exist and are skipped" in message
 
 
 @pytest.mark.parametrize(

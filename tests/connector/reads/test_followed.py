@@ -323,7 +323,7 @@ def test_a_topic_that_was_made_again_with_more_records_is_noticed(logs: Path) ->
     delete(logs)
     write(logs, rows(15), num_partitions=12)
 
-    with pytest.raises(StreamOffsetError, match="its topic was deleted and made again"):
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
         stream.batch()
     assert {"t-0": [10, 15]} == lenient.batch()
 

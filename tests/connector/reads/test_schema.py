@@ -66,7 +66,9 @@ def test_a_column_that_is_not_there_so(field: StructField, said: str) -> None:
 def test_a_column_that_stands_twice() -> None:
     """The message names the column."""
     twice = StructType([StructField("key", BinaryType())] * 2)
-    with pytest.raises(OptionError, match="'key' is there more than once; leave out all but one"):
+    with pytest.raises(
+        OptionError, match="'key' is present more than once; leave out all but one"
+    ):
         selected_columns(twice)
 
 

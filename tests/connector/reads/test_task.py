@@ -96,7 +96,7 @@ def test_deleted_records_may_be_skipped(
 
     assert list(range(first, N_RECORDS)) == found[T0]
     (message,) = caplog.messages
-    assert f"t-0: offsets [1, {first}) are not there, and are skipped" in message
+    assert f"t-0: offsets [1, {first}) do not exist and are skipped" in message
 
 
 def test_a_query_that_is_planned_after_retention_skips_its_part_then(
@@ -235,7 +235,7 @@ def write_id(directory: Path, topic_id: str) -> None:
 
 
 class Churn:
-    """Topics of one partition that are made, filled, cut at the start, deleted and made again.
+    """Topics of one partition that are made, filled, cut at the start, deleted and created again.
 
     As with a broker, each new topic has another id, under an old name and with the same offsets.
     """

@@ -144,7 +144,7 @@ def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
 
 
 def test_complete_mode_appends_or_replaces_results(spark: SparkSession, tmp_path: Path) -> None:
-    """Each result is appended, as by `kafka`; with deleteRecords it replaces the result before."""
+    """Each result is appended, as by `kafka`; with deleteRecords it replaces the previous one."""
     stream = Stream(
         spark, tmp_path, lambda lines: lines.groupBy().count().selectExpr("string(count) value")
     )
@@ -351,5 +351,5 @@ def test_an_abort_without_messages_leaves_nothing(tmp_path: Path) -> None:
 def test_a_batch_without_the_message_of_a_task_is_refused(tmp_path: Path) -> None:
     """Its rows would be lost."""
     batch = Batch(tmp_path)
-    with pytest.raises(LogDirectoryError, match="no message has come from 1 of 1 tasks"):
+    with pytest.raises(LogDirectoryError, match="1 of the job's 1 tasks have sent no message"):
         batch.commit(0, None)

@@ -234,7 +234,7 @@ def test_a_commit_without_the_message_of_a_task_is_refused(tmp_path: Path) -> No
     """Otherwise the rows of the task would be missing. The job writes nothing."""
     writer = writer_of(tmp_path)
     message = writer.write(batches())
-    with pytest.raises(LogDirectoryError, match="no message has come from 1 of 2 tasks"):
+    with pytest.raises(LogDirectoryError, match="1 of the job's 2 tasks have sent no message"):
         writer.commit([message, None])
     writer.abort([message, None])
 

@@ -350,7 +350,7 @@ def test_a_topic_that_was_made_again_has_none_of_its_rows(tmp_path: Path) -> Non
         lambda: dataset.to_table(filter=late),
         lambda: pickle.loads(pickled),
     ):
-        with pytest.raises(LogChangedError, match="another one made"):
+        with pytest.raises(LogChangedError, match="another was created"):
             query()
 
 
@@ -369,7 +369,7 @@ def test_a_topic_that_was_made_again_during_a_read_has_none_of_its_rows(tmp_path
     metadata = tmp_path / "t-0" / "partition.metadata"
     metadata.write_text("version: 0\ntopic_id: 0123456789012345678901\n")
 
-    with pytest.raises(LogChangedError, match="another one made"):
+    with pytest.raises(LogChangedError, match="another was created"):
         list(rows)
 
 

@@ -177,7 +177,7 @@ def test_records_that_keep_their_offsets_have_the_epoch(tmp_path: Path, epoch: i
 
 
 def test_a_log_that_has_become_shorter(tmp_path: Path) -> None:
-    """The topic was deleted and made again, so the batches get lower offsets."""
+    """The topic was deleted and created again, so the batches get lower offsets."""
     write(tmp_path, *pieces(0, 500), config=LARGE)
     job, extents = staged(tmp_path, [*pieces(10, 4000)])
     segmentlog.delete_topic(tmp_path, "t")

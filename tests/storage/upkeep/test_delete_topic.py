@@ -398,7 +398,7 @@ def test_a_slice_of_a_deleted_topic_reads_nothing_of_the_next(
     rows = pa.table({"value": [b"x"] * n_rows, "partition": [0] * n_rows})
     write_three(directory, rows=rows)
 
-    with pytest.raises(LogChangedError, match="its topic was deleted, and another one made"):
+    with pytest.raises(LogChangedError, match="its topic was deleted, and another was created"):
         list(scan_slice(slices[0]))
 
 

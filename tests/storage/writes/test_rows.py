@@ -55,7 +55,7 @@ def test_a_row_is_named_as_the_task_has_counted_it(tmp_path: Path, has_topics: b
 def test_columns_of_one_name(tmp_path: Path) -> None:
     """Two columns of one name are ambiguous."""
     table = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], ["value", "value"])
-    with pytest.raises(ColumnError, match="there more than once"):
+    with pytest.raises(ColumnError, match="present more than once"):
         write(tmp_path, table)
 
 
