@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
     shutil.copytree(EXAMPLES / "checkpoint", tmp_path / "examples" / "checkpoint")
     done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", *command.split()], cwd=tmp_path,
+        [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import typer
 from segmentlog.arguments import LARGEST_INT
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import ReadUpTo
 from segmentlog.times import A_TIME, epoch_milliseconds
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Ask",
     "Command",
     "Directory",
+    "Ends",
     "IndexInterval",
     "Metadata",
     "Partitions",
@@ -28,6 +30,7 @@ __all__ = [
     "Purge",
     "ServerProperties",
     "Settings",
+    "Topic",
     "Topics",
     "Yes",
     "asking",
@@ -96,6 +99,14 @@ Topics = Annotated[
         "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
     ),
 ]
+Topic = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TOPIC",
+        help="The topic; if there is only one, it need not be named.",
+        autocompletion=complete_topic,
+    ),
+]
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")
 ]
@@ -118,6 +129,13 @@ AsJson = Annotated[
     bool, typer.Option("--json", help="One object a line, the last one the summary.")
 ]
 
+Ends = Annotated[
+    ReadUpTo,
+    typer.Option(
+        help="Where the newest records end. A crashed broker's high watermark is up to five "
+        "seconds old, so that acknowledged records lie after it."
+    ),
+]
 IndexInterval = Annotated[
     int,
     typer.Option(

@@ -29,6 +29,7 @@ from segmentlog.tools.arguments import (
     Topics,
     command,
 )
+from segmentlog.tools.cat import cat
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
@@ -191,7 +192,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain, compact,
+    describe, cat, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain, compact,
     delete_records, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)

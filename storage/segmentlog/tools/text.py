@@ -27,6 +27,7 @@ __all__ = [
     "escape_json",
     "iso_time",
     "json_fields",
+    "printable",
     "to_json",
 ]
 
@@ -69,6 +70,13 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return _unprintable().sub(lambda match: _escape_one(match[0]), text)
+
+
+def printable(text: str) -> str:
+    """`text` as `escape` writes it, with its lines, tabs and backslashes as they are."""
+    return _unprintable().sub(
+        lambda match: match[0] if match[0] in "\n\t" else _escape_one(match[0]), text
+    )
 
 
 @lru_cache(_MOST_ESCAPES)

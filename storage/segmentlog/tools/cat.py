@@ -1,0 +1,337 @@
+"""``segmentlog cat``: the records of a topic, with the options and the output of kcat."""
+
+import select
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from segmentlog.arguments import LARGEST_LONG
+from segmentlog.errors import OptionError
+from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import (
+    IsolationLevel,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TopicPartition,
+)
+from segmentlog.times import epoch_milliseconds
+from segmentlog.tools.arguments import PROBLEM, READS, Ends, Topic, command
+from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
+from segmentlog.tools.scans import Damage, cut, scan
+from segmentlog.tools.text import printable
+
+__all__ = ["cat"]
+
+_LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
+_PIECE_ROWS = 5_000  #: that are turned into text at once: their text stays in a cache
+
+_OFFSETS = "beginning, end, an offset, -10 for the last ten, or a time such as @2026-01-31T10:00Z"
+
+
+class Bounds(NamedTuple):
+    """The part of each partition to show: from the start to the end, or between these.
+
+    Attributes
+    ----------
+    offset : the first offset; None for the start, and -1 for the end.
+    last : instead, this number of offsets before the end.
+    since_ms : instead, the time of the first record.
+    until_ms : the first record of this time or later ends the partition, as in kcat.
+    """
+
+    offset: int | None = None
+    last: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @classmethod
+    def parse(cls, given: Sequence[str]) -> "Bounds":
+        """Bounds as kcat's ``-o`` takes them; it may be given twice, for a start and an end.
+
+        Raises
+        ------
+        OptionError
+            If a bound is none of these.
+        """
+        found = cls()
+        for text in given:
+            if text.startswith(("s@", "@")):
+                found = found._replace(since_ms=_time(text))
+            elif text.startswith("e@"):
+                found = found._replace(until_ms=_time(text))
+            elif text in {"beginning", "end"}:
+                found = found._replace(offset=None if text == "beginning" else -1, last=None)
+            elif text.removeprefix("-").isdecimal() and abs(int(text)) <= LARGEST_LONG:
+                number = int(text)
+                found = found._replace(
+                    offset=number if number >= 0 else None, last=-number if number < 0 else None
+                )
+            else:
+                raise OptionError("--offset", text, _OFFSETS)
+        return found
+
+    def of(self, log: Log, read: "_Read") -> OffsetRange:
+        """The offsets of a log; a bound beyond the log is its start or its end."""
+        start, end = log.find_bounds(
+            None, None, since_ms=self.since_ms, until_ms=None,
+            last=self.last if self.since_ms is None else None, read_up_to=read.read_up_to,
+            isolation_level=read.isolation_level, on_corrupt_batch=OnCorruptBatch.SKIP,
+        )  # fmt: skip
+        if self.offset is not None and self.since_ms is None:
+            start = end if self.offset < 0 else min(max(start, self.offset), end)
+        return OffsetRange(start, end)
+
+
+def _time(text: str) -> int:
+    given = text.partition("@")[2]
+    try:
+        return epoch_milliseconds("--offset", given)
+    except OptionError as error:
+        raise OptionError("--offset", text, error.accepted) from None
+
+
+@command(
+    READS,
+    "segmentlog cat /var/lib/kafka orders",
+    "segmentlog cat /var/lib/kafka orders -p 0 -o -10",
+    "segmentlog cat /var/lib/kafka orders -o @2026-01-31T10:00:00Z -c 5",
+    r"segmentlog cat /var/lib/kafka orders -f '%t %p %o %T %k %s\n'",
+    "segmentlog cat /var/lib/kafka orders -J | jq .payload",
+    "segmentlog cat /var/lib/kafka orders -o end --follow",
+)
+def cat(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A log directory, or a partition directory.")
+    ],
+    topic: Topic = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", help="Only this partition; may be repeated."),
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="OFFSET",
+            help=f"First record: {_OFFSETS}, or s@MS. And e@MS: stop at that time.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", "-n", help="Stop after N records.", min=1)
+    ] = None,
+    text_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="%t topic, %p partition, %o offset, %T time, %k key, %s value, %h headers; "
+            r"%K %S lengths, %R length as four bytes; \n \t \x1f.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", "-J", help="One object a record, with kcat's fields.")
+    ] = False,
+    key_delimiter: Annotated[
+        str | None, typer.Option("--key-delimiter", "-K", help="Write the key, then this.")
+    ] = None,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", "-D", help="Write this after each record.")
+    ] = r"\n",
+    shows_null: Annotated[
+        bool, typer.Option("--null", "-Z", help="NULL for keys and values that are null or empty.")
+    ] = False,
+    unbuffered: Annotated[
+        bool, typer.Option("--unbuffered", "-u", help="Write each record at once.")
+    ] = False,
+    exits: Annotated[
+        bool, typer.Option("-e", help="Exit after the last record: the default, here.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for records, as kcat does without -e.")
+    ] = False,
+    isolation_level: Annotated[
+        IsolationLevel, typer.Option(help="kcat's own default is read_committed.")
+    ] = IsolationLevel.READ_COMMITTED,
+    read_up_to: Ends = ReadUpTo.LOG_END,
+) -> None:
+    """Write the records of a topic, with the options and the output of kcat.
+
+    Partitions come one after the other, each in the order of its offsets. Keys and values are
+    written as they are; on a terminal, characters that would move the cursor, or hide or reorder
+    text, are written as escapes. Damaged batches are left out, and named on standard error; the
+    exit status is then 1.
+    """
+    if exits and follow:
+        raise OptionError("-e", "given beside --follow", "leave one of the two out")
+    bounds = Bounds.parse(offset or ())
+    opened = open_log_dir(directory)
+    if as_json:
+        node = opened.node_id
+        written: MessageFormat = JsonFormat(unescaped(delimiter), -1 if node is None else node)
+    elif text_format is not None:
+        written = TextFormat.parse(text_format, shows_null=shows_null)
+    else:
+        key = None if key_delimiter is None else unescaped(key_delimiter)
+        written = TextFormat.delimited(key, unescaped(delimiter), shows_null=shows_null)
+    read = _Read(
+        written, isolation_level, read_up_to, count, bounds.until_ms, by_record=unbuffered
+    )
+    chosen = _topic_of(opened, topic), partition or ()
+    read.all(opened, chosen, bounds)
+    if follow and not read.is_done:
+        read.follow(opened, chosen)
+    if not (follow or read.n_written):
+        sys.stderr.write("nothing is selected: no record is within the given bounds\n")
+    if read.damage.is_found:
+        raise typer.Exit(PROBLEM)
+
+
+def _topic_of(directory: LogDirectory, topic: str | None) -> str:
+    """The topic that is named, or the only one that there is."""
+    if topic is not None:
+        return topic
+    topics = list(directory.topics()) or list(directory.topics(internal=True))
+    if len(topics) != 1:
+        shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
+        raise OptionError("TOPIC", "", f"name one of {shown}" if topics else "there is no topic")
+    return topics[0]
+
+
+class _Read:
+    """A read of one topic that is written out.
+
+    Parameters
+    ----------
+    written : the format.
+    isolation_level, read_up_to : which records are read.
+    count : the most records to write; None for all.
+    until_ms : the first record of this time or later ends its partition; None for no end.
+    by_record : whether each record is written at once.
+
+    Attributes
+    ----------
+    damage : is told of damaged batches.
+    n_written : the number of records so far.
+    """
+
+    def __init__(
+        self,
+        written: MessageFormat,
+        isolation_level: IsolationLevel,
+        read_up_to: ReadUpTo,
+        count: int | None,
+        until_ms: int | None,
+        *,
+        by_record: bool,
+    ) -> None:
+        self.isolation_level, self.read_up_to = isolation_level, read_up_to
+        self.damage = Damage()
+        self.n_written = 0
+        self._format = written
+        self._count = count
+        self._write = _writer()
+        self._by_record = by_record
+        self._policy = ScanPolicy(isolation_level)
+        self._until_ms = until_ms
+        self._columns = written.columns
+        if until_ms is not None:
+            self._columns = sorted({*written.columns, "timestamp"})
+        self._next: dict[TopicPartition, int] = {}
+        self._ended: set[TopicPartition] = set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether as many records as wanted are written."""
+        return self.n_written == self._count
+
+    def all(
+        self, directory: LogDirectory, chosen: tuple[str, Sequence[int]], bounds: Bounds
+    ) -> None:
+        """Write the records within `bounds` that are there."""
+        topic, partitions = chosen
+        for each in partitions_of(directory, [topic], partitions):
+            if each in self._ended:
+                continue
+            log = directory.log(*each)
+            known = self._next.get(each)
+            if known is None:
+                offsets = bounds.of(log, self)
+            else:
+                end = log.end_offset(self.read_up_to, self.isolation_level, OnCorruptBatch.SKIP)
+                offsets = OffsetRange(max(known, log.log_start_offset), end)
+            self._next[each] = max(offsets)
+            for rows in self._rows(log, offsets):
+                self._put(self._before_end(rows, each), each)
+                if self.is_done:
+                    return
+                if each in self._ended:
+                    break
+
+    def follow(self, directory: LogDirectory, chosen: tuple[str, Sequence[int]]) -> None:
+        """Write records as they come, until the reader has gone."""
+        is_left = _reader_of_output()
+        while not is_left(_LOOK_SECONDS):
+            newer = directory.refresh(log_ends=True)
+            if newer is not directory:
+                directory = newer
+                self.all(directory, chosen, Bounds())
+                sys.stdout.flush()
+                if self.is_done:
+                    return
+        raise BrokenPipeError
+
+    def _rows(self, log: Log, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
+
+        slices = cut(log, offsets)
+        reads = [partial(scan, each, self._columns, self._policy, self.damage) for each in slices]
+        side_by_side = len(reads) > 1 and self._count is None
+        yield from read_in_order(reads, n_threads_of(use_threads=side_by_side))
+
+    def _before_end(self, rows: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
+        """The rows before the first one that ends the partition."""
+        if self._until_ms is None:
+            return rows
+        is_late = pc.greater_equal(
+            rows.column("timestamp").cast(pa.int64()), self._until_ms * 1000
+        )
+        first: int = pc.index(is_late, value=True).as_py()
+        if first < 0:
+            return rows
+        self._ended.add(topic_partition)
+        return rows.slice(0, first)
+
+    def _put(self, rows: pa.RecordBatch, topic_partition: TopicPartition) -> None:
+        if self._count is not None:
+            rows = rows.slice(0, self._count - self.n_written)
+        piece_rows = 1 if self._by_record else _PIECE_ROWS
+        for begin in range(0, rows.num_rows, piece_rows):
+            piece = rows.slice(begin, piece_rows)
+            self._write(self._format.render(piece, topic_partition))
+            if self._by_record:
+                sys.stdout.flush()
+        self.n_written += rows.num_rows
+
+
+def _writer() -> Callable[[memoryview], object]:
+    """A function that writes to standard output: text to a terminal, and bytes elsewhere."""
+    if sys.stdout.isatty():
+        return lambda data: sys.stdout.write(printable(str(data, "utf-8", "surrogateescape")))
+    return sys.stdout.buffer.write
+
+
+def _reader_of_output() -> Callable[[float], bool]:
+    """A function that waits so many seconds, and returns whether the output's reader has gone."""
+    looks = select.poll()
+    looks.register(sys.stdout.fileno(), 0)  # errors alone, which are always reported
+    return lambda seconds: bool(looks.poll(seconds * 1000))

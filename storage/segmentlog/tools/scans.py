@@ -1,0 +1,76 @@
+"""Records of partitions for commands that show records: slices read side by side, past damage."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from segmentlog.errors import CorruptLogError
+from segmentlog.logs.log import Log
+from segmentlog.model import LogSlice, OffsetRange, OnCorruptBatch, ScanPolicy
+
+__all__ = ["Damage", "cut", "scan"]
+
+logger = logging.getLogger(__name__)
+
+
+class Damage:
+    """Whether a read has met damaged batches, which it has left out.
+
+    Attributes
+    ----------
+    is_found : whether it has.
+    """
+
+    def __init__(self) -> None:
+        self.is_found = False
+
+
+def cut(log: Log, offsets: OffsetRange) -> list[LogSlice]:
+    """The slices of a range of offsets, small enough for threads to read side by side."""
+    from segmentlog.reads.ordered_reads import cut_for_threads
+
+    if offsets.start_offset >= offsets.end_offset:
+        return []
+    return cut_for_threads(partial(log.slices, *offsets))
+
+
+def scan(
+    log_slice: LogSlice, columns: Sequence[str], policy: ScanPolicy, damage: Damage
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a slice; damaged batches are left out, and a warning names their offsets.
+
+    A read that skips damage checks each batch twice, so it begins at the first damaged batch.
+
+    Parameters
+    ----------
+    log_slice : the slice.
+    columns : names of columns, with ``offset`` among them.
+    policy : the rules of the read.
+    damage : is told of damage.
+    """
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+
+    next_offset = log_slice.start_offset
+    try:
+        for rows in scan_slice(log_slice, columns=columns, policy=policy):
+            if rows.num_rows:
+                next_offset = _last_offset(rows) + 1
+            yield rows
+    except CorruptLogError as error:
+        damage.is_found = True
+        logger.warning("%s", error)
+        rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
+        skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
+        yield from scan_slice(rest, columns=columns, policy=skips)
+
+
+def _last_offset(rows: pa.RecordBatch) -> int:
+    offset: int = rows.column("offset")[-1].as_py()
+    return offset
+
+
+def n_bytes_of(slices: Iterable[LogSlice]) -> int:
+    """Bytes of ``.log`` files that a read of the slices reads."""
+    return sum(each.n_bytes for each in slices)

@@ -1,0 +1,161 @@
+"""``segmentlog cat`` writes the records of a topic, and follows a directory that grows."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
+
+Run = Callable[..., Result]
+START = 1_700_000_000_000
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A directory with ten records in each of two partitions."""
+    rows = pa.table(
+        {
+            "key": [f"k{i}".encode() for i in range(20)],
+            "value": [f"v{i}".encode() for i in range(20)],
+            "partition": pa.array([i // 10 for i in range(20)], pa.int32()),
+            "timestamp": pa.array(
+                [(START + i * 1000) * 1000 for i in range(20)], pa.timestamp("us", "UTC")
+            ),
+            "timestampType": pa.array([0] * 20, pa.int32()),
+        }
+    )
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(
+        tmp_path / "logs", "orders", num_partitions=2, config=config
+    ) as writer:
+        writer.append(rows)
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("-p", 0, "-o", "beginning", "-c", 2), "v0 v1"),
+        (("-p", 0, "-o", -2), "v8 v9"),
+        (("-o", -1), "v9 v19"),
+        (("-p", 1, "-o", 7), "v17 v18 v19"),
+        (("-p", 1, "-o", 70), ""),
+        (("-o", "end"), ""),
+        (("-o", -100, "-n", 11), "v0 v1 v2 v3 v4 v5 v6 v7 v8 v9 v10"),
+        (("-o", f"s@{START + 8000}", "-o", f"e@{START + 12_000}"), "v8 v9 v10 v11"),
+        (("-o", "@2023-11-14T22:13:38Z"), "v18 v19"),
+        (("-p", 0, "-p", 1, "-o", 9, "-D", " ", "-e"), "v9 v19"),
+        (("-o", 8, "-K", ":"), "k8:v8 k9:v9 k18:v18 k19:v19"),
+        (("-o", 9, "-u", "-f", r"%t-%p@%o\n"), "orders-0@9 orders-1@9"),
+    ],
+)
+def test_bounds_and_formats(run: Run, logs: Path, options: tuple, expected: str) -> None:
+    """Each start, end and format of kcat chooses the records that it names."""
+    done = run("cat", logs, "orders", *options)
+
+    assert expected.split() == done.stdout.split()
+    assert ("nothing is selected" in done.stderr) == (not expected)
+
+
+def test_the_only_topic_need_not_be_named(run: Run, logs: Path) -> None:
+    """With two topics, the error lists them."""
+    partition = logs / "orders-1"
+    with segmentlog.open_writer(logs, "refunds") as writer:
+        writer.append(pa.table({"value": [b"r"]}))
+
+    assert 10 == len(run("cat", partition).stdout.split())
+    assert "orders, refunds" in run("cat", logs, status=2).stderr
+    assert "did you mean 'orders'" in run("cat", logs, "order", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("-o", "soon"), "--offset"), (("-o", "s@soon"), "s@soon"), (("-f", "%x"), "--format"),
+        (("-e", "--follow"), "--follow"), (("-o", "9" * 30), "--offset"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused(run: Run, logs: Path, options: tuple, named: str) -> None:
+    """The error names the option and the accepted values."""
+    assert named in run("cat", logs, "orders", *options, status=2).stderr
+
+
+def test_damaged_batches_are_left_out(run: Run, tmp_path: Path) -> None:
+    """Records before and after the damage are written, and the exit status is 1."""
+    batches = [encode_batch([Record(i, 0, None, b"v%d" % i)]) for i in range(5)]
+    batches[2] = batches[2][:-1] + b"X"
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020d}.log").write_bytes(b"".join(batches))
+
+    assert ["v0", "v1", "v3", "v4"] == run("cat", path, status=1).stdout.split()
+
+
+def test_transactions_are_read_as_kcat_reads_them(run: Run, example_data: str) -> None:
+    """Aborted records are left out by default, and so are records of an open transaction."""
+    by_default = run("cat", example_data, "payments", "-f", "%o ").stdout.split()
+    everything = run(
+        "cat", example_data, "payments", "-f", "%o ", "--isolation-level", "read_uncommitted"
+    ).stdout.split()
+    log = segmentlog.open_log_dir(example_data).log("payments", 0)
+    committed = log.scan(isolation_level="read_committed", read_up_to="logEnd").read_all()
+
+    assert committed["offset"].to_pylist() == list(map(int, by_default))
+    assert len(everything) > len(by_default)
+
+
+@contextmanager
+def following(logs: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that follows a topic."""
+    command = [sys.executable, "-m", "segmentlog", "cat", str(logs), "orders", "--follow"]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read(process: subprocess.Popen[bytes], n_lines: int) -> list[bytes]:
+    """The next lines of a process, within a minute."""
+    found = b""
+    while found.count(b"\n") < n_lines:
+        assert select.select([process.stdout], [], [], 60)[0], found
+        data = os.read(process.stdout.fileno(), 1 << 16)
+        assert data, process.stderr.read()
+        found += data
+    return found.split()
+
+
+def test_a_directory_is_followed(logs: Path) -> None:
+    """Records are written as they come, those of new partitions, too, until there are enough."""
+    with following(logs, "-o", "-1", "-c", "4") as process:
+        assert [b"v9", b"v19"] == read(process, 2)
+        with segmentlog.open_writer(logs, "orders") as writer:
+            writer.append(pa.table({"value": [b"new"], "partition": pa.array([1], pa.int32())}))
+        assert [b"new"] == read(process, 1)
+        batch = encode_batch([Record(0, START, None, b"first")])
+        (logs / "orders-2").mkdir()
+        (logs / "orders-2" / f"{0:020d}.log").write_bytes(batch)
+        assert [b"first"] == read(process, 1)
+
+        assert (0, b"") == (process.wait(60), process.stderr.read())
+
+
+def test_following_ends_with_its_reader(logs: Path) -> None:
+    """The process ends although no record comes, as in ``segmentlog cat --follow … | head -2``."""
+    with following(logs, "-o", "-1") as process:
+        read(process, 2)
+        process.stdout.close()
+
+        assert 141 == process.wait(60)
