@@ -33,6 +33,7 @@ from segmentlog.tools.cat import cat
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
+from segmentlog.tools.grep import grep
 from segmentlog.tools.offsets import offsets
 from segmentlog.tools.replicas import replicas
 from segmentlog.tools.text import escape
@@ -192,8 +193,8 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, cat, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain, compact,
-    delete_records, configure, doctor, warmup,
+    describe, grep, cat, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain,
+    compact, delete_records, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -15,7 +15,7 @@ class Bar(NamedTuple):
     ----------
     advance : takes the amount of work done since the last call.
     name : takes the name of the present work.
-    write : takes a line of the report, without its end.
+    write : takes a line of the report, without its end; it may have colours.
     """
 
     advance: Callable[[int], object]
@@ -62,7 +62,7 @@ def progress(
     from rich.text import Text
 
     def write_above(line: str) -> None:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text.from_ansi(line), soft_wrap=True)
 
     console = Console(stderr=True)
     columns = (

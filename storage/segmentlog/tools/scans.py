@@ -1,7 +1,6 @@
 """Records of partitions for commands that show records: slices read side by side, past damage."""
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -11,8 +10,6 @@ from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, OffsetRange, OnCorruptBatch, ScanPolicy
 
 __all__ = ["Damage", "cut", "scan"]
-
-logger = logging.getLogger(__name__)
 
 
 class Damage:
@@ -58,9 +55,8 @@ def scan(
             if rows.num_rows:
                 next_offset = _last_offset(rows) + 1
             yield rows
-    except CorruptLogError as error:
+    except CorruptLogError:
         damage.is_found = True
-        logger.warning("%s", error)
         rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
         skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
         yield from scan_slice(rest, columns=columns, policy=skips)
@@ -69,8 +65,3 @@ def scan(
 def _last_offset(rows: pa.RecordBatch) -> int:
     offset: int = rows.column("offset")[-1].as_py()
     return offset
-
-
-def n_bytes_of(slices: Iterable[LogSlice]) -> int:
-    """Bytes of ``.log`` files that a read of the slices reads."""
-    return sum(each.n_bytes for each in slices)

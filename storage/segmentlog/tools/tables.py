@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.rows import Place, RecordText, batch_row, record_rows
-from segmentlog.tools.text import escape, iso_time
+from segmentlog.tools.text import escape, escape_in_quotes, iso_time
 from segmentlog.tools.walk import Found
 
 __all__ = ["TableSink", "aligned"]
@@ -121,7 +121,7 @@ def _record_line(row: Mapping[str, object]) -> str:
 
 def _quoted(value: object) -> str:
     """Text in quotes, so that it cannot be mistaken for something else; or null."""
-    return "null" if value is None else "'" + escape(str(value)).replace("'", "\\'") + "'"
+    return "null" if value is None else f"'{escape_in_quotes(str(value))}'"
 
 
 def _plain(value: object) -> str:

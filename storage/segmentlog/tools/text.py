@@ -24,6 +24,7 @@ __all__ = [
     "counted",
     "encoder",
     "escape",
+    "escape_in_quotes",
     "escape_json",
     "iso_time",
     "json_fields",
@@ -70,6 +71,11 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return _unprintable().sub(lambda match: _escape_one(match[0]), text)
+
+
+def escape_in_quotes(text: str) -> str:
+    r"""`text` as `escape` writes it, to stand in single quotes."""
+    return escape(text).replace("'", "\\'")
 
 
 def printable(text: str) -> str:

@@ -26,7 +26,8 @@ Run = Callable[..., Result]
 REGISTERED = {each.name or each.callback.__name__: each for each in app.registered_commands}
 COMMANDS = tuple(REGISTERED)
 
-#: Arguments that a command needs, besides a directory.
+#: Arguments that a command needs before a directory, and after it.
+FIRST = {"grep": ("a",)}
 NEEDED = {
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
@@ -104,7 +105,7 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
     needed = [each.format(tmp_path) for each in NEEDED.get(command, ())]
     with as_broker(tmp_path):
-        done = run(command, tmp_path, *needed, status=2 if writes else 0)
+        done = run(command, *FIRST.get(command, ()), tmp_path, *needed, status=2 if writes else 0)
 
     assert writes == ("is in use" in done.stderr)
 

@@ -1,0 +1,405 @@
+"""``segmentlog grep``: the records whose keys, values or headers match a pattern."""
+
+import logging
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.logs.choose import missing_of, partitions_of
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    IsolationLevel,
+    LogSlice,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TimestampRange,
+)
+from segmentlog.tools.arguments import (
+    READS,
+    Ends,
+    Partitions,
+    Paths,
+    Topics,
+    command,
+    time_option,
+)
+from segmentlog.tools.progress import progress
+from segmentlog.tools.scans import Damage, cut, scan
+from segmentlog.tools.text import escape, escape_in_quotes, iso_time, to_json
+
+__all__ = ["Pattern", "grep"]
+
+logger = logging.getLogger(__name__)
+
+_NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+#: Parts of a pattern that look at their surroundings: they may match in a value, and not where
+#: the value stands between two others.
+_LOOKS_AROUND = re.compile(r"[\^$]|\\[bBAz]")
+
+_PLACE, _OFFSET, _MATCH, _PLAIN = "\x1b[35m", "\x1b[32m", "\x1b[1;31m", "\x1b[0m"  # grep's colours
+
+
+class Color(StrEnum):
+    """When matches are shown in colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@command(
+    READS,
+    "segmentlog grep order-58 /var/lib/kafka",
+    "segmentlog grep '\"paid\": *58' /var/lib/kafka --topic payments --since 1h",
+    "segmentlog grep '^customer-07$' /data1 /data2 --topic orders --key -c",
+    "segmentlog grep -iF 'timed out' /backup --json | jq .value",
+)
+def grep(
+    pattern: Annotated[
+        str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
+    ],
+    paths: Paths,
+    topic: Topics = None,
+    partition: Partitions = None,
+    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
+    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    key: Annotated[bool, typer.Option("--key", help="Search keys.")] = False,
+    value: Annotated[bool, typer.Option("--value", help="Search values.")] = False,
+    header: Annotated[
+        bool, typer.Option("--header", help="Search names and values of headers.")
+    ] = False,
+    fixed: Annotated[
+        bool, typer.Option("--fixed-strings", "-F", help="The pattern is text.")
+    ] = False,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="a matches A; of ASCII letters alone.")
+    ] = False,
+    count: Annotated[
+        bool, typer.Option("--count", "-c", help="Write only the number of records.")
+    ] = False,
+    max_count: Annotated[
+        int | None, typer.Option("--max-count", "-m", help="Stop after N records.", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a record.")] = False,
+    color: Annotated[Color, typer.Option(help="auto: on a terminal.")] = Color.AUTO,
+    read_up_to: Ends = ReadUpTo.LOG_END,
+) -> None:
+    """Find records whose keys or values match a pattern, in all partitions, on all cores.
+
+    With --key, --value or --header, only these are searched. Each record is a line. Records of
+    aborted transactions are found, too. The exit status is that of grep: 0 if a record is found,
+    1 if none is, and 2 if something could not be read. Damaged batches and partitions that are
+    missing are named on standard error, and the others are searched.
+    """
+    chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
+              if is_chosen]  # fmt: skip
+    search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
+    times = TimestampRange(_LEAST if since is None else since, _MOST if until is None else until)
+    run = _Search(search, times, read_up_to, shows_rows=not count)
+    slices = run.slices(open_log_dir(paths[0], *paths[1:]), topic or (), partition or ())
+    n_found = 0
+    with progress("grep", sum(each.n_bytes for each in slices)) as bar:
+        lines = _line_writer(search, as_json=as_json, color=color)
+        with closing(run.found(slices, bar.advance)) as found:
+            for batch in found:
+                rows = batch if max_count is None else batch.slice(0, max_count - n_found)
+                n_found += rows.num_rows
+                for text in () if count else lines(rows):
+                    bar.write(text)
+                if n_found == max_count:
+                    break
+    if count:
+        sys.stdout.write((to_json({"count": n_found}) if as_json else str(n_found)) + "\n")
+    if run.has_failed or run.damage.is_found:
+        raise typer.Exit(_FAILED)
+    if not n_found:
+        raise typer.Exit(_NOTHING)
+
+
+class Pattern:
+    """A pattern, and the columns that it is searched in.
+
+    Parameters
+    ----------
+    text : a regular expression in RE2's syntax, over bytes.
+    columns : some of ``key``, ``value`` and ``headers``.
+    is_text : whether `text` is text instead.
+    ignores_case : whether ASCII letters match in both cases.
+
+    Raises
+    ------
+    OptionError
+        If the expression is not one.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        columns: Sequence[str],
+        *,
+        is_text: bool = False,
+        ignores_case: bool = False,
+    ) -> None:
+        given = os.fsencode(text)
+        pattern = re.escape(given) if is_text else given
+        self._looks_around = not is_text and _LOOKS_AROUND.search(text) is not None
+        self.pattern = b"(?i)" + pattern if ignores_case else pattern
+        self.columns = columns
+        try:
+            pc.match_substring_regex(pa.array([b""]), self.pattern)
+        except pa.ArrowInvalid as error:
+            reason = str(error).rpartition(": ")[2]
+            accepted = f"{reason}: give a regular expression in RE2's syntax, or text with -F"
+            raise OptionError("PATTERN", text, accepted) from None
+
+    def rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that match."""
+        masks = [
+            self._in_headers(rows.column(name))
+            if name == "headers"
+            else self._in_values(rows.column(name))
+            for name in self.columns
+        ]
+        found = [mask for mask in masks if mask is not None]
+        if not found:
+            return rows.slice(0, 0)
+        matches = found[0]
+        for mask in found[1:]:
+            matches = pc.or_(matches, mask)
+        return rows.filter(matches)
+
+    def _in_values(self, values: pa.Array) -> pa.Array | None:
+        """Whether each value matches; None if none does.
+
+        All values are one text to the first search: most batches have no match, and a search of
+        them row by row takes two to ten times as long.
+        """
+        if not self._looks_around and not self._matches_any(_as_one(values)):
+            return None
+        matches = pc.fill_null(pc.match_substring_regex(values, self.pattern), fill_value=False)
+        return matches if pc.any(matches).as_py() else None
+
+    def _matches_any(self, values: pa.Array) -> bool:
+        return bool(pc.any(pc.match_substring_regex(values, self.pattern)).as_py())
+
+    def _in_headers(self, headers: pa.Array) -> pa.Array | None:
+        """Whether a name or a value of each row's headers matches; None if none does."""
+        pairs = headers.flatten()
+        matches = np.zeros(len(pairs), bool)
+        for each in (pairs.field("key").cast(pa.binary()), pairs.field("value")):
+            found = self._in_values(each)
+            if found is not None:
+                matches |= found.to_numpy(zero_copy_only=False)
+        if not matches.any():
+            return None
+        n_before = np.concatenate([[0], np.cumsum(matches)])
+        lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(lengths)
+        return pa.array(n_before[ends] > n_before[ends - lengths])
+
+    def marked(self, values: pa.Array, begin: bytes, end: bytes) -> pa.Array:
+        """`values` with `begin` and `end` around each match."""
+        return pc.replace_substring_regex(values, self.pattern, begin + rb"\0" + end)
+
+
+def _as_one(values: pa.Array) -> pa.Array:
+    """All values, one after the other, as one value, without a copy."""
+    _, ends, data = values.buffers()
+    if data is None or not len(values):
+        return pa.array([b""])
+    bounds = np.frombuffer(ends, np.int32)[[values.offset, values.offset + len(values)]]
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bounds.copy()), data])
+
+
+class _Search:
+    """A search of partitions.
+
+    Parameters
+    ----------
+    pattern : what is searched.
+    times : of the records that are wanted.
+    read_up_to : where the newest records end.
+    shows_rows : whether the records are wanted, and not only their number.
+
+    Attributes
+    ----------
+    damage : is told of damaged batches.
+    has_failed : whether a partition could not be searched.
+    """
+
+    def __init__(
+        self, pattern: Pattern, times: TimestampRange, read_up_to: ReadUpTo, *, shows_rows: bool
+    ) -> None:
+        self.damage = Damage()
+        self.has_failed = False
+        self._pattern = pattern
+        self._times = times
+        self._read_up_to = read_up_to
+        has_times = times != (_LEAST, _MOST)
+        self._policy = ScanPolicy(timestamps=times if has_times else None)
+        wanted = {*pattern.columns, "offset"}
+        if shows_rows:
+            wanted |= {"topic", "partition", "key", "value", "timestamp"}
+        self._columns = sorted(wanted | {"timestamp"} if has_times else wanted)
+        self._filters = has_times
+
+    def slices(
+        self, directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
+    ) -> list[LogSlice]:
+        """The slices to search, in the order of topic, partition and offset."""
+        for lost in missing_of(directory, topics, partitions):
+            self._complain("%s is not searched: %s", lost.topic_partition, lost.reason)
+        since_ms = None if self._times.start_ms == _LEAST else self._times.start_ms
+        found: list[LogSlice] = []
+        for each in partitions_of(directory, topics, partitions):
+            if each.topic in INTERNAL_TOPICS and not topics:
+                continue
+            log = directory.log(*each)
+            try:
+                # A record that is old enough may follow a newer one, so the end is the log's.
+                offsets = log.find_bounds(
+                    None, None, since_ms=since_ms, until_ms=None, last=None,
+                    read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                    on_corrupt_batch=OnCorruptBatch.SKIP,
+                )  # fmt: skip
+                found += cut(log, offsets)
+            except SegmentLogError as error:
+                self._complain("%s is not searched: %s", each, error)
+        return found
+
+    def _complain(self, message: str, *arguments: object) -> None:
+        self.has_failed = True
+        logger.warning(message, *arguments)
+
+    def found(
+        self, slices: Sequence[LogSlice], advance: Callable[[int], object]
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows that match, in the order of the slices, which several threads search."""
+        from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
+
+        reads = [partial(self._search, each, advance) for each in slices]
+        yield from read_in_order(reads, n_threads_of(use_threads=len(reads) > 1))
+
+    def _search(
+        self, log_slice: LogSlice, advance: Callable[[int], object]
+    ) -> Iterator[pa.RecordBatch]:
+        for rows in scan(log_slice, self._columns, self._policy, self.damage):
+            matches = self._pattern.rows(rows)
+            if self._filters and matches.num_rows:
+                matches = self._within_times(matches)
+            if matches.num_rows:
+                yield matches
+        advance(log_slice.n_bytes)
+
+    def _within_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        milliseconds = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+        since, until = self._times
+        return rows.filter(
+            pc.and_(pc.greater_equal(milliseconds, since), pc.less(milliseconds, until))
+        )
+
+
+def _line_writer(
+    pattern: Pattern, *, as_json: bool, color: Color
+) -> Callable[[pa.RecordBatch], Iterator[str]]:
+    """A function that makes a line of each row of a partition."""
+    if as_json:
+        return _objects
+    is_colored = color == Color.ALWAYS or (
+        color == Color.AUTO and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    )
+    return partial(_lines, pattern, is_colored=is_colored)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "surrogateescape")
+
+
+def _objects(rows: pa.RecordBatch) -> Iterator[str]:
+    for row in _records(rows):
+        found = {name: row[name] for name in ("topic", "partition", "offset", "timestamp")}
+        found |= {name: _text(row[name]) for name in ("key", "value")}
+        if "headers" in row:
+            found["headers"] = [
+                {"key": each["key"], "value": _text(each["value"])}
+                for each in row["headers"] or ()
+            ]
+        yield to_json(found)
+
+
+def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Iterator[str]:
+    """``orders-0:58 2025-10-10T08:54:18.000Z key='order-58' value='…'``."""
+    shown = _Marked.of(pattern, rows) if is_colored else _Marked(rows, b"", b"")
+    begin, middle, end = (_PLACE, _OFFSET, _PLAIN) if is_colored else ("", "", "")
+    place = escape(f"{rows.column('topic')[0]}-{rows.column('partition')[0]}")
+    for row in _records(shown.rows):
+        at = f"{begin}{place}{end}:{middle}{row['offset']}{end}"
+        parts = [at, iso_time(row["timestamp"])]
+        parts += [f"{name}={shown.text(row[name])}" for name in ("key", "value")]
+        if row.get("headers"):
+            pairs = (
+                f"{shown.text(each['key'])}={shown.text(each['value'])}" for each in row["headers"]
+            )
+            parts.append(f"headers={{{', '.join(pairs)}}}")
+        yield " ".join(parts)
+
+
+def _records(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows, with timestamps in epoch milliseconds."""
+    at = rows.schema.get_field_index("timestamp")
+    times = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+    yield from rows.set_column(at, "timestamp", times).to_pylist()
+
+
+class _Marked(NamedTuple):
+    """Rows with marks around the matches in the columns that were searched.
+
+    The marks are random, so that no record contains them.
+    """
+
+    rows: pa.RecordBatch
+    begin: bytes
+    end: bytes
+
+    @classmethod
+    def of(cls, pattern: Pattern, rows: pa.RecordBatch) -> "_Marked":
+        begin, end = secrets.token_hex(16).encode(), secrets.token_hex(16).encode()
+        for name in {*pattern.columns} - {"headers"}:
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, name, pattern.marked(rows.column(name), begin, end))
+        return cls(rows, begin, end)
+
+    def text(self, value: bytes | str | None) -> str:
+        """Text in quotes, in which marks have become colours; or null."""
+        if value is None:
+            return "null"
+        data = value.encode() if isinstance(value, str) else value
+        if not self.begin:
+            return f"'{_escaped(data)}'"
+        first, *others = data.split(self.begin)
+        pieces = [_escaped(first)]
+        for each in others:
+            match, _, rest = each.partition(self.end)
+            pieces.append(f"{_MATCH}{_escaped(match)}{_PLAIN}{_escaped(rest)}")
+        return f"'{''.join(pieces)}'"
+
+
+def _escaped(data: bytes) -> str:
+    return escape_in_quotes(data.decode("utf-8", "surrogateescape"))

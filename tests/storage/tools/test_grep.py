@@ -1,0 +1,201 @@
+"""``segmentlog grep`` finds records in every partition, past damage, with the status of grep."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.errors import OptionError
+from segmentlog.records.columns import record_schema
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.grep import Pattern
+
+Run = Callable[..., Result]
+
+EXAMPLE = "payments-0:58 2025-10-10T08:54:18.000Z key='order-58' value='{\"paid\":58}'\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("order-58",), [58, 119]),
+        (("ORDER-58", "-i"), [58, 119]),
+        (("ORDER-58",), []),
+        (("^order-5$", "--key"), [5, 66]),
+        (("order", "--value"), []),
+        (("order-58", "--until", "2025-10-11"), [58, 119]),
+        (("order-5", "--since", "2025-10-10T08:54:18Z", "-m", 2), [58, 59]),
+        (("order-", "--since", "2025-10-10T08:54:18Z", "--until", "2025-10-10T08:54:19Z"),
+         [58, 119]),
+        (("order-.8", "-F"), []),
+        (("paid", "--partition", 0, "-m", 3), [0, 1, 2]),
+        (("p.*:58}",), [58, 119]),
+    ],
+)  # fmt: skip
+def test_records_are_chosen(run: Run, example_data: str, options: tuple, expected: list) -> None:
+    """Each option chooses the offsets that it names; the status shows whether any is found."""
+    pattern, *others = options
+    where = [example_data, "--topic", "payments"]
+    done = run("grep", pattern, *where, *others, status=0 if expected else 1)
+
+    assert expected == [int(re.search(r":(\d+) ", line)[1]) for line in done.stdout.splitlines()]
+    count = run("grep", pattern, *where, *others, "-c", status=0 if expected else 1).stdout
+    assert f"{len(expected)}\n" == count
+
+
+def test_a_record_is_one_line(run: Run, example_data: str) -> None:
+    """The line has the place, the time, the key and the value. Brokers' topics are left out."""
+    lines = run("grep", "order-58", example_data).stdout
+
+    assert lines.startswith(EXAMPLE)
+    assert "" == run("grep", "sink|pay-", example_data, status=1).stdout
+    assert run("grep", ".", example_data, "--topic", "__transaction_state").stdout
+
+
+def test_matches_have_colours(run: Run, example_data: str) -> None:
+    """A match is red, as that of grep; other text is as it is without colours."""
+    plain = run("grep", "order-5|8}", example_data, "--topic", "payments", "-m", 60).stdout
+    colored = run(
+        "grep", "order-5|8}", example_data, "--topic", "payments", "-m", 60, "--color", "always"
+    ).stdout
+
+    assert plain == re.sub(r"\x1b\[[\d;]*m", "", colored)
+    assert "key='\x1b[1;31morder-5\x1b[0m8' value='{\"paid\":5\x1b[1;31m8}\x1b[0m'" in colored
+
+
+def test_json_has_an_object_a_record(run: Run, example_data: str) -> None:
+    """Headers are in the object if they are searched."""
+    found = run("grep", "web", example_data, "--topic", "orders", "--header", "--json", "-m", 1)
+    row = json.loads(found.stdout)
+
+    assert {"key": "source", "value": "web"} in row["headers"]
+    assert ("orders", 0, 0, 1760000288000) == (
+        row["topic"], row["partition"], row["offset"], row["timestamp"],
+    )  # fmt: skip
+    counted = run("grep", "web", example_data, "--header", "--json", "-c").stdout
+    assert 600 == json.loads(counted)["count"]
+
+
+def test_hostile_bytes_are_escaped(run: Run, tmp_path: Path) -> None:
+    """A record stays one line, and moves no cursor."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    record = Record(0, 0, b"k'", b"a\x1b[2J\nx\xff", ((b"h\n", None),))
+    (path / f"{0:020d}.log").write_bytes(encode_batch([record]))
+    line = r"t-0:0 1970-01-01T00:00:00.000Z key='k\'' value='a\x1b[2J\nx\xff'"
+
+    assert f"{line}\n" == run("grep", "x\udcff", path).stdout
+    assert f"{line} headers={{'h\\n'=null}}\n" == run("grep", "h\n", path, "--header").stdout
+
+
+def test_damage_and_lost_partitions_are_told(run: Run, example_data: str, tmp_path: Path) -> None:
+    """The other records are found, and the status is 2, as if a file could not be read."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    shutil.rmtree(copy / "orders-1")
+    (log,) = (copy / "orders-0").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    done = run("grep", "customer", copy, "--topic", "orders", "-c", status=2)
+
+    assert f"{335 - 79 + 248}\n" == done.stdout  # the batch that is damaged has 79 offsets
+
+
+@pytest.mark.parametrize("pattern", ["(", "[z-a]", "(?<=a)b", "a\\"])
+def test_wrong_patterns_are_refused(run: Run, example_data: str, pattern: str) -> None:
+    """The error names the pattern, and text is taken as it is."""
+    done = run("grep", pattern, example_data, status=2)
+
+    assert "PATTERN" in done.stderr
+    assert "-F" in done.stderr
+    run("grep", pattern, "-F", example_data, status=1)
+
+
+PIECES = ["a", "ab", "b", "A", "x", ".", "é", "\0", "\n", ""]
+EXPRESSIONS = ["ab", "^a", "b$", "a.b", "a|x", r"\bx", "[^a]", "é", "", "ba"]
+some_bytes = st.none() | st.lists(st.sampled_from(PIECES), max_size=4).map(
+    lambda pieces: "".join(pieces).encode()
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "key": some_bytes, "value": some_bytes,
+                "headers": st.none() | st.lists(
+                    st.fixed_dictionaries(
+                        {"key": st.sampled_from(PIECES), "value": some_bytes}
+                    ), max_size=2,
+                ),
+            }
+        ), max_size=8,
+    ),
+    st.sampled_from(EXPRESSIONS), st.booleans(), st.booleans(),
+    st.sampled_from([["key"], ["value"], ["key", "value"], ["headers"], ["value", "headers"]]),
+    st.integers(0, 2),
+)  # fmt: skip
+def test_rows_are_those_that_pythons_re_finds(
+    found: list[dict], text: str, is_text: bool, ignores_case: bool, columns: list, start: int
+) -> None:
+    """Values side by side are not one value to the pattern; null matches nothing."""
+    schema = record_schema(["key", "value", "headers"])
+    rows = pa.RecordBatch.from_pylist(found, schema=schema).slice(start)
+    expression = re.escape(text.encode()) if is_text else text.encode()
+    plain = re.compile(expression.replace(b"$", rb"\Z"), re.IGNORECASE if ignores_case else 0)
+
+    def values(row: dict) -> list[bytes | None]:
+        pairs = row["headers"] or () if "headers" in columns else ()
+        flat = [row[name] for name in columns if name != "headers"]
+        return flat + [each["key"].encode() for each in pairs] + [each["value"] for each in pairs]
+
+    expected = [
+        row for row in rows.to_pylist()
+        if any(each is not None and plain.search(each) for each in values(row))
+    ]  # fmt: skip
+    search = Pattern(text, columns, is_text=is_text, ignores_case=ignores_case)
+
+    assert expected == search.rows(rows).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("^a", ["b", "ab"]), ("b$", ["ab", "x"]), (r"\bx", ["a", "x"]), (r"\Aa", ["b", "a"]),
+     (r"b\z", ["b", "a"]), (r"a\B", ["x", "ab", "."]), ("(?i)^A", ["b", "a"])],
+)  # fmt: skip
+def test_the_ends_of_a_value_are_its_own(text: str, values: list) -> None:
+    """A value that stands between two others matches as if it stood alone."""
+    rows = pa.RecordBatch.from_pydict({"key": pa.array([each.encode() for each in values])})
+    found = Pattern(text, ["key"]).rows(rows).column("key").to_pylist()
+    expected = [each.encode() for each in values if re.search(text.replace(r"\z", r"\Z"), each)]
+
+    assert 1 == len(expected)
+    assert expected == found
+
+
+def test_slices_are_searched_on_several_threads(run: Run, tmp_path: Path) -> None:
+    """Records of a large log are found in the order of their offsets, compressed or not."""
+    rows = pa.table({"value": [b"%07d" % i + bytes(200) for i in range(200_000)]})
+    for codec in (segmentlog.Codec.NONE, segmentlog.Codec.ZSTD):
+        config = segmentlog.ProducerConfig(codec=codec)
+        with segmentlog.open_writer(tmp_path, codec.name, config=config) as writer:
+            writer.append(rows)
+        done = run("grep", "0001", tmp_path, "--topic", codec.name)
+        found = [int(re.search(r":(\d+) ", each)[1]) for each in done.stdout.splitlines()]
+
+        assert [i for i in range(200_000) if "0001" in f"{i:07d}"] == found
+
+
+def test_an_expression_is_refused_in_python() -> None:
+    """The error is typed."""
+    with pytest.raises(OptionError, match="RE2"):
+        Pattern("(", ["key"])
