@@ -50,6 +50,16 @@ def test_importing_the_connector_loads_nothing_heavy() -> None:
     assert run("import sys, pyspark_segmentlog; print('segmentlog' in sys.modules)") == "False"
 
 
+def test_importing_the_pytest_plugin_loads_pytest_alone() -> None:
+    """Each run of pytest imports it where the package is installed."""
+    code = (
+        "import sys, pytest; before = set(sys.modules); import pytest_segmentlog; "
+        "print(sorted({each.partition('.')[0] for each in set(sys.modules) - before}))"
+    )
+
+    assert run(code) == "['pytest_segmentlog']"
+
+
 def test_planning_does_not_load_the_compiler() -> None:
     """The driver lists, looks up and cuts without numba; only decoding needs compiled code."""
     directory = TOP / "examples" / "data"
@@ -183,7 +193,7 @@ def test_every_module_imports_and_has_a_docstring() -> None:
 
 
 #: Rooms whose tests are in other folders, and these folders.
-TESTED_ELSEWHERE = {"segmentlog/testing": "tests/properties and tests/golden compare with it"}
+TESTED_ELSEWHERE: dict[str, str] = {}
 
 
 def test_every_room_has_a_folder_of_tests() -> None:

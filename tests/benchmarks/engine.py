@@ -14,10 +14,10 @@ from measure import Digest, Row, compare
 
 import segmentlog
 from segmentlog.reads.scan import scan_slice
-from segmentlog.records.columns import RECORD_SCHEMA
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import RecordEncoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.records.schema import RECORD_SCHEMA
 from segmentlog.records.source import record_source
 from segmentlog.verification.findings import Severity
 from segmentlog.verification.verify_log import verify_log

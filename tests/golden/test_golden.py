@@ -16,9 +16,9 @@ from segmentlog.errors import SegmentLogError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import parse_header
+from segmentlog.records.schema import record_schema
 from segmentlog.verification.findings import Severity
 from segmentlog.verification.verify_log import verify_log
 

@@ -13,9 +13,10 @@ from segmentlog.errors import CorruptLogError, TimestampOverflowError, Unsupport
 from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.crc32c import _crc32c_portable, checksum
 from segmentlog.model import OffsetRange, TopicPartition
-from segmentlog.records.columns import decode_as_java, record_schema
+from segmentlog.records.columns import decode_as_java
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder
+from segmentlog.records.schema import record_schema
 from segmentlog.testing.reference import (
     BadBatchError,
     Record,

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.model import Codec, TopicPartition
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import EncodedBatches, RecordEncoder
+from segmentlog.records.schema import record_schema
 from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch
 

@@ -9,6 +9,7 @@ are whole batches below the high watermark that follow a damaged one: readers ha
 import logging
 import os
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from segmentlog.commit.guard import SegmentSizes
 from segmentlog.commit.held import HeldDirectory
@@ -18,13 +19,17 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
-from segmentlog.recovery.rebuild_indexes import rebuild_indexes
-from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
+
+if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
+    from segmentlog.recovery.recover_log import RecoveryPlan
+
+if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
+    from segmentlog.recovery.recover_log import RecoveryPlan
 
 __all__ = ["ready_to_append", "visible_ends"]
 
@@ -130,7 +135,7 @@ def _plan(
     *,
     is_clean: bool,
     is_all_there: bool,
-) -> tuple[RecoveryPlan | None, int]:
+) -> "tuple[RecoveryPlan | None, int]":
     """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
     if has_swaps(path):
         finish_swaps(path)  # as a starting broker does; all of these files are synced
@@ -157,6 +162,8 @@ def _plan(
         is_whole = active.size == end.position and end.damaged_from is None
         if is_whole and (is_clean or not is_short):
             return None, end.offset
+    from segmentlog.recovery.recover_log import plan_recovery
+
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
     if plan.end_offset < point:
         reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
@@ -171,7 +178,9 @@ def _plan(
     return plan, plan.end_offset
 
 
-def _recover(plan: RecoveryPlan, config: TopicConfig, *, flush: bool) -> None:
+def _recover(plan: "RecoveryPlan", config: TopicConfig, *, flush: bool) -> None:
+    from segmentlog.recovery.recover_log import recover_log
+
     told = plan.loss
     kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
     epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
@@ -185,6 +194,8 @@ def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
     """Sizes of the active segment, once its indexes are there and trimmed."""
     active = Segment(list_segments(path)[-1], is_sealed=False)
     if not _are_trimmed(active):
+        from segmentlog.recovery.rebuild_indexes import rebuild_indexes
+
         rebuild_indexes(active, config.index_interval_bytes)
     indexes = (active.offset_index_path, active.time_index_path)
     return SegmentSizes(

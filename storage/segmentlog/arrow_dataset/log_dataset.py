@@ -21,7 +21,7 @@ from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestam
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 
 __all__ = ["LogDataset", "LogFragment"]
 

@@ -19,7 +19,7 @@ from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
 from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 
 __all__ = ["narrow", "slice_guarantee", "timestamp_range"]
 

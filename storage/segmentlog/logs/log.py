@@ -666,7 +666,7 @@ class Log:
         """
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-        from segmentlog.records.columns import record_schema
+        from segmentlog.records.schema import record_schema
 
         offsets = self.bounds(
             start_offset, end_offset, since=since, until=until, last=last,

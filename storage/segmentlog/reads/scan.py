@@ -32,10 +32,10 @@ from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.reads.plan import find_again
 from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.schema import record_schema
 from segmentlog.records.text import TextColumns
 from segmentlog.segments.windows import BatchWindows, Window
 
@@ -69,7 +69,7 @@ def scan_slice(
     Yields
     ------
     pyarrow.RecordBatch
-        With the schema of `segmentlog.records.columns.record_schema`; at most 50,000 rows
+        With the schema of `segmentlog.records.schema.record_schema`; at most 50,000 rows
         and about 32 MiB, the first one smaller.
 
     Raises

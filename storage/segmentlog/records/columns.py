@@ -1,100 +1,19 @@
-"""The columns of a record, and their memory: numpy for the kernels to fill, Arrow to hand out.
-
-The columns are those of Spark's ``kafka`` source, so Spark, Polars and DuckDB all show the columns
-that users of Spark know.  As in Spark, every column is nullable.
-"""
+"""The memory of columns: numpy for the kernels to fill, Arrow to hand out."""
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from segmentlog.arguments import texts
-from segmentlog.errors import OptionError
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
 
-__all__ = [
-    "COLUMNS",
-    "CONSTANT_COLUMNS",
-    "RECORD_SCHEMA",
-    "Constants",
-    "Output",
-    "decode_as_java",
-    "record_schema",
-    "scalar",
-]
-
-
-_HEADERS_TYPE = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
+__all__ = ["Constants", "Output", "decode_as_java", "scalar"]
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-
-#: All columns.  ``headers`` comes last, because it is optional.
-_ALL = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("headers", _HEADERS_TYPE),
-    ]
-)
-
-COLUMNS: tuple[str, ...] = tuple(_ALL.names)
-
-#: Columns with one value for all rows of a batch on disk: its header and its partition have them.
-CONSTANT_COLUMNS = frozenset({"topic", "partition", "timestampType"})
-
-#: The columns that a scan yields by default: all but ``headers``.
-RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
-
-
-_A_LIST = 'it is a list of names: columns=["offset"]'
-
-
-def record_schema(
-    columns: Sequence[str] | None = None,
-    *,
-    include_headers: bool = False,
-    text: Sequence[str] = (),
-) -> pa.Schema:
-    """Arrow schema of `columns`, in their order; of all columns when it is None.
-
-    The columns of `text`, some of `segmentlog.model.BYTES_OR_TEXT`, are strings.
-
-    Raises
-    ------
-    OptionError
-        If a name is not a column, or is repeated; if `columns` is a string and not a list.
-    """
-    if isinstance(columns, str | bytes):
-        raise OptionError("columns", str(columns), _A_LIST)
-    if columns is None:
-        columns = COLUMNS if include_headers else COLUMNS[:-1]
-    columns = texts("columns", columns, _A_LIST)
-    for name in columns:
-        if name not in COLUMNS or columns.count(name) > 1:
-            accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
-            raise OptionError("columns", name, accepted)
-    return _schema_of(columns, tuple(text))
-
-
-@lru_cache
-def _schema_of(columns: tuple[str, ...], text: tuple[str, ...]) -> pa.Schema:
-    fields = [_ALL.field(name) for name in columns]
-    return pa.schema([f.with_type(pa.string()) if f.name in text else f for f in fields])
-
 
 _NO_BUFFER = pa.py_buffer(b"")
 _NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {

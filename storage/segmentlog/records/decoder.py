@@ -21,9 +21,10 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.records.batch_error import batch_error
-from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
+from segmentlog.records.columns import Constants, Output
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.schema import CONSTANT_COLUMNS
 
 __all__ = ["BatchScanner", "RecordDecoder"]
 
@@ -98,7 +99,7 @@ class RecordDecoder:
     Parameters
     ----------
     topic_partition : of the rows.
-    schema : the requested columns, of `segmentlog.records.columns`.
+    schema : the requested columns, of `segmentlog.records.schema`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
     """

@@ -16,12 +16,13 @@ from segmentlog.kernels import layout, status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.kernels.scan import measure_batches
 from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType, TopicPartition
-from segmentlog.records.columns import Constants, Output, record_schema
+from segmentlog.records.columns import Constants, Output
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.schema import record_schema
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
 

@@ -22,8 +22,9 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.records.columns import CONSTANT_COLUMNS, Constants, Output
+from segmentlog.records.columns import Constants, Output
 from segmentlog.records.native_codecs import NativeCodecs
+from segmentlog.records.schema import CONSTANT_COLUMNS
 
 __all__ = ["OnePassDecoder", "Stop"]
 
@@ -54,7 +55,7 @@ class OnePassDecoder:
     Parameters
     ----------
     topic_partition : of the rows.
-    schema : the requested columns, of `segmentlog.records.columns`; see `suits`.
+    schema : the requested columns, of `segmentlog.records.schema`; see `suits`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
     timestamps : batches that cannot have records of these times are skipped.

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from segmentlog.errors import InvalidUtf8Error
 from segmentlog.model import OnInvalidUtf8, TopicPartition
-from segmentlog.records.columns import decode_as_java, record_schema
+from segmentlog.records.columns import decode_as_java
+from segmentlog.records.schema import record_schema
 
 __all__ = ["TextColumns"]
 

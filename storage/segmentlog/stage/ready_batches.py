@@ -17,10 +17,10 @@ from segmentlog.kernels.sequences import read_sequences, renumber_batches
 from segmentlog.kernels.transactions import walk_headers
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.records.batch_error import batch_error
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.encoder import EncodedBatches
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.schema import record_schema
 from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["ready_batches"]

@@ -18,6 +18,7 @@ __all__ = [
     "UnknownFormatError",
     "crc32c",
     "encode_batch",
+    "murmur2",
     "read_batch",
     "zigzag",
 ]
@@ -27,6 +28,7 @@ _POLYNOMIAL = 0x82F63B78
 _SMALLEST_RECORD_BYTES = 7
 _LARGEST = 2**63 - 1
 _MOST_INFLATED_BYTES = 256 << 20
+_M, _LOW = 0x5BD1E995, 0xFFFFFFFF
 
 
 class BadBatchError(Exception):
@@ -68,6 +70,18 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
+def murmur2(key: bytes) -> int:
+    """Hash of a key, unsigned: its lower 31 bits choose the partition."""
+    mixed, whole = 0x9747B28C ^ len(key), len(key) & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * _M & _LOW
+        mixed = mixed * _M & _LOW ^ (word ^ word >> 24) * _M & _LOW
+    if key[whole:]:
+        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _M & _LOW
+    mixed = (mixed ^ mixed >> 13) * _M & _LOW
+    return mixed ^ mixed >> 15
+
+
 def zigzag(number: int) -> bytes:
     """A signed number of up to 64 bits as a varint."""
     rest = (number << 1) ^ (number >> 63)
@@ -92,6 +106,7 @@ def encode_batch(
     codec: int = NONE,
     leader_epoch: int = 0,
     max_timestamp_ms: int | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
     """One batch of `records`, with their offsets and timestamps.
 
@@ -103,6 +118,7 @@ def encode_batch(
     codec : of `segmentlog.testing.codecs`.
     leader_epoch : not covered by the checksum.
     max_timestamp_ms : by default the largest of the records.
+    producer : id, epoch and first sequence.
     """
     first = records[0].offset if base_offset is None else base_offset
     last = records[-1].offset if last_offset is None else last_offset
@@ -117,7 +133,7 @@ def encode_batch(
         body += zigzag(len(fields)) + fields
     largest = largest if max_timestamp_ms is None else max_timestamp_ms
     covered = _FIELDS.pack(
-        attributes | codec, last - first, base_ms, largest, -1, -1, -1, len(records)
+        attributes | codec, last - first, base_ms, largest, *producer, len(records)
     ) + (deflate(codec, bytes(body)) if codec else bytes(body))
     prefix = struct.pack(">qiibI", first, len(covered) + 9, leader_epoch, 2, crc32c(covered))
     return prefix + covered

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 from segmentlog.disk.readable import exists, is_directory, is_file
 from segmentlog.logs.log import Log
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import RecordDecoder
+from segmentlog.records.schema import record_schema
 from segmentlog.segments.listing import indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows

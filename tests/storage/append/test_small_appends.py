@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.append import prepare
 from segmentlog.disk import boot
+from segmentlog.recovery import recover_log
 from segmentlog.segments import segment
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
@@ -54,13 +54,13 @@ def another_boot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Partitions whose active segments have been checked from their first byte."""
     paths: list[str] = []
-    plan = prepare.plan_recovery
+    plan = recover_log.plan_recovery
 
     def noted(path: str, *rest: Any) -> Any:
         paths.append(path)
         return plan(path, *rest)
 
-    monkeypatch.setattr(prepare, "plan_recovery", noted)
+    monkeypatch.setattr(recover_log, "plan_recovery", noted)
     return paths
 
 

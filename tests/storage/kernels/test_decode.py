@@ -5,7 +5,8 @@ import numpy as np
 from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.scan import scan_batches
-from segmentlog.records.columns import Output, record_schema
+from segmentlog.records.columns import Output
+from segmentlog.records.schema import record_schema
 from segmentlog.testing.reference import Record, encode_batch
 
 

@@ -44,7 +44,7 @@ def records(base, n):
 #: Decodes every prefix and many mutations of two batches.
 BATCHES = """
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 
 def decode(data, columns):
@@ -83,7 +83,7 @@ ONE_PASS = """
 import lz4.frame, zstandard
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 
@@ -161,7 +161,8 @@ from segmentlog.kernels import layout, output, status
 from segmentlog.kernels.decode import fill_records
 from segmentlog.kernels.message import check_message, resolve_wrappers
 from segmentlog.kernels.scan import scan_batches
-from segmentlog.records.columns import Output, record_schema
+from segmentlog.records.columns import Output
+from segmentlog.records.schema import record_schema
 from segmentlog.testing.legacy import encode_message
 
 def decode(buf, headers, inflated):
@@ -362,7 +363,7 @@ def test_kernels_give_the_same_as_plain_python() -> None:
     code = (
         "from segmentlog.testing.reference import Record, encode_batch\n"
         "import numpy as np\n"
-        "from segmentlog.records.columns import record_schema\n"
+        "from segmentlog.records.schema import record_schema\n"
         "from segmentlog.records.decoder import BatchScanner, RecordDecoder\n"
         "from segmentlog.model import TopicPartition\n"
         "records = [Record(i, i, b'k' * i, None, ((b'h', b'v'),) if i % 2 else ())"
@@ -383,7 +384,7 @@ def test_one_pass_gives_the_same_as_plain_python() -> None:
     code = (
         "import numpy as np\n"
         "from segmentlog.model import TopicPartition\n"
-        "from segmentlog.records.columns import record_schema\n"
+        "from segmentlog.records.schema import record_schema\n"
         "from segmentlog.records.one_pass import OnePassDecoder\n"
         "from segmentlog.testing.reference import Record, encode_batch\n"
         "data = b''.join(\n"

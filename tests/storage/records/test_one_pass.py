@@ -13,9 +13,9 @@ from segmentlog.errors import TimestampOverflowError
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, OffsetRange, TopicPartition
 from segmentlog.records import native_codecs
-from segmentlog.records.columns import record_schema
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.records.schema import record_schema
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 WHERE = TopicPartition("t", 0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 from segmentlog.tools.message_format import JsonFormat, TextFormat, unescaped
 
 AT = TopicPartition("orders", 2)

@@ -26,9 +26,10 @@ from segmentlog.errors import (
 from segmentlog.kernels import status
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import decode_as_java, record_schema
+from segmentlog.records.columns import decode_as_java
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder
+from segmentlog.records.schema import record_schema
 from segmentlog.segments.batches import markers_among
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
 from segmentlog.testing.reference_log import read_log

@@ -1,0 +1,249 @@
+"""Options of Spark's ``kafka`` source and sink, checked as `KafkaSourceProvider` checks them.
+
+The messages are those of Spark, so that a test of a job's error passes with and without a broker.
+Options that `kafka` accepts and a log directory has no use for are left out.
+"""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException, IllegalArgumentException
+
+__all__ = [
+    "SERVERS",
+    "check_mode",
+    "check_read",
+    "check_write",
+    "options_of_read",
+    "options_of_write",
+]
+
+_STRATEGIES = ("subscribe", "subscribepattern", "assign")
+#: The option that names the servers.
+SERVERS = "kafka.bootstrap.servers"
+
+#: Options of the source that have an effect on a log directory.
+_OF_READS = (
+    *_STRATEGIES, "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets",
+    "startingoffsetsbytimestampstrategy", "endingtimestamp", "endingoffsetsbytimestamp",
+    "endingoffsets", "includeheaders", "failondataloss", "kafka.isolation.level", "minpartitions",
+    "maxrecordsperpartition", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
+)  # fmt: skip
+
+#: Options of the sink that have an effect on a log directory; the last one is Spark's own.
+_OF_WRITES = ("topic", "kafka.compression.type", "checkpointlocation")
+
+_FORBIDDEN = {
+    "kafka.key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are "
+    "deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations to "
+    "explicitly deserialize the keys.",
+    "kafka.value.deserializer": "Kafka option 'value.deserializer' is not supported as values are "
+    "deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations to "
+    "explicitly deserialize the values.",
+    "kafka.enable.auto.commit": "Kafka option 'enable.auto.commit' is not supported",
+    "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
+}
+
+_AUTO_OFFSET_RESET = (
+    "\nKafka option 'auto.offset.reset' is not supported.\n"
+    "Instead set the source option 'startingoffsets' to 'earliest' or 'latest'\n"
+    "to specify where to start. Structured Streaming manages which offsets are consumed\n"
+    "internally, rather than relying on the kafkaConsumer to do it. This will ensure that no\n"
+    "data is missed when new topics/partitions are dynamically subscribed. Note that\n"
+    "'startingoffsets' only applies when a new Streaming query is started, and\n"
+    "that resuming will always pick up from where the query left off. See the docs for more\n"
+    "details.\n"
+)
+
+_SERIALIZERS = {
+    "kafka.key.serializer": "Kafka option 'key.serializer' is not supported as keys are "
+    "serialized with ByteArraySerializer.",
+    "kafka.value.serializer": "Kafka option 'value.serializer' is not supported as value are "
+    "serialized with ByteArraySerializer.",
+}
+
+
+def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
+    """Refuse the options that Spark's source refuses, in its order.
+
+    Parameters
+    ----------
+    options : by their lower-cased names.
+
+    Raises
+    ------
+    pyspark.errors.IllegalArgumentException
+        With Spark's message.
+    """
+    if is_stream:
+        for name, word in (("endingoffsets", "offset"), ("endingoffsetsbytimestamp", "timestamp")):
+            if name in options:
+                raise IllegalArgumentException(f"ending {word} not valid in streaming queries")
+    _check_strategy(options)
+    for name in ("minpartitions", "maxrecordsperpartition"):
+        if name in options and _number(options[name]) <= 0:
+            shown = "minPartitions" if name == "minpartitions" else name
+            raise IllegalArgumentException(f"{shown} must be positive")
+    if "kafka.auto.offset.reset" in options:
+        raise IllegalArgumentException(_AUTO_OFFSET_RESET)
+    for name, message in _FORBIDDEN.items():
+        if name in options:
+            raise IllegalArgumentException(message)
+    if SERVERS not in options:
+        message = f"Option '{SERVERS}' must be specified for configuring Kafka consumer"
+        raise IllegalArgumentException(message)
+    if is_stream:
+        _check_limits(options)
+    else:
+        _check_bounds(options)
+    for names in (("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets"),
+                  ("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets")):  # fmt: skip
+        _check_bound(names, options)
+
+
+def _check_strategy(options: Mapping[str, str]) -> None:
+    given = [name for name in _STRATEGIES if name in options]
+    if len(given) != 1:
+        one = "Only one of the following options can be" if given else "One of the following"
+        one += "" if given else " options must be"
+        names = ", ".join(_STRATEGIES)
+        message = f"{one} specified for Kafka source: {names}. See the docs for more details."
+        raise IllegalArgumentException(message)
+    value = options[given[0]]
+    if given[0] == "assign" and not value.strip().startswith("{"):
+        message = "No topicpartitions to assign as specified value for option 'assign' is "
+        raise IllegalArgumentException(f"{message}'{value}'")
+    if given[0] == "assign":
+        _json(value, '{"topicA":[0,1],"topicB":[0,1]}')
+    if given[0] == "subscribe" and not [each for each in value.split(",") if each.strip()]:
+        message = "No topics to subscribe to as specified value for option 'subscribe' is "
+        raise IllegalArgumentException(f"{message}'{value}'")
+    if given[0] == "subscribepattern" and not value.strip():
+        message = "Pattern to subscribe is empty as specified value for option 'subscribePattern' "
+        raise IllegalArgumentException(f"{message}is '{value}'")
+
+
+def _check_limits(options: Mapping[str, str]) -> None:
+    names = ("minoffsetspertrigger", "maxoffsetspertrigger")
+    least, most = (_number(options[name]) if name in options else None for name in names)
+    if least is not None and most is not None and least > most:
+        message = f"The value of minOffsetPerTrigger({least}) is higher than the "
+        raise IllegalArgumentException(f"{message}maxOffsetsPerTrigger({most}).")
+
+
+def _check_bounds(options: Mapping[str, str]) -> None:
+    """Refuse a batch that starts at latest or ends at earliest."""
+    for which, word, sentinel in (("starting", "latest", -1), ("ending", "earliest", -2)):
+        names = [f"{which}timestamp", f"{which}offsetsbytimestamp", f"{which}offsets"]
+        first = next((name for name in names if name in options), "")
+        if first != names[-1]:
+            continue
+        bound = "starting" if which == "starting" else "ending"
+        if options[first].strip().lower() == word:
+            message = f"{bound} offset can't be {word} for batch queries on Kafka"
+            raise IllegalArgumentException(message)
+        shown = "startingOffsets" if which == "starting" else "ending offset"
+        if options[first].strip().lower() in {"earliest", "latest"}:
+            continue
+        for topic, numbers in _json(options[first], _OFFSETS).items():
+            found = [p for p, offset in numbers.items() if offset == sentinel]
+            if found:
+                message = f"{shown} for {topic}-{found[0]} can't be {word} for batch queries on "
+                raise IllegalArgumentException(f"{message}Kafka")
+
+
+_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES = (
+    '{"topicA": {"0": 123456789, "1": 123456789},\n"topicB": {"0": 123456789, "1": 123456789}}'
+)
+
+
+def _check_bound(names: tuple[str, str, str], options: Mapping[str, str]) -> None:
+    """Refuse a value of the bound that has precedence; Spark does not parse the others."""
+    name = next((each for each in names if each in options), "")
+    value = options.get(name, "")
+    if name.endswith("timestamp") and not name.endswith("bytimestamp"):
+        try:
+            int(value.strip())
+        except ValueError:
+            message = f"Expected a single long value, got {value}"
+            raise IllegalArgumentException(message) from None
+    elif name.endswith("bytimestamp"):
+        _json(value, _TIMES)
+    elif name and value.strip().lower() not in {"earliest", "latest"}:
+        _json(value, _OFFSETS)
+
+
+def _json(value: str, example: str) -> dict[str, dict[str, int]]:
+    """A map of partitions, as Spark's `JsonUtils` takes it."""
+    refused = IllegalArgumentException(f"Expected e.g. {example}, got {value}")
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise refused from None
+    kind: type = list if "[" in example else dict
+    if not isinstance(found, dict) or not all(isinstance(each, kind) for each in found.values()):
+        raise refused
+    numbers = [n for each in found.values() for n in (each if kind is list else each.values())]
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
+        raise refused
+    return found
+
+
+def _number(text: str) -> int:
+    """A number, as Java parses it.
+
+    Raises
+    ------
+    pyspark.errors.IllegalArgumentException
+        With the message of Java's `NumberFormatException`.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise IllegalArgumentException(f'For input string: "{text}"') from None
+
+
+def check_write(options: Mapping[str, str]) -> None:
+    """Refuse the options that Spark's sink refuses.
+
+    Raises
+    ------
+    pyspark.errors.IllegalArgumentException
+        With Spark's message.
+    """
+    for name, message in _SERIALIZERS.items():
+        if name in options:
+            raise IllegalArgumentException(message)
+    if SERVERS not in options:
+        message = f"Option '{SERVERS}' must be specified for configuring Kafka consumer"
+        raise IllegalArgumentException(message)
+
+
+def check_mode(mode: str | None) -> None:
+    """Refuse the modes of a batch write that Spark's sink refuses.
+
+    Raises
+    ------
+    pyspark.errors.AnalysisException
+        For ``overwrite`` and ``ignore``.
+    """
+    if (mode or "append").lower() in {"overwrite", "ignore"}:
+        shown = str(mode).capitalize()
+        message = f"Save mode {shown} not allowed for Kafka. Allowed save modes are Append and "
+        raise AnalysisException(f"{message}ErrorIfExists (default).")
+
+
+def options_of_read(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
+    """Options with which our source plans a read as `kafka` does.
+
+    Ends are bound when a task starts, and each partition has one task.
+    """
+    taken = {name: value for name, value in options.items() if name in _OF_READS}
+    as_kafka = {"maxBytesPerPartition": "0"}
+    return taken | as_kafka | ({} if is_stream else {"lateBinding": "true"})
+
+
+def options_of_write(options: Mapping[str, str]) -> dict[str, str]:
+    """Options with which our sink writes as `kafka` does."""
+    return {name: value for name, value in options.items() if name in _OF_WRITES}

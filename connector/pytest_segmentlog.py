@@ -1,0 +1,49 @@
+"""The pytest plugin of segmentlog: tests of jobs that use Kafka, without Kafka.
+
+pytest imports this module in every environment that has segmentlog installed.  So it imports
+nothing but pytest: neither pyspark nor pyarrow nor the engine, until a test asks for a fixture.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark_segmentlog.testing import AsKafka
+    from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
+
+__all__ = ["as_kafka", "kafka_cluster", "kafka_log"]
+
+
+@pytest.fixture
+def kafka_log(tmp_path: Path) -> "KafkaLog":
+    """A new log directory for the test, which stands for one Kafka cluster."""
+    from segmentlog.testing.kafka_log import KafkaLog
+
+    return KafkaLog(tmp_path / "kafka-log")
+
+
+@pytest.fixture
+def kafka_cluster(tmp_path: Path) -> "KafkaCluster":
+    """Log directories by the names of servers: ``kafka_cluster.server("broker:9092")``."""
+    from segmentlog.testing.kafka_log import KafkaCluster
+
+    return KafkaCluster(tmp_path / "kafka-servers")
+
+
+@pytest.fixture
+def as_kafka() -> "Iterator[Callable[..., AsKafka]]":
+    """`pyspark_segmentlog.testing.as_kafka`, which ends with the test."""
+    from pyspark_segmentlog.testing import as_kafka as begin
+
+    begun: list[AsKafka] = []
+
+    def begin_until_the_end(*args: object) -> "AsKafka":
+        begun.append(begin(*args))  # type: ignore[arg-type]
+        return begun[-1]
+
+    yield begin_until_the_end
+    for each in reversed(begun):
+        each.stop()

@@ -1,0 +1,512 @@
+"""A log directory for tests: topics are written and read in a line each, without a broker.
+
+The fixture ``kafka_log`` of the pytest plugin is a `KafkaLog`.
+"""
+
+import json
+import os
+import secrets
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from segmentlog.disk.durable import unsynced
+from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.times import Time, epoch_milliseconds
+
+if TYPE_CHECKING:
+    from segmentlog.model import TopicPartition
+    from segmentlog.testing.damage import Damage
+    from segmentlog.testing.small_log import NewRecord
+    from segmentlog.testing.topic_rows import TopicRows
+
+__all__ = ["KafkaCluster", "KafkaLog", "Transaction"]
+
+#: A key, a value or the value of a header: dictionaries and lists become JSON.
+Content: TypeAlias = str | bytes | Mapping[str, Any] | Sequence[Any] | None
+
+#: Headers of a record: a dictionary, or pairs where a name comes twice.
+Headers: TypeAlias = Mapping[str, Content] | Iterable[tuple[str, Content]]
+
+#: A record: a dictionary with some of the names in `_FIELDS`, or the value alone.
+NewRow: TypeAlias = Mapping[str, Any] | str | bytes | None
+
+_FIELDS = ("key", "value", "headers", "timestamp", "partition")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_AT_ONCE = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+
+
+class KafkaLog:
+    """A log directory that a test writes to and reads from.
+
+    Each call of `write` is one change: readers, also running streams, see all of its records or
+    none.  Records get the time of the call, and partitions as from the Java client.  Few records
+    are written and read without compiled code, in some milliseconds.
+
+    Parameters
+    ----------
+    path : the directory; it is made if it is missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from segmentlog.writes.directory import mark_new
+
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with unsynced():
+            mark_new(str(self.path))  # a directory without any file is not a log directory
+
+    def __repr__(self) -> str:
+        return f"KafkaLog({str(self.path)!r})"
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @unsynced()
+    def create_topic(self, topic: str, num_partitions: int = 1) -> None:
+        """Make an empty topic.
+
+        Raises
+        ------
+        OptionError
+            If Kafka does not allow the name; if the topic has another number of partitions.
+        """
+        from segmentlog.arguments import whole_number
+        from segmentlog.names import check_topic_name
+        from segmentlog.testing.small_log import create_topic
+
+        check_topic_name(topic)
+        whole_number("num_partitions", num_partitions, 1)
+        n_found = self._partitions().get(topic, num_partitions)
+        if n_found != num_partitions:
+            accepted = f"{topic} has {n_found}: use add_partitions, or another topic"
+            raise OptionError("num_partitions", str(num_partitions), accepted)
+        create_topic(str(self.path), topic, num_partitions)
+
+    @unsynced()
+    def write(
+        self,
+        topic: str,
+        records: Iterable[NewRow],
+        *,
+        timestamp: Time | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        num_partitions: int | None = None,
+    ) -> None:
+        """Append records; a topic that is missing is made.
+
+        ::
+
+            kafka_log.write("orders", [{"key": "a", "value": {"n": 1}}, {"value": None}])
+
+        Parameters
+        ----------
+        topic : its name.
+        records : dictionaries with the names ``key``, ``value``, ``headers``, ``timestamp`` and
+            ``partition``, each of which may be missing; or values alone.  A key or a value is
+            bytes, a string, None, or a dictionary or a list, which becomes JSON.
+        timestamp, headers, partition : of records that do not name their own.  A timestamp is
+            epoch milliseconds, a datetime with its time zone, or a text in ISO 8601.
+        num_partitions : of a topic that is made, by default 1.
+
+        Raises
+        ------
+        OptionError
+            If a record has another name or another type, or names a partition that the topic does
+            not have; nothing is written then.
+        """
+        made = self._made(topic, records, timestamp, headers, partition, num_partitions)
+        self._append(topic, made)
+
+    def read(
+        self, topic: str, *, partition: int | None = None, read_committed: bool = False
+    ) -> "TopicRows":
+        """The records of a topic, by partition and offset.
+
+        Parameters
+        ----------
+        partition : only of this one.
+        read_committed : whether records of aborted and of open transactions are left out; a
+            consumer sees them by default.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError
+            If there is no such topic, or no such partition.
+        """
+        import pyarrow as pa
+
+        from segmentlog.logs.log_directory import open_log_dir
+        from segmentlog.testing.small_log import read_small
+        from segmentlog.testing.topic_rows import TopicRows
+
+        directory = open_log_dir(self.path)
+        numbers = directory.topics(internal=True).get(topic)
+        if numbers is None or (partition is not None and partition not in numbers):
+            known = ", ".join(sorted(directory.topics())) or "none"
+            hint = f"its topics are {known}"
+            raise UnknownTopicOrPartitionError(
+                topic, -1 if partition is None else partition, str(self.path), hint
+            )
+        logs = [directory.log(topic, n) for n in numbers if partition in {None, n}]
+        small = None if read_committed else read_small(logs)
+        if small is not None:
+            return TopicRows(small)
+        level = "read_committed" if read_committed else "read_uncommitted"
+        tables = [
+            each.scan(include_headers=True, isolation_level=level).read_all() for each in logs
+        ]
+        return TopicRows(pa.concat_tables(tables))
+
+    def df(self, spark: Any, topic: str, **options: str | float) -> Any:  # noqa: ANN401
+        """The records of a topic as a DataFrame of Spark, with the columns of its kafka source.
+
+        Parameters
+        ----------
+        spark : a session, classic or Spark Connect.
+        options : of a read, such as ``strings=True``.
+        """
+        reader = spark.read.format("segmentlog").option("subscribe", topic)
+        return reader.options(**options).load(str(self.path))
+
+    def transaction(self) -> "Transaction":
+        """Begin a transaction, which is committed at the end of a ``with`` block.
+
+        ::
+
+            with kafka_log.transaction() as transaction:
+                transaction.write("orders", [{"key": "a"}])
+                transaction.abort()
+        """
+        return Transaction(self)
+
+    @unsynced()
+    def gap(self, topic: str, n_offsets: int, partition: int = 0) -> None:
+        """Let the next offsets have no records, as compaction and transactions leave them."""
+        from segmentlog.model import TopicPartition
+        from segmentlog.testing.reference import encode_batch
+        from segmentlog.testing.small_log import append_batches
+
+        def empty(base_offset: int) -> bytes:
+            last = base_offset + n_offsets - 1
+            return encode_batch([], base_offset=base_offset, last_offset=last)
+
+        self._check_partition(topic, partition)
+        batches = {TopicPartition(topic, partition): empty}
+        append_batches(str(self.path), batches, rolls=False)
+
+    @unsynced()
+    def compact(self, topic: str) -> None:
+        """Leave the last record of each key, as a broker's cleaner does; all segments are closed.
+
+        Tombstones stay, as they do in a broker for a day.
+        """
+        from segmentlog.compaction.compact import compact
+
+        compact(self.path, topics=[topic], settings=_AT_ONCE, roll=True)
+
+    @unsynced()
+    def retain(
+        self, topic: str, *, retention_ms: int | None = None, retention_bytes: int | None = None
+    ) -> None:
+        """Remove segments that are too old or too much, as a broker does by these settings."""
+        from segmentlog.upkeep.retain import retain
+
+        given = {"retention.ms": retention_ms, "retention.bytes": retention_bytes}
+        settings = {name: str(value) for name, value in given.items() if value is not None}
+        retain(self.path, [topic], settings=settings)
+
+    @unsynced()
+    def delete_records(self, topic: str, before_offset: int, partition: int = 0) -> None:
+        """Delete the records below an offset, as Kafka's ``DeleteRecords`` does."""
+        from segmentlog.upkeep.delete_records import delete_records
+
+        delete_records(self.path, topic, partition, offset=before_offset)
+
+    @unsynced()
+    def add_partitions(self, topic: str, num_partitions: int) -> None:
+        """Give a topic more partitions, `num_partitions` in all.
+
+        Raises
+        ------
+        OptionError
+            If the topic has as many already.
+        """
+        from segmentlog.testing.small_log import add_partitions
+
+        n_found = self._check_partition(topic, 0)
+        if num_partitions <= n_found:
+            accepted = f"{topic} has {n_found}: give a larger number"
+            raise OptionError("num_partitions", str(num_partitions), accepted)
+        add_partitions(str(self.path), topic, num_partitions)
+
+    @unsynced()
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all of its records."""
+        from segmentlog.upkeep.delete_topic import delete_topic
+
+        delete_topic(self.path, topic)
+
+    def corrupt(self, topic: str, partition: int = 0, damage: "Damage | None" = None) -> None:
+        """Damage the last segment of a log, by default the records of its first batch.
+
+        Parameters
+        ----------
+        damage : one of `segmentlog.testing.damage`.
+        """
+        from segmentlog.testing.damage import flip_bit
+
+        self._check_partition(topic, partition)
+        logs = sorted((self.path / f"{topic}-{partition}").glob("*.log"))
+        (damage or flip_bit(0, "body"))(logs[-1])
+
+    def _partitions(self) -> dict[str, int]:
+        """Number of partitions of each topic."""
+        from segmentlog.layout.partitions import list_partitions
+
+        found: dict[str, int] = {}
+        for each in list_partitions(str(self.path)):
+            if each.is_current:
+                topic, partition = each.topic_partition
+                found[topic] = max(found.get(topic, 0), partition + 1)
+        return found
+
+    def _check_partition(self, topic: str, partition: int) -> int:
+        """Number of partitions of a topic, which has this one."""
+        found = self._partitions()
+        if not 0 <= partition < found.get(topic, 0):
+            hint = f"its topics are {', '.join(sorted(found)) or 'none'}"
+            raise UnknownTopicOrPartitionError(topic, partition, str(self.path), hint)
+        return found[topic]
+
+    def _made(
+        self,
+        topic: str,
+        records: Iterable[NewRow],
+        timestamp: Time | None,
+        headers: Headers | None,
+        partition: int | None,
+        num_partitions: int | None,
+    ) -> "dict[TopicPartition, list[NewRecord]]":
+        """Records by their partitions; the topic is made if it is missing."""
+        from segmentlog.model import TopicPartition
+        from segmentlog.testing.small_log import partition_of
+
+        n_found = self._partitions().get(topic, 0)
+        n_partitions = num_partitions or n_found or 1
+        own = {"timestamp": timestamp, "headers": headers, "partition": partition}
+        found: dict[TopicPartition, list[NewRecord]] = {}
+        now_ms = int(time.time() * 1000)
+        for each in records:
+            named, record = _record({**own, **_fields(each)}, now_ms)
+            if named is None:
+                named = partition_of(record, n_partitions)
+            if not 0 <= named < n_partitions:
+                accepted = f"{topic} has 0 to {n_partitions - 1}: give num_partitions"
+                raise OptionError("partition", str(named), accepted)
+            found.setdefault(TopicPartition(topic, named), []).append(record)
+        if not n_found or num_partitions:
+            self.create_topic(topic, n_partitions)
+        return dict(sorted(found.items()))
+
+    def _append(self, topic: str, found: "Mapping[TopicPartition, list[NewRecord]]") -> None:
+        """Append records to partitions of a topic, in the quickest way that there is."""
+        from segmentlog.settings.directory_settings import DirectorySettings
+        from segmentlog.testing.small_log import append_batches, encode, fits
+
+        config = DirectorySettings.read(str(self.path), is_optional=True).config(topic)
+        every = [record for each in found.values() for record in each]
+        if not every:
+            return
+        if fits(every, config):
+            batches = {each: encode(records) for each, records in found.items()}
+            if append_batches(str(self.path), batches):
+                return
+        self._write_many(topic, found)
+
+    def _write_many(self, topic: str, found: "Mapping[TopicPartition, list[NewRecord]]") -> None:
+        """Append records with the writer."""
+        import pyarrow as pa
+
+        from segmentlog.stage.config import ProducerConfig
+        from segmentlog.writes.writer import open_writer
+
+        rows = [
+            {
+                "key": record.key,
+                "value": record.value,
+                "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
+                "partition": each.partition,
+                "timestamp": record.timestamp_ms * 1000,
+            }
+            for each, records in found.items()
+            for record in records
+        ]
+        header = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+        schema = pa.schema([
+            ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(header)),
+            ("partition", pa.int32()), ("timestamp", pa.timestamp("us", "UTC")),
+        ])  # fmt: skip
+        config = ProducerConfig(use_timestamps=True)
+        with open_writer(self.path, topic, config=config) as writer:
+            writer.append(pa.Table.from_pylist(rows, schema))
+
+
+class Transaction:
+    """A transaction of a producer over any topics and partitions.
+
+    Its records are in the log at once, as a producer sends them: consumers see them unless they
+    read committed records alone.  `commit` or `abort` ends it; without either it stays open, and
+    holds back the last stable offset.
+    """
+
+    def __init__(self, log: KafkaLog) -> None:
+        self._log = log
+        self._producer_id = secrets.randbits(40)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._is_open = True
+
+    @unsynced()
+    def write(
+        self,
+        topic: str,
+        records: Iterable[NewRow],
+        *,
+        timestamp: Time | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        num_partitions: int | None = None,
+    ) -> None:
+        """Append records; see `KafkaLog.write`."""
+        from segmentlog.testing.small_log import append_batches, encode
+
+        self._check_open()
+        found = self._log._made(topic, records, timestamp, headers, partition, num_partitions)
+        batches = {}
+        for each, new in found.items():
+            first = self._sequences.get(each, 0)
+            producer = (self._producer_id, 0, first)
+            batches[each] = encode(new, attributes=_TRANSACTIONAL, producer=producer)
+            self._sequences[each] = first + len(new)
+        if batches:
+            append_batches(str(self._log.path), batches, rolls=False)
+
+    def commit(self) -> None:
+        """End the transaction; readers of committed records see it."""
+        self._end(commits=True)
+
+    def abort(self) -> None:
+        """End the transaction; readers of committed records never see it."""
+        self._end(commits=False)
+
+    @unsynced()
+    def _end(self, *, commits: bool) -> None:
+        from segmentlog.testing.small_log import NewRecord, append_batches, encode
+
+        self._check_open()
+        self._is_open = False
+        key, value = struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0)
+        marker = NewRecord(key, value, (), int(time.time() * 1000))
+        producer = (self._producer_id, 0, -1)
+        made = encode([marker], attributes=_TRANSACTIONAL | _CONTROL, producer=producer)
+        if self._sequences:
+            append_batches(str(self._log.path), dict.fromkeys(self._sequences, made), rolls=False)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise OptionError("transaction", "ended", "begin another one: kafka_log.transaction()")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_open:
+            self._end(commits=error is None)
+
+
+class KafkaCluster(Mapping[str, KafkaLog]):
+    """Log directories by the names of servers, for jobs that use several clusters.
+
+    ::
+
+        kafka_cluster.server("eu:9092").write("orders", ["a"])
+        as_kafka(kafka_cluster)
+
+    Parameters
+    ----------
+    path : a directory, in which each server gets its own.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._servers: dict[str, KafkaLog] = {}
+
+    def server(self, name: str) -> KafkaLog:
+        """The directory that stands for a server; a new one for a new name.
+
+        Parameters
+        ----------
+        name : the value of ``kafka.bootstrap.servers`` of the job.
+        """
+        if name not in self._servers:
+            self._servers[name] = KafkaLog(self.path / f"server-{len(self._servers)}")
+        return self._servers[name]
+
+    def __getitem__(self, name: str) -> KafkaLog:
+        return self._servers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._servers)
+
+    def __len__(self) -> int:
+        return len(self._servers)
+
+
+def _fields(given: NewRow) -> dict[str, Any]:
+    """The fields of a record that were given."""
+    if not isinstance(given, Mapping):
+        return {"value": given}
+    for name in given:
+        if name not in _FIELDS:
+            accepted = f"a record has {', '.join(_FIELDS)}; to write this as JSON, "
+            raise OptionError("records", str(name), f"{accepted}give {{'value': {{…}}}}")
+    return dict(given)
+
+
+def _record(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewRecord]":
+    """The partition that a record names, and the record."""
+    from segmentlog.arguments import whole_number
+    from segmentlog.testing.small_log import NewRecord
+
+    given = fields["headers"] or ()
+    pairs = given.items() if isinstance(given, Mapping) else given
+    headers = tuple((str(name).encode(), _bytes("headers", value)) for name, value in pairs)
+    stamp, partition = fields["timestamp"], fields["partition"]
+    record = NewRecord(
+        _bytes("key", fields.get("key")),
+        _bytes("value", fields.get("value")),
+        headers,
+        now_ms if stamp is None else epoch_milliseconds("timestamp", stamp),
+    )
+    return None if partition is None else whole_number("partition", partition), record
+
+
+def _bytes(name: str, content: Content) -> bytes | None:
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    try:
+        return json.dumps(content).encode()
+    except (TypeError, ValueError):
+        accepted = "give bytes, a string, None, or what JSON can hold"
+        raise OptionError(name, repr(content), accepted) from None

@@ -1,0 +1,270 @@
+"""Jobs that say ``format("kafka")`` run on log directories, in the classic session."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from pyspark_segmentlog.testing import as_kafka as begin
+from segmentlog import OptionError
+from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
+from segmentlog.testing.topic_rows import assert_rows
+
+pytestmark = pytest.mark.spark
+
+SERVERS = "broker:9092"
+
+
+def count_values(spark: SparkSession, servers: str) -> None:
+    """A job as users write it: nothing in it knows of log directories."""
+    orders = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "orders")
+        .option("kafka.security.protocol", "SASL_SSL")
+        .option("kafka.ssl.truststore.location", "/no/such/file")
+        .option("groupIdPrefix", "counts")
+        .load()
+    )
+    counts = orders.groupBy("key").count()
+    (
+        counts.select("key", F.to_json(F.struct("count")).alias("value"))
+        .write.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", "counts")
+        .option("kafka.acks", "all")
+        .save()
+    )
+
+
+def test_a_batch_job_runs_unmodified(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """It writes without a mode, which Spark's own sink takes for an append."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("orders", [{"key": key} for key in "abac"])
+    count_values(spark, SERVERS)
+
+    assert_rows(
+        kafka_log.read("counts"),
+        [
+            {"key": "a", "value": {"count": 2}},
+            {"key": "b", "value": {"count": 1}},
+            {"key": "c", "value": {"count": 1}},
+        ],
+    )
+
+
+def copied(spark: SparkSession, checkpoint: Path, **trigger: Any) -> None:
+    """A stream from a topic to a topic, until it has read all."""
+    stream = spark.readStream.format("KAFKA").options(
+        **{"kafka.bootstrap.servers": SERVERS, "subscribe": "in", "startingOffsets": "earliest"}
+    )
+    query = (
+        stream.load(maxOffsetsPerTrigger=2)
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", SERVERS)
+        .option("topic", "out")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(**trigger or {"availableNow": True})
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_a_stream_runs_unmodified_and_goes_on(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """A second run continues at its checkpoint."""
+    as_kafka({SERVERS: str(kafka_log.path)})
+    kafka_log.write("in", ["a", "b", "c"])
+    copied(spark, tmp_path / "checkpoint")
+    kafka_log.write("in", ["d"])
+    copied(spark, tmp_path / "checkpoint")
+
+    assert ["a", "b", "c", "d"] == kafka_log.read("out").values()
+    logged = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()
+    assert {"in": {"0": 3}} == json.loads(logged[-1])
+
+
+def test_a_stream_in_the_update_mode_is_written(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Spark refuses this mode for Python sinks, and its own sink takes it."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", [{"key": "a"}, {"key": "b"}, {"key": "a"}])
+    stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    counts = (
+        stream.option("subscribe", "in").option("startingOffsets", "earliest").load()
+        .groupBy("key").agg(F.count("*").cast("string").alias("value"))
+    )  # fmt: skip
+    writer = counts.writeStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    writer.option("topic", "out").option("checkpointLocation", str(tmp_path / "c")).trigger(
+        availableNow=True
+    ).start(outputMode="update", queryName="counted").awaitTermination()
+
+    assert_rows(kafka_log.read("out"), [{"key": "a", "value": "2"}, {"key": "b", "value": "1"}])
+
+
+def test_options_stand_in_load_and_in_save(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """The format may stand there, too, or after the options."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    options = {"kafka.bootstrap.servers": SERVERS, "subscribe": "in"}
+    rows = spark.read.load(format="kafka", includeHeaders=True, **options)
+    assert "headers" in rows.columns
+    rows = spark.read.options(**options).format("kafka").load()
+    to_kafka: dict[str, Any] = {
+        "kafka.bootstrap.servers": SERVERS,
+        "topic": "out",
+        "includeHeaders": True,
+    }
+    rows.write.save(format="kafka", mode="append", **to_kafka)
+
+    assert ["a"] == kafka_log.read("out").values()
+
+
+def test_a_dataframe_sees_later_records(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """Ends are bound when a task starts, as by Spark's own source."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    rows = reader.option("subscribe", "in").load()
+    assert 1 == rows.count()
+    kafka_log.write("in", ["b"])
+
+    assert 2 == rows.count()
+
+
+def test_several_servers_have_directories_of_their_own(
+    spark: SparkSession, kafka_cluster: KafkaCluster, as_kafka: Any
+) -> None:
+    """One known name of a list is enough; blanks do not matter."""
+    for name in ("eu:9092", "us:9092"):
+        kafka_cluster.server(name).write("t", [name])
+    as_kafka(kafka_cluster)
+
+    def values(servers: str) -> list[str]:
+        rows = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
+        return [
+            bytes(row.value).decode() for row in rows.option("subscribe", "t").load().collect()
+        ]
+
+    assert ["eu:9092"] == values("eu:9092")
+    assert ["us:9092"] == values(" us2:9092, us:9092 ")
+    with pytest.raises(OptionError, match="as_kafka has eu:9092, us:9092"):
+        values("asia:9092")
+
+
+def test_inner_calls_have_precedence_and_all_of_them_end(
+    spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """After the last one, `format("kafka")` is Spark's own again."""
+    before = type(spark.read).format
+    first, second = kafka_cluster.server("first"), kafka_cluster.server("second")
+    first.write("t", ["outer"])
+    second.write("t", ["inner"])
+
+    def value() -> str:
+        rows = spark.read.format("kafka").option("kafka.bootstrap.servers", "x")
+        return bytes(rows.option("subscribe", "t").load().first().value).decode()
+
+    with begin({"x": first}):
+        with begin({"x": second}) as inner:
+            assert "inner" == value()
+        inner.stop()
+        assert "outer" == value()
+    assert type(spark.read).format is before
+
+
+def test_other_formats_are_as_before(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Options, modes and schemas reach them."""
+    as_kafka({SERVERS: kafka_log})
+    rows = spark.createDataFrame([("a", 1), ("b", 2)], "k string, n int")
+    path = str(tmp_path / "rows.csv")
+    rows.write.format("csv").option("header", True).mode("overwrite").save(path)
+    rows.write.mode("append").options(header=True).csv(path)
+    found = spark.read.format("csv").schema("k string, n int").options(header="true").load(path)
+
+    assert {("a", 1), ("b", 2)} == {tuple(row) for row in found.collect()}
+    assert 4 == spark.read.csv(path, header=True).count()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda spark, _: spark.sql("CREATE TABLE t USING kafka OPTIONS (subscribe 'a')"),
+        lambda spark, _: spark.sql("create temporary view t\nusing `Kafka`"),
+        lambda spark, _: spark.catalog.createTable("t", source="kafka"),
+        lambda _, rows: rows.writeTo("t").using("kafka").create(),
+        lambda _, rows: rows.write.saveAsTable("t", format="kafka"),
+        lambda _, rows: rows.write.format("kafka").saveAsTable("t"),
+    ],
+)  # fmt: skip
+def test_a_use_that_cannot_be_covered_is_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, use: Any
+) -> None:
+    """The error says what to write instead."""
+    as_kafka({SERVERS: kafka_log})
+    with pytest.raises(OptionError, match=r"format\('kafka'\)"):
+        use(spark, spark.range(1))
+
+
+def test_a_stream_into_a_table_of_kafka_is_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """The error says what to write instead."""
+    as_kafka({SERVERS: kafka_log})
+    writer = spark.readStream.format("rate").load().writeStream
+    with pytest.raises(OptionError, match=r"start\(\)"):
+        writer.toTable("t", format="kafka")
+
+
+READS: list[tuple[dict, str]] = [
+    ({}, "One of the following options must be specified for Kafka source"),
+    ({"subscribe": "a", "assign": "{}"}, "Only one of the following options can be specified"),
+    ({"subscribe": " , "}, "No topics to subscribe to"),
+    ({"subscribe": "a", "minPartitions": "0"}, "minPartitions must be positive"),
+    ({"subscribe": "a", "kafka.auto.offset.reset": "x"}, "'auto.offset.reset' is not supported"),
+    ({"subscribe": "a", "kafka.key.deserializer": "x"}, "'key.deserializer' is not supported"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), READS)
+def test_options_that_the_source_refuses_are_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, options: dict, message: str
+) -> None:
+    """Class and message are those of Spark, in batches and in streams."""
+    as_kafka({SERVERS: kafka_log})
+    readers: list[Any] = [spark.read, spark.readStream]
+    for reader in readers:
+        given = {"kafka.bootstrap.servers": SERVERS, **options}
+        with pytest.raises(IllegalArgumentException, match=message):
+            reader.format("kafka").options(**given).load()
+
+
+def test_a_schema_and_modes_are_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """Spark's own source and sink refuse them with these words."""
+    as_kafka({SERVERS: kafka_log})
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    with pytest.raises(IllegalArgumentException, match="fixed schema"):
+        reader.schema("value binary").option("subscribe", "a").load()
+    rows: DataFrame = spark.createDataFrame([("a",)], "value string")
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    for mode in ("overwrite", "ignore"):
+        with pytest.raises(AnalysisException, match="not allowed for Kafka"):
+            writer.mode(mode).save()
+    with pytest.raises(IllegalArgumentException, match="must be specified"):
+        rows.write.format("kafka").option("topic", "t").save()
