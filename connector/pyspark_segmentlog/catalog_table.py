@@ -12,7 +12,9 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.options.read_options import STRATEGIES, ReadOptions
 from pyspark_segmentlog.options.reference import READ_OPTIONS
+from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
+from pyspark_segmentlog.reads.table import table_columns
 from segmentlog.errors import OptionError
 from segmentlog.logs import readable_path
 
@@ -37,15 +39,20 @@ def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
     if "provider" not in given:
         return None
     options = _read_options(given)
-    parsed = ReadOptions.parse(options)
-    for path in parsed.paths:
+    if reads_table(options):
+        of_table = TableOptions.parse(options)
+        paths, columns = of_table.paths, table_columns(of_table)
+    else:
+        parsed = ReadOptions.parse(options)
+        paths = parsed.paths
+        columns = row_schema(include_headers=parsed.include_headers, strings=parsed.strings)
+    for path in paths:
         found = readable_path(path)
         if not path.startswith(("/", "~", "file:")) and "://" not in path:
             accepted = f"a table needs an absolute path; in this directory the path is {found}"
             raise OptionError("path", path, accepted)
     if options.get("path", "").startswith("~"):
         options["path"] = readable_path(options["path"])  # on the machine that creates the table
-    columns = row_schema(include_headers=parsed.include_headers, strings=parsed.strings)
     first, *others = columns.fields
     metadata = {OPTIONS_KEY: json.dumps(options, sort_keys=True)}
     kept = StructField(first.name, first.dataType, first.nullable, metadata)
@@ -95,6 +102,8 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     if strategies & given.keys():
         options = {name: value for name, value in options.items() if name not in strategies}
     merged = options | given
+    if reads_table(merged):
+        return merged
     if "headers" not in schema.names and ReadOptions.parse(merged).include_headers:
         name = "includeHeaders" if "includeheaders" in given else "preserve"
         accepted = (

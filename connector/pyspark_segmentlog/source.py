@@ -38,12 +38,17 @@ class SegmentLogDataSource(DataSource):
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
         from pyspark_segmentlog.options.read_options import ReadOptions
+        from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.reads.schema import row_schema
 
         of_table = schema_of_table(self.options)
         if of_table is not None:
             return of_table
+        if reads_table(self.options):
+            from pyspark_segmentlog.reads.table import table_columns
+
+            return table_columns(TableOptions.parse(self.options))
         options = ReadOptions.parse(self.options)
         columns = row_schema(include_headers=options.include_headers, strings=options.strings)
         freeze_modules()
@@ -54,9 +59,14 @@ class SegmentLogDataSource(DataSource):
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options.option import Query
+        from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.reads.reader import SegmentLogReader
 
         given = options_of_query(self.options, schema)
+        if reads_table(given):
+            from pyspark_segmentlog.reads.table import TableReader
+
+            return TableReader(TableOptions.parse(given), schema)
         return SegmentLogReader.of_query(given, schema, Query.BATCH)
 
     @PlainErrors()

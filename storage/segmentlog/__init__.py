@@ -47,6 +47,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
@@ -180,6 +181,8 @@ __all__ = [
     "reindex",
     "replicas",
     "retain",
+    "table",
+    "tables",
     "topic_settings",
     "verify",
 ]

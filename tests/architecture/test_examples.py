@@ -63,7 +63,8 @@ def test_the_commands_of_the_documents_print_what_they_show(
     """Each command runs on a copy, and prints exactly the output in its document."""
     for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
-    shutil.copytree(EXAMPLES / "checkpoint", tmp_path / "examples" / "checkpoint")
+    for name in ("checkpoint", "cluster"):
+        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
@@ -84,11 +85,13 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
     assert names <= {command.split()[0] for command, _ in COMMANDS}
 
 
-def test_the_python_of_the_documents_runs(tmp_path: Path) -> None:
-    """The blocks of `storage/docs/python.md` run on a copy, in their order."""
-    text = DOCUMENTS["storage/docs/python.md"]
+@pytest.mark.parametrize("name", ["python", "tables"])
+def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
+    """The blocks of a document run on a copy, in their order; other tests run those of Spark."""
+    text = DOCUMENTS[f"storage/docs/{name}.md"]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    for name in ("data", "checkpoint"):
+    blocks = [block for block in blocks if "spark." not in block]
+    for name in ("data", "checkpoint", "cluster"):
         shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,

@@ -36,6 +36,10 @@ All of it was produced with Kafka's Java producer of the same version.
 `checkpoint/` is the checkpoint of a stream with Spark's `kafka` source, which was stopped after it
 had read two thirds of `orders` from such a broker: `tests/golden/make_example_checkpoint.py`.
 
+`cluster/` is the log directory of such a broker, which was stopped while consumers were connected
+and a transaction was open: `tests/golden/make_example_cluster.py`. It has the broker's own topics
+and the metadata of its cluster.
+
 | file | bytes | sha256 |
 |---|---|---|
 {rows}

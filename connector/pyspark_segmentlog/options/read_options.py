@@ -14,7 +14,7 @@ from segmentlog import LogDirectory, open_log_dir, open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
 
-__all__ = ["STRATEGIES", "ReadOptions", "Triggers"]
+__all__ = ["NO_PATH", "STRATEGIES", "ReadOptions", "Triggers"]
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
 End: TypeAlias = OffsetBound | TimestampBound
@@ -30,7 +30,8 @@ _RELATIVE = ("lastRecords", "lastDuration")
 #: Ending options that a stream refuses; ``kafka`` refuses these, too, and ignores the third.
 _NOT_IN_STREAMS = ("endingOffsets", "endingOffsetsByTimestamp")
 
-_NO_PATH = (
+#: The end of the message to a user who has named no path.
+NO_PATH = (
     "name a Kafka log directory: load('/var/lib/kafka'); or in SQL CREATE TABLE t USING "
     "segmentlog OPTIONS (path '/var/lib/kafka'), without a list of columns and without "
     "saveAsTable: Spark passes a table's options to a data source only when Spark asks that data "
@@ -138,11 +139,12 @@ class ReadOptions:
         """
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
+        _refuse_tables(given)
         _check_one(STRATEGIES, given)
         paths = (given["path"],) if "path" in given else ()
         paths += given["paths"] or ()
         if not paths:
-            raise OptionError("path", "", _NO_PATH)
+            raise OptionError("path", "", NO_PATH)
         start, end = _start(given, query), _end(given, query)
         check_order(start, end)
         return cls(
@@ -207,6 +209,16 @@ def _max_partitions(given: GivenOptions) -> int | None:
         )
         raise OptionError("maxPartitions", str(most), accepted)
     return most if most is None else int(most)
+
+
+def _refuse_tables(given: GivenOptions) -> None:
+    """Refuse options of tables, which `TableOptions` has, in a read of records."""
+    for name, accepted in (
+        ("table", "a stream reads records: read a table with spark.read"),
+        ("history", "it is an option of tables: give the option table, too"),
+    ):
+        if name in given:
+            raise OptionError(name, given.texts[name], accepted)
 
 
 def _check_one(names: tuple[str, ...], given: GivenOptions) -> None:

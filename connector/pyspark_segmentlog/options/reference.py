@@ -109,6 +109,12 @@ READ_OPTIONS = (
            "contains a match; never a broker's internal topics", _pattern),
     Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
            "do not exist are left out, with a warning", parse_assign),
+    Option("table", "none", "the name of a table such as `group_offsets`", "Reads what Kafka "
+           "knows about itself, in place of records: groups, offsets, transactions, the metadata "
+           "of the cluster; with `path`, `paths`, `history` and `onCorruptBatch` alone",
+           str.strip, _BATCH),
+    Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
+           "its offset and time; `false` gives the last state", boolean, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
            "record has this time or a later one",
            partial(TimestampBound.parse, "startingTimestamp")),

@@ -1,0 +1,112 @@
+"""Tables of what Kafka knows about itself, as rows of Spark."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_segmentlog.options.table_options import TableOptions
+from pyspark_segmentlog.plain_errors import PlainErrors
+from pyspark_segmentlog.python_worker import freeze_modules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableReader", "table_columns"]
+
+_PLAIN: dict[str, DataType] = {
+    "string": StringType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "bool": BooleanType(),
+    "binary": BinaryType(),
+}
+
+
+def table_columns(options: TableOptions) -> StructType:
+    """The columns of a table.
+
+    Raises
+    ------
+    OptionError
+        If there is no such table, or it has no history.
+    """
+    from segmentlog.kafka_tables import table_schema
+
+    schema = table_schema(options.table, history=options.history)
+    return StructType([StructField(field.name, _type(field.type)) for field in schema])
+
+
+def _type(kind: "pa.DataType") -> DataType:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return TimestampType()
+    if pa.types.is_list(kind):
+        return ArrayType(_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return StructType([StructField(field.name, _type(field.type)) for field in kind])
+    return _PLAIN[str(kind)]
+
+
+class TableReader(DataSourceReader):
+    """Reads a table in one task: it is small, or its state is that of all of its records.
+
+    Parameters
+    ----------
+    options : checked options.
+    schema : the columns wanted, in order.
+
+    Raises
+    ------
+    ColumnError
+        If a column does not exist, or has another type.
+    """
+
+    def __init__(self, options: TableOptions, schema: StructType) -> None:
+        from segmentlog.errors import ColumnError
+
+        known = {field.name: field.dataType for field in table_columns(options).fields}
+        for field in schema.fields:
+            if field.name not in known:
+                accepted = f"the columns of {options.table} are {', '.join(known)}"
+                raise ColumnError(field.name, "unknown", accepted)
+            found, expected = field.dataType.simpleString(), known[field.name].simpleString()
+            if found != expected:
+                raise ColumnError(field.name, found, f"read it as {expected}, then convert it")
+        self._options = options
+        self._columns = tuple(schema.names)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One partition."""
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of the table."""
+        with PlainErrors():
+            from segmentlog.kafka_tables import table
+            from segmentlog.logs import open_log_dir
+
+            options = self._options
+            found = table(
+                open_log_dir(*options.paths),
+                options.table,
+                history=options.history,
+                on_corrupt_batch=options.on_corrupt_batch,
+            )
+            yield from found.select(self._columns).to_batches()
+        freeze_modules()

@@ -1,0 +1,9 @@
+"""Tables of Kafka's internal topics: groups, transactions, and the metadata of the cluster.
+
+The names below are the door for a connector.
+"""
+
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kafka_tables.open_table import table, table_schema
+
+__all__ = ["TABLES", "table", "table_schema"]

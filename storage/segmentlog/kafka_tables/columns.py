@@ -1,0 +1,79 @@
+"""Columns of the tables: their types, and rows of Python's values to Arrow."""
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from segmentlog.kernels.memory import Int64s
+
+__all__ = [
+    "CHANGE", "ORIGIN", "TIME", "Column", "printed_id", "rows_to_table", "schema_of", "time_of",
+    "times",
+]  # fmt: skip
+
+#: Type of a time: microseconds since 1970, as in rows of records.
+TIME = pa.timestamp("us", tz="UTC")
+
+_MOST_MS = (2**63 - 1) // 1000
+
+
+class Column(NamedTuple):
+    """A column: its name, its Arrow type, and its meaning, as the documentation has it."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+
+
+#: Where a row comes from: the last columns of tables of records.
+ORIGIN = (
+    Column("record_partition", pa.int32(), "partition of the topic that has the record"),
+    Column("record_offset", pa.int64(), "offset of the record; null in a snapshot"),
+    Column("record_timestamp", TIME, "time of the record"),
+)
+
+#: The last column of a history.
+CHANGE = Column("change", pa.string(), "`set` or `removed`")
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """The Arrow schema of columns; all are nullable."""
+    return pa.schema([(each.name, each.type) for each in columns])
+
+
+def printed_id(value: uuid.UUID | None) -> str | None:
+    """An id as Kafka prints it (``Uuid.toString``): 22 characters; None for the zero id."""
+    if value is None or not value.int:
+        return None
+    return base64.urlsafe_b64encode(value.bytes)[:22].decode()
+
+
+def time_of(milliseconds: int | None) -> int | None:
+    """Microseconds of a time in milliseconds; None without one, and if Arrow cannot hold it."""
+    if milliseconds is None or not 0 <= milliseconds <= _MOST_MS:
+        return None
+    return milliseconds * 1000
+
+
+def times(milliseconds: "Int64s") -> pa.Array:
+    """Times of numbers of milliseconds; null as by `time_of`."""
+    is_null = (milliseconds < 0) | (milliseconds > _MOST_MS)
+    microseconds = np.where(is_null, 0, milliseconds) * 1000
+    return pa.array(microseconds, mask=is_null).cast(TIME)
+
+
+def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
+    """A table of rows by the names of columns; a name that a row lacks is null."""
+    schema = schema_of(columns)
+    arrays = [
+        pa.array([row.get(field.name) for row in rows], pa.int64()).cast(field.type)
+        if pa.types.is_timestamp(field.type)
+        else pa.array([row.get(field.name) for row in rows], field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

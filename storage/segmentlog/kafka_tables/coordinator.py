@@ -1,0 +1,111 @@
+"""Records of a coordinator's topic, one by one, for kinds of which there are few."""
+
+import logging
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.errors import MalformedRecordError
+from segmentlog.logs.log import Log
+from segmentlog.messages.records import (
+    CoordinatorRecord,
+    coordinator_schemas,
+    read_coordinator_record,
+)
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+
+__all__ = ["PlacedRecord", "read_records", "read_unknown_records", "refuse_record"]
+
+logger = logging.getLogger(__name__)
+
+_SCANNED = ("key", "value", "offset", "timestamp")
+
+
+class PlacedRecord(NamedTuple):
+    """A record, and its place in the log.
+
+    Attributes
+    ----------
+    record : its fields.
+    partition, offset : where it is.
+    timestamp : of the record, in microseconds.
+    """
+
+    record: CoordinatorRecord
+    partition: int
+    offset: int
+    timestamp: int
+
+
+def refuse_record(log: Log, offset: int, reason: str, on_corrupt_batch: OnCorruptBatch) -> None:
+    """Refuse a record that cannot be read, or log that it is left out.
+
+    Raises
+    ------
+    MalformedRecordError
+        Unless `on_corrupt_batch` is ``skip``.
+    """
+    path = log.path
+    for segment in log.segments:
+        if segment.base_offset <= offset:
+            path = segment.path
+    error = MalformedRecordError(path, offset, reason)
+    if on_corrupt_batch is not OnCorruptBatch.SKIP:
+        raise error
+    logger.warning("%s; it is left out", error)
+
+
+def read_records(
+    log: Log, names: Collection[str], on_corrupt_batch: OnCorruptBatch
+) -> Iterator[PlacedRecord]:
+    """Records of some kinds, in the order of the log, to its end.
+
+    Parameters
+    ----------
+    names : of the messages, without ``Key`` and ``Value``; others are not decoded.
+
+    Raises
+    ------
+    MalformedRecordError
+        If such a record cannot be read.
+    CorruptLogError
+        If the log is damaged.
+    """
+    topic = log.topic_partition.topic
+    wanted = [
+        kind.to_bytes(2, "big")
+        for kind, (schema, _) in coordinator_schemas(topic).items()
+        if schema.name.removesuffix("Key") in names
+    ]
+    for key, value, offset, time in _rows(log, wanted, on_corrupt_batch, is_inverted=False):
+        try:
+            record = read_coordinator_record(topic, key, value)
+        except ValueError as error:
+            refuse_record(log, offset, str(error), on_corrupt_batch)
+            continue
+        if record is not None:
+            yield PlacedRecord(record, log.topic_partition.partition, offset, time)
+
+
+def read_unknown_records(
+    log: Log, on_corrupt_batch: OnCorruptBatch
+) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
+    """Key, value, offset and time of the records whose type is not known."""
+    known = [kind.to_bytes(2, "big") for kind in coordinator_schemas(log.topic_partition.topic)]
+    yield from _rows(log, known, on_corrupt_batch, is_inverted=True)
+
+
+def _rows(
+    log: Log, types: list[bytes], on_corrupt_batch: OnCorruptBatch, *, is_inverted: bool
+) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
+    value_set = pa.array(types, pa.binary())
+    scan = log.scan(
+        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
+    )
+    for batch in scan:
+        is_wanted = pc.is_in(pc.binary_slice(batch["key"], 0, 2), value_set=value_set)
+        rows = batch.filter(pc.invert(is_wanted) if is_inverted else is_wanted)
+        columns = [*(rows[name] for name in _SCANNED[:3]), rows["timestamp"].cast(pa.int64())]
+        yield from zip(*(each.to_pylist() for each in columns), strict=True)

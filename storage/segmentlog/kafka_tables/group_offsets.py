@@ -1,0 +1,204 @@
+"""``group_offsets``: the offsets that groups have committed.
+
+The last commit of a key counts, and a tombstone removes it.  A commit in a transaction counts once
+the transaction is committed; until then it is pending.  Which commit is last is decided by the
+offsets of the records and not of the end markers, so that a commit outside of transactions stays
+if it comes after the pending one (``OffsetMetadataManager``).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.arrow_dataset.latest_by_key import latest_by_key
+from segmentlog.kafka_tables.columns import ORIGIN, schema_of
+from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.kafka_tables.definitions import COMMIT, TABLES
+from segmentlog.kafka_tables.offset_commits import commit_columns
+from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
+from segmentlog.logs.log import Log
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.records.columns import record_schema
+
+__all__ = ["group_offsets"]
+
+_STATE = schema_of(TABLES["group_offsets"].columns)
+_HISTORY = schema_of(TABLES["group_offsets"].history)
+
+_FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
+
+#: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
+_TYPES = pa.array([b"\0\0", b"\0\1"], pa.binary())
+
+_SCANNED = ("topic", "partition", "key", "value", "offset", "timestamp")
+_MOST_ROWS = 1 << 18
+
+
+class _Commits(NamedTuple):
+    """Commits of a scan: rows of the log, and what became of their transactions."""
+
+    rows: pa.RecordBatch
+    fates: np.ndarray
+    producer_ids: np.ndarray
+
+
+def group_offsets(log: Log, on_corrupt_batch: OnCorruptBatch, *, is_history: bool) -> pa.Table:
+    """The offsets in one partition of ``__consumer_offsets``.
+
+    Parameters
+    ----------
+    log : of the partition; it is read to its end.
+    on_corrupt_batch : what becomes of damage, and of commits that cannot be read.
+    is_history : whether every commit and every removal is a row.
+
+    Raises
+    ------
+    MalformedRecordError
+        If a commit cannot be read.
+    CorruptLogError
+        If the log is damaged.
+    """
+    fates = transaction_fates(log, skips=on_corrupt_batch is OnCorruptBatch.SKIP)
+    commits = _commits(log, on_corrupt_batch, fates)
+    if is_history:
+        parts = [_history(log, on_corrupt_batch, each) for each in commits]
+        return pa.concat_tables([_HISTORY.empty_table(), *parts])
+    return _latest(log, on_corrupt_batch, commits)
+
+
+def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterator[_Commits]:
+    """Records of commits."""
+    scan = log.scan(
+        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
+    )
+    for batch in scan:
+        kinds = pc.binary_slice(batch["key"], 0, 2)
+        rows = batch.filter(pc.is_in(kinds, value_set=_TYPES))
+        if rows.num_rows:
+            rows = _of_one_type(rows)
+            yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
+
+
+def _of_one_type(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Give keys of type 0 the type 1: both name the same thing."""
+    kinds = pc.binary_slice(rows["key"], 0, 2)
+    if not pc.any(pc.equal(kinds, _TYPES[0])).as_py():
+        return rows
+    keys = pc.binary_replace_slice(rows["key"], 0, 2, _TYPES[1].as_py())
+    return rows.set_column(_SCANNED.index("key"), "key", keys)
+
+
+def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commits]) -> pa.Table:
+    """The last commit of each key, and the pending ones."""
+    pending: list[pa.RecordBatch] = []
+    producers: list[np.ndarray] = []
+    removed: list[pa.Table] = []
+
+    def counting() -> Iterator[pa.RecordBatch]:
+        """Commits that count, and tombstones, which count at once."""
+        for rows, fates, producer_ids in commits:
+            if not fates.any() and not pending:
+                yield rows
+                continue
+            is_tombstone = rows["value"].is_null().to_numpy(zero_copy_only=False)
+            is_pending = (fates == Fate.OPEN) & ~is_tombstone
+            if is_pending.any():
+                pending.append(rows.filter(pa.array(is_pending)))
+                producers.append(producer_ids[is_pending])
+            if pending and is_tombstone.any():
+                gone = rows.filter(pa.array(is_tombstone))
+                removed.append(pa.table({"key": gone["key"], "removed": gone["offset"]}))
+            counts = (fates == Fate.OUTSIDE) | (fates == Fate.COMMITTED) | is_tombstone
+            yield rows.filter(pa.array(counts))
+
+    reader = pa.RecordBatchReader.from_batches(record_schema(_SCANNED), counting())
+    rows = latest_by_key(reader)
+    found = _decoded(log, on_corrupt_batch, rows)
+    nothing = pa.nulls(found.num_rows, pa.int64())
+    found = found.append_column("pending_offset", nothing)
+    found = found.append_column("pending_producer_id", nothing)
+    if pending:
+        waiting = pa.Table.from_batches(pending)
+        producer_ids = np.concatenate(producers)
+        found = _with_pending(log, on_corrupt_batch, found, waiting, producer_ids, removed)
+    return found.select(_STATE.names)
+
+
+def _with_pending(
+    log: Log,
+    on_corrupt_batch: OnCorruptBatch,
+    found: pa.Table,
+    waiting: pa.Table,
+    producer_ids: np.ndarray,
+    removed: list[pa.Table],
+) -> pa.Table:
+    """Add the newest pending commit of each key; there are few."""
+    last_removal: dict[bytes, int] = {}
+    for part in removed:
+        last_removal |= dict(
+            zip(part["key"].to_pylist(), part["removed"].to_pylist(), strict=True)
+        )
+    newest: dict[bytes, int] = {}
+    for row, (key, offset) in enumerate(
+        zip(waiting["key"].to_pylist(), waiting["offset"].to_pylist(), strict=True)
+    ):
+        if offset > last_removal.get(key, -1):
+            newest[key] = row
+    rows = [*newest.values()]
+    commits = _decoded(log, on_corrupt_batch, waiting.take(pa.array(rows, pa.int64())))
+    by_key = {_key(row): row for row in found.to_pylist()}
+    by_offset = dict(zip(waiting["offset"].to_pylist(), producer_ids.tolist(), strict=True))
+    for row in commits.to_pylist():
+        known = by_key.setdefault(_key(row), row | {"offset": None, "leader_epoch": None})
+        known["pending_offset"] = row["offset"]
+        known["pending_producer_id"] = by_offset[row["record_offset"]]
+    return pa.Table.from_pylist([*by_key.values()], _STATE)
+
+
+def _key(row: dict[str, object]) -> tuple[object, ...]:
+    return row["group"], row["topic"], row["partition"]
+
+
+def _history(log: Log, on_corrupt_batch: OnCorruptBatch, commits: _Commits) -> pa.Table:
+    """Every commit and every removal, with what became of its transaction."""
+    rows, fates, producer_ids = commits
+    table = pa.Table.from_batches([rows])
+    words = np.array([None, *(_FATES[each] for each in list(Fate)[1:])], object)
+    table = table.append_column(
+        "producer_id", pa.array(producer_ids, mask=fates == Fate.OUTSIDE)
+    ).append_column("transaction", pa.array(words[fates], pa.string()))
+    is_removal = table["value"].is_null()
+    table = table.append_column("change", pc.if_else(is_removal, "removed", "set"))
+    return _decoded(log, on_corrupt_batch, table).select(_HISTORY.names)
+
+
+def _decoded(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.Table) -> pa.Table:
+    """The fields of commits in place of keys and values; further columns stay."""
+    parts = [_fields(log, on_corrupt_batch, each) for each in rows.to_batches(_MOST_ROWS)]
+    if not parts:
+        kept = [rows.schema.field(i) for i in range(len(_SCANNED), rows.num_columns)]
+        schema = schema_of((*COMMIT, *ORIGIN))
+        return pa.schema([*schema, *kept]).empty_table()
+    return pa.concat_tables(parts)
+
+
+def _fields(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.RecordBatch) -> pa.Table:
+    offsets = rows["offset"]
+
+    def refuse(row: int, reason: str) -> None:
+        offset = offsets[row].as_py()
+        refuse_record(log, offset, reason, on_corrupt_batch)
+
+    columns = commit_columns(rows["key"], rows["value"], refuse)
+    is_read = columns.pop("is_read")
+    columns |= {
+        "record_partition": rows["partition"],
+        "record_offset": offsets,
+        "record_timestamp": rows["timestamp"],
+    }
+    columns |= {name: rows[name] for name in rows.schema.names[len(_SCANNED) :]}
+    table = pa.table(columns)
+    return table if pc.all(is_read).as_py() else table.filter(is_read)

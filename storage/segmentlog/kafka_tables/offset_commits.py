@@ -1,0 +1,223 @@
+"""Keys and values of offset commits to columns, without an object of Python for a record.
+
+These records are nearly all of ``__consumer_offsets``.  Values of one version have one layout, so
+that each field is gathered from all values of the version at once.  Bytes that are not a commit,
+and a value with an unusual tail, go to the reader of single messages, which gives the reason.
+
+Rules: ``OffsetCommitKey`` and ``OffsetCommitValue``; `segmentlog.messages.lines` has them.
+"""
+
+import uuid
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.kafka_tables.columns import printed_id, times
+from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.messages.records import read_coordinator_record
+
+__all__ = ["commit_columns"]
+
+_TOPIC = "__consumer_offsets"
+_NEWEST = 4
+_MOST_VARINT_BYTES = 5
+
+#: Bytes after the last byte, so that a field can be gathered from any place.
+_SLACK = 16
+
+
+def commit_columns(
+    keys: pa.Array, values: pa.Array, refuse: Callable[[int, str], None]
+) -> dict[str, pa.Array]:
+    """The fields of commits, by name; a tombstone has those of its key alone.
+
+    Parameters
+    ----------
+    keys : binary array, shape (n_records,): keys of type 1.
+    values : binary array, shape (n_records,): null for a tombstone.
+    refuse : takes the row of a record that cannot be read, and the reason.  It raises an error, or
+        returns to leave the record out: ``is_read`` is then false in its row.
+    """
+    is_set = values.is_valid().to_numpy(zero_copy_only=False)
+    of_keys, of_values = _Cells(keys), _Cells(values)
+    of_keys.number(2)  # its type
+    group, topic, partition = of_keys.text(), of_keys.text(), of_keys.number(4)
+    versions = of_values.number(2)
+    is_read = of_keys.is_right & (of_values.is_right | ~is_set)
+    n_records = len(keys)
+    offset, commit_time, expire_time, epoch = (np.full(n_records, -1, np.int64) for _ in range(4))
+    starts, lengths = np.zeros(n_records, np.int64), np.zeros(n_records, np.int64)
+    ids: Bytes = np.zeros((n_records, 16), np.uint8)
+    for version in np.unique(versions[is_set & is_read]).tolist():
+        rows = np.flatnonzero(is_set & is_read & (versions == version))
+        cells = of_values.only(rows)
+        offset[rows] = cells.number(8)
+        if version >= 3:
+            epoch[rows] = cells.number(4)
+        starts[rows], lengths[rows] = cells.text(is_compact=version >= _NEWEST)
+        commit_time[rows] = cells.number(8)
+        if version == 1:
+            expire_time[rows] = cells.number(8)
+        if version >= _NEWEST:
+            ids[rows] = cells.topic_id()
+        is_read[rows] = cells.is_right & (0 <= version <= _NEWEST)
+    _read_alone(keys, values, is_read, ids, refuse)
+
+    def texts(cells: _Cells, starts: Int64s, lengths: Int64s) -> pa.Array:
+        lengths = np.where(is_read, lengths, 0)
+        return _texts(cells.gathered(starts, lengths), is_read, refuse)
+
+    columns = {
+        "group": texts(of_keys, *group),
+        "topic": texts(of_keys, *topic),
+        "metadata": texts(of_values, starts, lengths),
+    }
+    is_null = ~(is_set & is_read)
+    return {
+        "group": columns["group"],
+        "topic": columns["topic"],
+        "partition": pa.array(partition.astype(np.int32)),
+        "offset": pa.array(offset, mask=is_null),
+        "leader_epoch": pa.array(epoch.astype(np.int32), mask=is_null | (epoch < 0)),
+        "metadata": pc.if_else(
+            pa.array(~is_null), columns["metadata"], pa.scalar(None, pa.string())
+        ),
+        "commit_timestamp": times(np.where(is_null, -1, commit_time)),
+        "expire_timestamp": times(np.where(is_null, -1, expire_time)),
+        "topic_id": _printed(ids),
+        "is_read": pa.array(is_read),
+    }
+
+
+def _read_alone(
+    keys: pa.Array,
+    values: pa.Array,
+    is_read: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
+    ids: Bytes,
+    refuse: Callable[[int, str], None],
+) -> None:
+    """Read the rows that were not read at once; such a value has tagged fields of its own."""
+    for row in np.flatnonzero(~is_read).tolist():
+        try:
+            found = read_coordinator_record(_TOPIC, keys[row].as_py(), values[row].as_py())
+        except ValueError as error:
+            refuse(row, str(error))
+            continue
+        is_read[row] = True
+        if found is not None and found.value is not None:
+            ids[row] = np.frombuffer(found.value["topic_id"].bytes, np.uint8)
+
+
+class _Cells:
+    """The bytes of many values, and a place in each of them."""
+
+    def __init__(self, array: pa.Array) -> None:
+        offsets, data = array.buffers()[1:3]
+        places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
+        ends: Int64s = places.astype(np.int64)
+        n_bytes = int(ends[-1]) if len(ends) else 0
+        self._data: Bytes = np.zeros(n_bytes + _SLACK, np.uint8)
+        if data is not None:
+            self._data[:n_bytes] = np.frombuffer(data, np.uint8, n_bytes)
+        self._at, self._ends = ends[:-1].copy(), ends[1:]
+        self.is_right = np.ones(len(array), np.bool_)
+
+    def only(self, rows: Int64s) -> "_Cells":
+        """The values of some rows."""
+        cells = _Cells.__new__(_Cells)
+        cells._data = self._data
+        cells._at, cells._ends = self._at[rows], self._ends[rows]
+        cells.is_right = np.ones(len(rows), np.bool_)
+        return cells
+
+    def number(self, width: int) -> Int64s:
+        """The next big-endian number of each value; 0 after its end."""
+        raw = self._next(width)
+        found: Int64s = raw.view(f">i{width}")[:, 0].astype(np.int64)
+        return found
+
+    def text(self, *, is_compact: bool = False) -> tuple[Int64s, Int64s]:
+        """Places and lengths of the next text of each value, which may not be null."""
+        lengths: Int64s = self._varint() - 1 if is_compact else self.number(2)
+        self.is_right &= (lengths >= 0) & (lengths <= self._ends - self._at)
+        lengths = np.where(self.is_right, lengths, 0).astype(np.int64)
+        starts = self._at.copy()
+        self._at += lengths
+        return starts, lengths
+
+    def topic_id(self) -> Bytes:
+        """The only tagged field of a value, or zeros; other tagged fields are not right here."""
+        n_tags = self._varint()
+        is_tagged = self.is_right & (n_tags == 1)
+        self.is_right &= n_tags <= 1
+        cells = self.only(np.flatnonzero(is_tagged))
+        is_known = (cells._varint() == 0) & (cells._varint() == 16)
+        found = cells._next(16)
+        ids: Bytes = np.zeros((len(self._at), 16), np.uint8)
+        ids[is_tagged] = found
+        self.is_right[is_tagged] &= is_known & cells.is_right
+        return ids
+
+    def gathered(self, starts: Int64s, lengths: Int64s) -> pa.Array:
+        """Parts of the bytes as an Arrow array of bytes."""
+        ends = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        which = np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])
+        buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(self._data[which])]
+        return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
+
+    def _varint(self) -> Int64s:
+        """The next unsigned varint of each value."""
+        found = np.zeros(len(self._at), np.int64)
+        is_open = np.ones(len(self._at), np.bool_)
+        for number in range(_MOST_VARINT_BYTES):
+            is_open &= self.is_right
+            rows = np.flatnonzero(is_open)
+            if not len(rows):
+                return found
+            cells = self.only(rows)
+            byte = cells._next(1)[:, 0].astype(np.int64)
+            self._at[rows] += 1
+            self.is_right[rows] &= cells.is_right
+            found[rows] |= (byte & 0x7F) << 7 * number
+            is_open[rows] = byte >= 0x80
+        self.is_right &= ~is_open
+        return found
+
+    def _next(self, width: int) -> Bytes:
+        """The next bytes of each value, shape (n_values, width); zeros after its end."""
+        self.is_right &= self._ends - self._at >= width
+        at = np.where(self.is_right, self._at, len(self._data) - _SLACK)
+        self._at += width
+        found: Bytes = self._data[at[:, None] + np.arange(width)]
+        return found
+
+
+def _texts(
+    found: pa.Array,
+    is_read: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
+    refuse: Callable[[int, str], None],
+) -> pa.Array:
+    """Bytes as text; the rows that are not UTF-8 are refused."""
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = []
+        for row, value in enumerate(found.to_pylist()):
+            try:
+                texts.append(value.decode())
+            except UnicodeDecodeError as error:
+                refuse(row, str(error))
+                is_read[row] = False
+                texts.append("")
+        return pa.array(texts, pa.string())
+
+
+def _printed(ids: Bytes) -> pa.Array:
+    """Ids as Kafka prints them; there are few different ones."""
+    whole = np.ascontiguousarray(ids).view("V16")[:, 0]
+    different, which = np.unique(whole, return_inverse=True)
+    names = [printed_id(uuid.UUID(bytes=each.tobytes())) for each in different]
+    return pa.array(names, pa.string()).take(pa.array(which))

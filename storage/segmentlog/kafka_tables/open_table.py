@@ -1,0 +1,130 @@
+"""``segmentlog.table`` and ``segmentlog.tables``: what Kafka knows about itself, as tables."""
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from segmentlog.arguments import one_of
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.kafka_tables.columns import schema_of
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import OnCorruptBatch
+
+__all__ = ["table", "table_schema", "tables"]
+
+
+def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
+    """Names of the tables that a log directory has, for `table`.
+
+    Parameters
+    ----------
+    path : a log directory; or what `open_log_dir` has opened, such as several directories.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the path is not a log directory.
+    """
+    directory = _opened(path)
+    held = set(directory.topics(internal=True))
+    return [name for name, each in TABLES.items() if each.topic in held]
+
+
+def table(
+    path: str | os.PathLike[str] | LogDirectory,
+    name: str,
+    *,
+    history: bool = False,
+    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+) -> pa.Table:
+    """A table of what Kafka has written about itself, from the disk alone.
+
+    ::
+
+        segmentlog.table("/var/lib/kafka", "group_offsets")
+        segmentlog.table("/var/lib/kafka", "group_offsets", history=True)
+
+    Parameters
+    ----------
+    path : a log directory; or what `open_log_dir` has opened, such as several directories.
+    name : of the table; ``storage/docs/tables.md`` lists all tables and their columns.
+    history : whether every change is a row, in the order of each partition, and not only the last
+        state.
+    on_corrupt_batch : ``skip`` leaves out batches that are damaged, and records that cannot be
+        read, with a warning.
+
+    Returns
+    -------
+    pyarrow.Table
+        Topics are read to the end of their logs, as a coordinator reads them when it starts.
+
+    Raises
+    ------
+    OptionError
+        If there is no table of this name, or it has no history.
+    LogDirectoryError
+        If the path is not a log directory, or does not hold the topic of the table.
+    MalformedRecordError
+        If a record cannot be read: Kafka would not load its partition either.
+    CorruptLogError
+        If a batch is damaged.
+    """
+    schema = table_schema(name, history=history)
+    policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+    return _made(_opened(path), name, policy, schema, is_history=history)
+
+
+def _made(
+    directory: LogDirectory,
+    name: str,
+    on_corrupt_batch: OnCorruptBatch,
+    schema: pa.Schema,
+    *,
+    is_history: bool,
+) -> pa.Table:
+    # The modules that make tables load the compiled kernels.
+    from segmentlog.kafka_tables.group_offsets import group_offsets
+
+    logs = _logs(directory, TABLES[name].topic)
+    parts = [group_offsets(log, on_corrupt_batch, is_history=is_history) for log in logs]
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def table_schema(name: str, *, history: bool = False) -> pa.Schema:
+    """The columns of a table.
+
+    Raises
+    ------
+    OptionError
+        If there is no table of this name, or it has no history.
+    """
+    found = TABLES.get(name)
+    if found is None:
+        raise OptionError("table", str(name), f"give one of {', '.join(TABLES)}")
+    if history and not found.history:
+        accepted = "leave it out: the table is computed from the last state of several topics"
+        raise OptionError("history", "true", accepted)
+    return schema_of(found.history if history else found.columns)
+
+
+def _opened(path: str | os.PathLike[str] | LogDirectory) -> LogDirectory:
+    return path if isinstance(path, LogDirectory) else open_log_dir(path)
+
+
+def _logs(directory: LogDirectory, topic: str) -> Iterator[Log]:
+    """The logs of the partitions of a topic.
+
+    Raises
+    ------
+    LogDirectoryError
+        If there are none.
+    """
+    partitions = directory.topics(internal=True).get(topic)
+    if not partitions:
+        reason = f"holds no partition of {topic}; read the directory of the broker that led it"
+        raise LogDirectoryError(", ".join(directory.paths), reason)
+    for partition in partitions:
+        yield directory.log(topic, partition)

@@ -1,0 +1,64 @@
+"""The public functions, and the documentation of the tables."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from segmentlog.kafka_tables.columns import Column
+from segmentlog.kafka_tables.definitions import TABLES
+
+DOCUMENT = Path(__file__).parents[3] / "storage" / "docs" / "tables.md"
+
+
+def printed(kind: pa.DataType) -> str:
+    """A type as the document has it."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_list(kind):
+        return f"array of {printed(kind.value_type)}"
+    if pa.types.is_struct(kind):
+        return f"struct of {', '.join(f'`{each.name}`' for each in kind)}"
+    return {"int32": "int", "int64": "bigint"}.get(str(kind), str(kind))
+
+
+def rows(columns: tuple[Column, ...]) -> list[str]:
+    """Rows of the document."""
+    return [f"| `{each.name}` | {printed(each.type)} | {each.meaning} |" for each in columns]
+
+
+def section(name: str) -> str:
+    """The text that the document has for a table."""
+    table = TABLES[name]
+    head = ["| column | type | meaning |", "|---|---|---|"]
+    lines = [f"### `{name}`", "", f"{table.meaning}. From `{table.topic}`.", "",
+             *head, *rows(table.columns)]  # fmt: skip
+    names = {each.name for each in table.columns}
+    more = [each for each in table.history if each.name not in names]
+    left = [f"`{n}`" for n in sorted(names - {each.name for each in table.history})]
+    if more:
+        without = f", without {' and '.join(left)}" if left else ""
+        lines += ["", f"With `history`, there are further columns{without}:", "",
+                  *head, *rows(tuple(more))]  # fmt: skip
+    return "\n".join(lines)
+
+
+def test_the_document_has_the_columns_of_each_table() -> None:
+    """The part between the marks is written from the code: run this module to write it again."""
+    text = DOCUMENT.read_text()
+    found = re.search(r"<!-- tables:begin -->\n(.*)\n<!-- tables:end -->", text, re.DOTALL)
+
+    assert found
+    assert "\n\n".join(map(section, TABLES)) == found[1].strip("\n")
+
+
+def write() -> None:
+    """Write the columns of the tables into the document."""
+    before, _, rest = DOCUMENT.read_text().partition("<!-- tables:begin -->\n")
+    _, _, after = rest.partition("<!-- tables:end -->")
+    made = "\n\n".join(map(section, TABLES))
+    DOCUMENT.write_text(f"{before}<!-- tables:begin -->\n\n{made}\n\n<!-- tables:end -->{after}")
+
+
+if __name__ == "__main__":
+    write()
