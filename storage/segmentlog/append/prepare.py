@@ -28,9 +28,6 @@ from segmentlog.topic_config import TopicConfig
 if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
     from segmentlog.recovery.recover_log import RecoveryPlan
 
-if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
-    from segmentlog.recovery.recover_log import RecoveryPlan
-
 __all__ = ["ready_to_append", "visible_ends"]
 
 logger = logging.getLogger(__name__)
@@ -84,7 +81,7 @@ def ready_to_append(
     for each in plans:
         remove_indexes_without_log(partition_path(directory, each))
 
-    def recover(plan: RecoveryPlan) -> None:
+    def recover(plan: "RecoveryPlan") -> None:
         _recover(plan, configs[plan.path], flush=flush)
 
     do_together(recover, [plan for plan, _ in plans.values() if plan is not None])

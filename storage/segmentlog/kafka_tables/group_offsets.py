@@ -21,7 +21,7 @@ from segmentlog.kafka_tables.offset_commits import commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch, ReadUpTo
-from segmentlog.records.columns import record_schema
+from segmentlog.records.schema import record_schema
 
 __all__ = ["group_offsets"]
 

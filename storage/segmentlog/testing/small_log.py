@@ -16,10 +16,9 @@ from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import MoveBounds
 from segmentlog.commit.guard import PartitionIntent, SegmentSizes
+from segmentlog.commit.held import hold, take
 from segmentlog.commit.topics import create_partitions
-from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.durable import writable, write_all
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import open_file
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.logs.log import Log
@@ -110,16 +109,15 @@ def encode(records: Iterable[NewRecord], *, attributes: int = 0,
 def create_topic(directory: str, topic: str, n_partitions: int) -> None:
     """Make a topic; one that is there stays as it is."""
     prepare_directory(directory, "created")
-    with DirectoryLock(directory, LOCK_TIMEOUT_SECONDS):
+    with take(directory, LOCK_TIMEOUT_SECONDS) as held:
         mark_new(directory)
-        recover_commits(directory)
+        held.end_changes()
         create_partitions(directory, topic, n_partitions)
 
 
 def add_partitions(directory: str, topic: str, n_partitions: int) -> None:
     """Give an existing topic more partitions, which are empty."""
-    with DirectoryLock(directory, LOCK_TIMEOUT_SECONDS):
-        recover_commits(directory)
+    with hold(directory, LOCK_TIMEOUT_SECONDS):
         offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
         for number in range(n_partitions):
             offsets.setdefault(TopicPartition(topic, number), 0)
@@ -155,11 +153,11 @@ def append_batches(
     LogLockedError
         If another writer, or a broker, holds the directory.
     """
-    with DirectoryLock(directory, LOCK_TIMEOUT_SECONDS):
-        recover_commits(directory)
-        change = Change.begin(directory)
-        ready = ready_to_append(directory, batches, config, is_clean=change.was_clean, flush=True)
-        visible = visible_ends(directory, {each: end for each, (_, end) in ready.items()})
+    with hold(directory, LOCK_TIMEOUT_SECONDS, lambda _: config) as held:
+        change = Change.begin(held)
+        ready = ready_to_append(held, batches.keys(), flush=True)
+        held.checkpoints.write()
+        visible = visible_ends(held, {each: end for each, (_, end) in ready.items()})
         intents, made = [], []
         for each, make in batches.items():
             sizes, end = ready[each]
@@ -174,9 +172,7 @@ def append_batches(
             for path, sizes, data in made:
                 _append(path, sizes, data, config)
 
-        change.carry_out(
-            intents, [MoveBounds()], work, delay_of=lambda _: 0, is_repeatable=False
-        )  # fmt: skip
+        change.carry_out(intents, [MoveBounds()], work, is_repeatable=False)
     return True
 
 
