@@ -86,6 +86,7 @@ from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
 from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
+from segmentlog.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.verification.findings import Finding, FindingKind, Severity
 from segmentlog.verification.verify import verify
 from segmentlog.writes.writer import LogWriter, open_writer
@@ -100,6 +101,8 @@ __all__ = [
     "ColumnError",
     "CommitInDoubtError",
     "CompactedPartition",
+    "ComparedPartition",
+    "Comparison",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
@@ -150,6 +153,7 @@ __all__ = [
     "SegmentLogError",
     "Setting",
     "Severity",
+    "Side",
     "SliceFile",
     "Source",
     "StagedFileError",
@@ -169,6 +173,7 @@ __all__ = [
     "alter_settings",
     "checkpoint_offsets",
     "compact",
+    "compare",
     "dataset",
     "delete_records",
     "delete_topic",

@@ -58,7 +58,7 @@ class HeldDirectory:
 
     @property
     def checkpoints(self) -> ReadCheckpoints:
-        """The checkpoints by which logs are prepared; whoever changes them writes them."""
+        """The checkpoints by which logs are prepared; the caller that changes them writes them."""
         if self._checkpoints is None:
             self._checkpoints = ReadCheckpoints(self.directory)
         return self._checkpoints

@@ -30,6 +30,7 @@ from segmentlog.tools.arguments import (
     command,
 )
 from segmentlog.tools.cat import cat
+from segmentlog.tools.compare import compare
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
@@ -193,8 +194,8 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, grep, cat, dump, offsets, replicas, verify, recover, reindex, delete_topic, retain,
-    compact, delete_records, configure, doctor, warmup,
+    describe, grep, cat, dump, offsets, replicas, compare, verify, recover, reindex, delete_topic,
+    retain, compact, delete_records, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

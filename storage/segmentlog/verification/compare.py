@@ -1,0 +1,319 @@
+"""Compare two log directories by the records of their partitions, and not by their files.
+
+Files of equal logs may differ: brokers roll segments at other times, and codecs and batches may be
+others.  Records are equal if their offsets, times, keys, values and headers are.
+
+A digest is the evidence of a comparison.  It is a SHA-256 of all records, in windows of offsets
+that begin at multiples of `WINDOW`.  So equal records have equal digests in any batches.
+"""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.arguments import topic_names
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import INTERNAL_TOPICS, OffsetRange, ReadUpTo, TopicPartition
+
+__all__ = ["ComparedPartition", "Comparison", "Side", "compare"]
+
+#: Offsets that are digested together.
+WINDOW = 1 << 16
+
+_COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+class Comparison(StrEnum):
+    """The result for a partition.  Of the offsets, only those that both logs cover count."""
+
+    EQUAL = "equal"  #: the same records, up to the same end
+    PREFIX = "prefix"  #: the same records, and one log has more at its end
+    DIVERGING = "diverging"  #: other records from an offset on
+    MISSING = "missing"  #: one of the directories lacks the partition
+
+
+class Side(NamedTuple):
+    """A log that was compared.
+
+    Attributes
+    ----------
+    path : of the partition directory.
+    log_start_offset, log_end_offset : half-open range of its offsets.
+    n_records : number of its records.
+    sha256 : the digest of all of them, in hex.
+    """
+
+    path: str
+    log_start_offset: int
+    log_end_offset: int
+    n_records: int
+    sha256: str
+
+
+class ComparedPartition(NamedTuple):
+    """A partition of two directories.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    comparison : the result.
+    left, right : the log in each directory; None if the directory lacks it.
+    diverges_at : the first offset with another record, or with a record on one side alone; None if
+        the logs do not diverge.
+    """
+
+    topic: str
+    partition: int
+    comparison: Comparison
+    left: Side | None
+    right: Side | None
+    diverges_at: int | None = None
+
+
+@storage_errors()
+def compare(
+    left: str | os.PathLike[str] | LogDirectory,
+    right: str | os.PathLike[str] | LogDirectory,
+    *,
+    topics: str | Collection[str] = (),
+    on_partition: Callable[[ComparedPartition], object] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
+) -> list[ComparedPartition]:
+    """Compare the records of two log directories: a copy with its original.
+
+    Both are read up to the ends of their logs.  Nothing is changed.
+
+    Parameters
+    ----------
+    left, right : as `open_log_dir` takes them, or `LogDirectory` objects, such as that of several
+        brokers (`open_replicas`).
+    topics : one or several; by default all but brokers' own.
+    on_partition : called with each result once it is found.
+    on_bytes : called with the bytes of ``.log`` files that were read, after each partition.
+
+    Returns
+    -------
+    list of ComparedPartition
+        Sorted by topic and partition.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If neither directory has one of `topics`.
+    CorruptLogError, UnsupportedFormatError
+        If a batch is damaged.
+    LogDirectoryError, StorageError
+        If a directory cannot be read.
+    """
+    names = topic_names("topics", topics)
+    sides = [
+        each if isinstance(each, LogDirectory) else open_log_dir(each) for each in (left, right)
+    ]
+    known = [{*each.topic_partitions()} for each in sides]
+    there = {each.topic for each in known[0] | known[1]}
+    for name in names:
+        if name not in there:
+            partitions_of(sides[0], [name])  # raises, and names the nearest topic
+    chosen = [
+        each
+        for each in sorted(known[0] | known[1])
+        if (each.topic in names if names else each.topic not in INTERNAL_TOPICS)
+    ]
+    found = []
+    for each in chosen:
+        logs = [
+            side.log(*each) if each in held else None
+            for side, held in zip(sides, known, strict=True)
+        ]
+        found.append(_compared(each, *logs))
+        on_partition(found[-1])
+        on_bytes(sum(log.size_bytes for log in logs if log is not None))
+    return found
+
+
+def _compared(
+    topic_partition: TopicPartition, left: Log | None, right: Log | None
+) -> ComparedPartition:
+    if left is None or right is None:
+        one, other = (_digested(log) if log is not None else None for log in (left, right))
+        return ComparedPartition(*topic_partition, Comparison.MISSING, one, other)
+    return _Both(topic_partition, left, right).result()
+
+
+def _digested(log: Log) -> Side:
+    """A log that is alone."""
+    digest = _Digest()
+    for _, rows in _windows(log):
+        digest.add(rows)
+    return digest.side(log)
+
+
+class _Digest:
+    """The digest of a log, as its windows come."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._n_records = 0
+
+    def add(self, rows: pa.Table) -> bytes:
+        """Take a window, and return its own digest."""
+        found = _digest(rows)
+        self._hash.update(found)
+        self._n_records += len(rows)
+        return found
+
+    def side(self, log: Log) -> Side:
+        """The log, once all windows were taken."""
+        return Side(
+            log.path,
+            log.log_start_offset,
+            log.log_end_offset,
+            self._n_records,
+            self._hash.hexdigest(),
+        )
+
+
+class _Both:
+    """Two logs of a partition, read side by side."""
+
+    def __init__(self, topic_partition: TopicPartition, left: Log, right: Log) -> None:
+        self._topic_partition = topic_partition
+        self._logs = (left, right)
+        self._digests = (_Digest(), _Digest())
+        self._common = OffsetRange(
+            max(each.log_start_offset for each in self._logs),
+            min(each.log_end_offset for each in self._logs),
+        )
+
+    def result(self) -> ComparedPartition:
+        """Read both to their ends."""
+        diverges_at: int | None = None
+        reads = [_windows(each) for each in self._logs]
+        heads = [next(each, None) for each in reads]
+        while any(head is not None for head in heads):
+            first = min(head[0] for head in heads if head is not None)
+            rows: list[tuple[pa.Table | None, bytes]] = []
+            for i, head in enumerate(heads):
+                if head is None or head[0] != first:
+                    rows.append((None, b""))
+                    continue
+                rows.append((head[1], self._digests[i].add(head[1])))
+                heads[i] = next(reads[i], None)
+            (left, left_digest), (right, right_digest) = rows
+            if diverges_at is None and left_digest != right_digest:
+                diverges_at = self._difference(left, right)
+        ends = {each.log_end_offset for each in self._logs}
+        same = Comparison.EQUAL if len(ends) == 1 else Comparison.PREFIX
+        return ComparedPartition(
+            *self._topic_partition,
+            same if diverges_at is None else Comparison.DIVERGING,
+            self._digests[0].side(self._logs[0]),
+            self._digests[1].side(self._logs[1]),
+            diverges_at,
+        )
+
+    def _difference(self, left: pa.Table | None, right: pa.Table | None) -> int | None:
+        """The first offset of a window at which the rows differ, of those that both logs cover."""
+        one, other = (self._in_common(each) for each in (left, right))
+        n_equal = _n_equal(one, other)
+        offsets = [each["offset"][n_equal].as_py() for each in (one, other) if len(each) > n_equal]
+        return min(offsets, default=None)
+
+    def _in_common(self, rows: pa.Table | None) -> pa.Table:
+        if rows is None:
+            return pa.table({"offset": pa.array([], pa.int64())})
+        start, end = np.searchsorted(rows["offset"].to_numpy(), self._common)
+        return rows.slice(start, end - start)
+
+
+def _n_equal(left: pa.Table, right: pa.Table) -> int:
+    """Number of rows that are equal, from the first one on; found by halving."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left.slice(low, middle - low).equals(right.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _windows(log: Log) -> Iterator[tuple[int, pa.Table]]:
+    """The number and the rows of each window of offsets that has rows."""
+    reader = log.scan(
+        log.log_start_offset, log.log_end_offset, columns=_COLUMNS, read_up_to=ReadUpTo.LOG_END
+    )
+    number, held = -1, list[pa.RecordBatch]()
+    with reader:
+        for batch in reader:
+            windows = batch.column(0).to_numpy() // WINDOW
+            cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
+            for start, end in itertools.pairwise(cuts):
+                if start == end:
+                    continue
+                if held and windows[start] != number:
+                    yield number, pa.Table.from_batches(held).combine_chunks()
+                    held = []
+                number = int(windows[start])
+                held.append(batch.slice(start, end - start))
+    if held:
+        yield number, pa.Table.from_batches(held).combine_chunks()
+
+
+def _digest(rows: pa.Table) -> bytes:
+    """SHA-256 of the columns: numbers in little-endian, then the lengths and the bytes of others.
+
+    A null has the length -1.
+    """
+    import pyarrow.compute as pc  # takes long
+
+    found = hashlib.sha256()
+    numbers = {"offset": "<i8", "timestamp": "<i8", "timestampType": "<i4"}
+    for name, dtype in numbers.items():
+        column = _one(rows[name])
+        if name == "timestamp":
+            column = column.cast(pa.int64())
+        values = column.fill_null(-1).to_numpy(zero_copy_only=False)
+        found.update(values.astype(dtype).tobytes())
+    for name in ("key", "value"):
+        _add_binary(found, _one(rows[name]), pc.binary_length)
+    headers = _one(rows["headers"])
+    found.update(_lengths(pc.list_value_length(headers)))
+    pairs = headers.flatten()
+    for name in ("key", "value"):
+        _add_binary(found, pc.struct_field(pairs, name), pc.binary_length)
+    return found.digest()
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _lengths(lengths: pa.Array) -> bytes:
+    values = lengths.fill_null(-1).to_numpy(zero_copy_only=False)
+    return bytes(values.astype("<i4"))
+
+
+def _add_binary(
+    found: "hashlib._Hash", column: pa.Array, length: Callable[[pa.Array], pa.Array]
+) -> None:
+    found.update(_lengths(length(column)))
+    column = column.fill_null("" if pa.types.is_string(column.type) else b"")
+    if not len(column):
+        return
+    _, offsets, data = column.buffers()
+    if data is None:
+        return
+    bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    found.update(memoryview(data)[bounds[0] : bounds[-1]])

@@ -1,0 +1,103 @@
+"""Two log directories, compared by their records."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from plain_writes import write
+from preserved_rows import make, rows
+
+import segmentlog
+from segmentlog import Codec, ComparedPartition, Comparison
+from segmentlog.errors import UnknownTopicOrPartitionError
+from segmentlog.verification import compare as module
+
+
+def only(left: Path, right: Path) -> ComparedPartition:
+    """The one partition."""
+    (found,) = segmentlog.compare(left, right)
+    return found
+
+
+def test_equal_records_in_other_batches_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The digest depends on the records alone."""
+    monkeypatch.setattr(module, "WINDOW", 16)
+    left = make(tmp_path / "a", rows(0, 100))
+    right = make(tmp_path / "b", rows(0, 30), rows(30, 70), codec=Codec.ZSTD, batch_size=200)
+    found = only(left, right)
+    assert (Comparison.EQUAL, None) == (found.comparison, found.diverges_at)
+    assert (100, found.left.sha256) == (found.right.n_records, found.right.sha256)
+    assert 64 == len(found.left.sha256)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("timestamp", 7),
+        ("key", b"other"),
+        ("key", None),
+        ("value", b""),
+        ("value", b"v62"),
+        ("headers", []),
+        ("headers", [("h", b"61"), ("h", b"")]),
+        ("headers", [("h", b"61")]),
+    ],
+)
+def test_another_value_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    """Its offset is that of the first difference; null, empty and missing are three things."""
+    monkeypatch.setattr(module, "WINDOW", 16)
+    changed = rows(0, 100, **{name: (61, value)})
+    left, right = make(tmp_path / "a", rows(0, 100)), make(tmp_path / "b", changed)
+    found = only(left, right)
+    assert (Comparison.DIVERGING, 61) == (found.comparison, found.diverges_at)
+    assert found.left.sha256 != found.right.sha256
+
+
+@pytest.mark.parametrize("gone", [0, 15, 16, 61, 98])
+def test_a_missing_record_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    """The borders of windows are no exception."""
+    monkeypatch.setattr(module, "WINDOW", 16)
+    table = rows(0, 100)
+    lacks = pa.concat_tables([table.slice(0, gone), table.slice(gone + 1)])
+    # A restored log begins at its first record.
+    left, right = make(tmp_path / "a", table), make(tmp_path / "b", lacks)
+    found = only(left, right)
+    expected = (Comparison.DIVERGING, gone) if gone else (Comparison.EQUAL, None)
+    assert expected == (found.comparison, found.diverges_at)
+    assert found == only(right, left)._replace(left=found.left, right=found.right)
+
+
+def test_a_shorter_log_is_a_prefix(tmp_path: Path) -> None:
+    """Its records are the first ones of the other log."""
+    left, right = make(tmp_path / "a", rows(0, 100)), make(tmp_path / "b", rows(0, 60))
+    found = only(left, right)
+    assert (Comparison.PREFIX, None) == (found.comparison, found.diverges_at)
+    assert (100, 60) == (found.left.log_end_offset, found.right.log_end_offset)
+
+
+def test_records_that_retention_removed_are_not_compared(tmp_path: Path) -> None:
+    """The logs are equal in the offsets that both have."""
+    left, right = make(tmp_path / "a", rows(0, 100)), make(tmp_path / "b", rows(0, 100))
+    segmentlog.delete_records(right, "t", 0, offset=40)
+    found = only(left, right)
+    assert (Comparison.EQUAL, 40) == (found.comparison, found.right.log_start_offset)
+
+
+def test_a_partition_on_one_side_alone(tmp_path: Path) -> None:
+    """It is missing on the other side, and its digest is still computed."""
+    left = make(tmp_path / "a", rows(0, 10))
+    write(tmp_path / "b", pa.table({"value": [b"x"]}), topic="u")
+    first, second = segmentlog.compare(left, tmp_path / "b")
+    assert (Comparison.MISSING, "t", None) == (first.comparison, first.topic, first.right)
+    assert (Comparison.MISSING, "u", None) == (second.comparison, second.topic, second.left)
+    assert 10 == first.left.n_records
+    assert [first] == segmentlog.compare(left, tmp_path / "b", topics="t")
+    with pytest.raises(UnknownTopicOrPartitionError, match="'v'"):
+        segmentlog.compare(left, tmp_path / "b", topics=["v"])
