@@ -20,21 +20,22 @@ DAY_MS = 86_400_000
 
 MANIFEST = """# Where `data/` comes from
 
-A log directory of an unmodified Apache Kafka {version} broker (one KRaft node), stopped cleanly.
-`tests/golden/make_example_data.py` makes it again; offsets and bytes of records stay the same,
-ids and the times of transaction markers do not. `__cluster_metadata-0` is left out: it is large,
-and no reader of topics needs it.
+`data/` is the log directory of an unmodified Apache Kafka {version} broker (one KRaft node). The
+broker was stopped cleanly. `tests/golden/make_example_data.py` makes `data/` again, with the same
+offsets and bytes of records, but with other ids and other times of transaction markers.
+`__cluster_metadata-0` is left out, because it is large, and readers of topics do not need it.
 
-| topic | partitions | what is in it |
+| topic | partitions | contents |
 |---|---|---|
-| `orders` | 3 | 900 orders over three days; keys, values in JSON, a header; zstd |
+| `orders` | 3 | 900 orders over three days, with keys, values in JSON and a header; zstd |
 | `payments` | 1 | one committed and one aborted transaction of 60 payments each; lz4 |
-| `customers` | 1 | 40 customers, compacted: `cleanup.policy=compact`, tombstones; uncompressed |
+| `customers` | 1 | 40 customers with tombstones; `cleanup.policy=compact`; uncompressed |
 
-All of it was produced with Kafka's Java producer of the same version.
+Kafka's Java producer of the same version wrote all records.
 
-`checkpoint/` is the checkpoint of a stream with Spark's `kafka` source, which was stopped after it
-had read two thirds of `orders` from such a broker: `tests/golden/make_example_checkpoint.py`.
+`checkpoint/` is the checkpoint of a streaming query with Spark's `kafka` source, which was stopped
+after it had read two thirds of `orders` from such a broker.
+`tests/golden/make_example_checkpoint.py` makes it again.
 
 `cluster/` is the log directory of such a broker, which was stopped while consumers were connected
 and a transaction was open: `tests/golden/make_example_cluster.py`. It has the broker's own topics
