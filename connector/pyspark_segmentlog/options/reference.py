@@ -123,7 +123,7 @@ READ_OPTIONS = (
     Option("startingOffsets", "`earliest`, in streams `latest`", "`earliest`, `latest` in "
            'streams, JSON such as `{"a":{"0":23,"1":-2},"b":"earliest"}`, or `checkpoint:PATH`',
            "Where to start; -2 is earliest, and in streams -1 is latest; `checkpoint:PATH` is "
-           "where a streaming query of Spark stands",
+           "the place after the last batch that a streaming query of Spark has committed",
            partial(OffsetBound.parse, "startingOffsets")),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
            "record of a partition is older than its starting timestamp: `error` fails the query, "
@@ -142,7 +142,8 @@ READ_OPTIONS = (
            partial(TimestampBound.parse_map, "endingOffsetsByTimestamp"), _BATCH),
     Option("endingOffsets", "`latest`", '`latest`, JSON such as '
            '`{"a":{"0":50,"1":-1},"b":"latest"}`, or `checkpoint:PATH`', "Where to end, "
-           "exclusive; -1 is latest; `checkpoint:PATH` is where a streaming query of Spark stands",
+           "exclusive; -1 is latest; `checkpoint:PATH` is the place after the last batch that a "
+           "streaming query of Spark has committed",
            partial(OffsetBound.parse, "endingOffsets"), _BATCH),
     Option("lateBinding", "`false`", _BOOLEAN, "`true`: earliest and latest are looked up by "
            "each task, so that a DataFrame sees new records each time that it is computed; "
