@@ -65,7 +65,7 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
     Spark hands over ``OPTIONS`` twice, as ``subscribe`` and as ``option.subscribe``, beside
     ``TBLPROPERTIES`` and properties of its own (``provider``, ``owner``, ``location``, ``path``,
     ``external``, ``comment``, …).  Properties may be notes for any purpose, so properties that are
-    no option are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
+    not options are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
     """
     names = {option.name.lower() for option in READ_OPTIONS}
     options = {name: value for name, value in given.items() if name in names}
@@ -81,9 +81,9 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
 def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """The options of a query: its own, and otherwise those of its table.
 
-    If the query's own options have a path, no table is read, or not from its place: metadata
-    travels with columns, so a schema that was taken from a table brings it to
-    ``spark.read.schema(…).load(path)``, where the table's options do not apply.
+    If the query's own options contain a path, the query does not read the table's directory.
+    Metadata travels with columns, so a schema that was taken from a table brings the table's
+    options to ``spark.read.schema(…).load(path)``, where the table's options do not apply.
 
     Raises
     ------

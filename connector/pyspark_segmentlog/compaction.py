@@ -48,7 +48,8 @@ def compact(
     Parameters
     ----------
     spark : the session, classic or Spark Connect.
-    dedupe_buffer_bytes : memory for keys of each task, beside the executor's own.
+    dedupe_buffer_bytes : memory for the keys of each task, in addition to the memory of the
+        executor.
     path, and all other arguments : see `segmentlog.compact`.
 
     Returns
@@ -59,8 +60,8 @@ def compact(
     Raises
     ------
     SegmentLogError
-        See `segmentlog.compact`; of several partitions that cannot be compacted, the error of the
-        first, once all others are.
+        See `segmentlog.compact`. If several partitions cannot be compacted, the error of the first
+        one is raised after all other partitions have been compacted.
     """
     with begin_compaction(path, given) as job:
         if job.lock is None:

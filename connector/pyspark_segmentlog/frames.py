@@ -25,9 +25,9 @@ def read(
 ) -> "DataFrame":
     """Read a log directory as ``spark.read.format("segmentlog")`` does, but only some columns.
 
-    A query that uses few columns of a DataFrame of all columns has them all decoded and copied to
-    the JVM, since Spark does not tell a Python source which columns a query uses (Spark 4.2
-    and 4.3).  Over ``columns="partition"`` a count reads batch headers alone.
+    Spark does not tell a Python source which columns a query uses (Spark 4.2 and 4.3).  So a query
+    on a DataFrame of all columns decodes all of them and copies them to the JVM, even if the query
+    uses few.  With ``columns="partition"``, a count reads only batch headers.
 
     ::
 

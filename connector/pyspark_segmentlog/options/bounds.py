@@ -20,7 +20,7 @@ class LastRecords:
 
 @dataclass(frozen=True, slots=True)
 class LastDuration:
-    """A start at a time that is so much earlier than the planning of the read.
+    """A start at a time that lies a given duration before the planning of the read.
 
     Attributes
     ----------

@@ -188,7 +188,7 @@ class ReadOptions:
         return opens(*self.paths)
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
-        """Whether the read of a partition starts at earliest, wherever this is by then.
+        """Whether the read of a partition starts at whatever offset is earliest when it runs.
 
         A stream starts at offsets that were looked up before, and that its checkpoint has.
         """

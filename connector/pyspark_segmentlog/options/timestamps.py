@@ -27,7 +27,7 @@ __all__ = ["NoMatch", "TimestampBound"]
 
 
 class NoMatch(StrEnum):
-    """The start of a partition without a record that is new enough."""
+    """The start of a partition whose records are all older than the starting timestamp."""
 
     ERROR = "error"
     LATEST = "latest"

@@ -22,8 +22,9 @@ def assign_range(
     """Give each member a run of consecutive partitions of each topic.
 
     The partitions of a topic are shared evenly; the first members, by name, get those that are
-    left over.  A member with the same rank gets the same partition numbers of two topics with
-    equally many partitions.  So many topics with few partitions all fall to the first members.
+    left over.  If two topics have the same number of partitions, a member with the same rank in
+    both gets the same partition numbers.  So the first members get the partitions of all topics
+    that have few partitions.
 
     Parameters
     ----------

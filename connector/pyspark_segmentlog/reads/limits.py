@@ -1,4 +1,4 @@
-"""Ends of a stream's micro-batch that is smaller than what the log has to offer.
+"""Ends of a stream's micro-batch that is smaller than the backlog of the log.
 
 The rules for offsets are those of ``kafka`` (``KafkaMicroBatchStream``), to the number.  A limit
 in bytes is shared among partitions by the same rule, and then becomes an end for each partition.
@@ -25,7 +25,7 @@ def limit_offsets(starts: Offsets, ends: Offsets, max_offsets: int) -> dict[Topi
 
     Parameters
     ----------
-    starts, ends : of all partitions that there are.
+    starts, ends : of all existing partitions.
     max_offsets : of all partitions together.
     """
     shares = _shares({each: ends[each] - starts[each] for each in ends}, max_offsets)
@@ -46,10 +46,10 @@ def limit_bytes(
 
     Parameters
     ----------
-    starts, ends : of all partitions that there are.
+    starts, ends : of all existing partitions.
     max_bytes : of all partitions together.
     measure : bytes of a partition between two offsets.
-    end_within : the end of a range that begins at the same offset and has at most about so many
+    end_within : the end of a range that begins at the same offset and has at most about this many
         bytes; it is after the start.
     """
     backlog = {each: (starts[each], ends[each]) for each in ends if starts[each] < ends[each]}

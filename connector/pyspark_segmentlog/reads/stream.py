@@ -63,7 +63,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._directory
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options, in place of which ``Trigger.Once`` takes all.
+        """The limit from the options; ``Trigger.Once`` replaces it with no limit.
 
         Spark has no limit of two kinds, so `latestOffset` reads the options.
         """
