@@ -134,7 +134,7 @@ def check_topic_name(topic: str) -> None:
     if topic in {".", ".."} or _LEGAL_TOPIC.fullmatch(topic) is None:
         raise OptionError("topic", topic, accepted)
     if topic in INTERNAL_TOPICS or topic == METADATA_TOPIC:
-        raise OptionError("topic", topic, "brokers keep this topic for themselves")
+        raise OptionError("topic", topic, "this topic is reserved for brokers")
 
 
 def parse_partition_directory(name: str) -> tuple[TopicPartition, DirectoryState] | None:

@@ -37,7 +37,9 @@ A_TIME = "a time such as 2026-01-31T10:00:00Z, a date, or milliseconds since 197
 _ACCEPTED = f"give {A_TIME}; or a duration before now such as 2h"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-_NO_ZONE = "this time has no zone, and none is guessed: add Z for UTC, or an offset such as +02:00"
+_NO_ZONE = (
+    "this time has no zone, and no zone is guessed: add Z for UTC, or an offset such as +02:00"
+)
 
 #: Seconds since 1970 have ten digits from 2001 to 2286.  As milliseconds, the same numbers are
 #: times of January to April 1970, before there was Kafka.
@@ -86,7 +88,7 @@ def _milliseconds(given: object, now_ms: int | None) -> int | None:
         return _before(parse_duration(given), now_ms)
     if isinstance(given, timedelta):
         if given <= timedelta():
-            reason = "a duration is longer than zero"
+            reason = "a duration must be longer than zero"
             raise ValueError(reason)
         return _before(-(given // -_MILLISECOND), now_ms)
     if isinstance(given, datetime):
@@ -116,7 +118,7 @@ def refuse_seconds(milliseconds: int) -> int:
     if milliseconds in _SECONDS:
         meant = (_EPOCH + timedelta(seconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
         reason = (
-            f"{milliseconds} is probably in seconds, and milliseconds are meant: "
+            f"{milliseconds} is probably a time in seconds, but this option takes milliseconds: "
             f"give {1000 * milliseconds} or {meant}"
         )
         raise ValueError(reason)

@@ -56,7 +56,7 @@ class TopicConfig:
     ----------
     segment_bytes, segment_ms : size and age, in record time, at which a segment rolls.
     segment_index_bytes : most bytes of either index.
-    index_interval_bytes : bytes of log from index entry to index entry.
+    index_interval_bytes : bytes of log between two index entries.
     max_message_bytes : most bytes of a batch.
     message_timestamp_type : whether records have the producer's time or the append time.
     compression_type : codec of all batches, or None to leave it to the producer.
@@ -111,13 +111,13 @@ class TopicConfig:
         """
         names = setting_names()
         values: dict[str, Any] = {}
-        accepted = "names and values of settings are text: {'retention.ms': '1000'}"
+        accepted = "give names and values of settings as text: {'retention.ms': '1000'}"
         instance_of("settings", settings, Mapping, accepted)
         for name, text in settings.items():
             instance_of("settings", name, str, accepted)
             instance_of(name, text, str, accepted)
             if name == "flush.ms":
-                accepted = "no process syncs between jobs; flush=commit syncs each job"
+                accepted = "no process syncs between jobs; use flush=commit, which syncs each job"
                 raise OptionError(name, text, accepted)
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1)
@@ -127,7 +127,7 @@ class TopicConfig:
         return cls(**values, given=frozenset(values))
 
     def above(self, other: "TopicConfig") -> "TopicConfig":
-        """Combine two configurations: the other's value counts where this one gives none."""
+        """Combine two configurations: a value that this one does not give comes from the other."""
         if self.given is None:
             known = TopicConfig()
             given = {

@@ -38,7 +38,7 @@ def test_columns_that_a_write_does_not_keep_are_named(
     """
     (said,) = warnings_of_write(caplog, tmp_path)
     assert LOST in said
-    assert "preserve=true keeps all of it" in said
+    assert "give preserve=true to keep" in said
     (said,) = warnings_of_write(caplog, tmp_path, includeTimestamp="true", includeOffset="true")
     assert "the rows have timestampType, which" in said
     (said,) = warnings_of_write(caplog, tmp_path, "timestamp", "timestampType")
@@ -95,10 +95,12 @@ def test_a_topic_comes_back_as_it_was(
     reader = spark.read.format("segmentlog").option("preserve", "true")
     rows = reader.option("subscribe", "orders").load(example_data)
     write = rows.write.format("segmentlog").option("preserve", "true").mode("append")
-    with pytest.raises(Exception, match=r"numPartitions\) is how many a new topic gets"):
+    with pytest.raises(
+        Exception, match=r"numPartitions\) is the number of partitions of a new topic"
+    ):
         write.save(str(tmp_path))
     write.option("numPartitions", "3").save(str(tmp_path))
-    with pytest.raises(Exception, match="is there and has 3: leave the option out"):
+    with pytest.raises(Exception, match="exists and has 3 partitions: leave the option out"):
         write.option("topic", "orders").option("numPartitions", "4").save(str(tmp_path))
 
     order = ("partition", "offset")

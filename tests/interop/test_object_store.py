@@ -224,7 +224,7 @@ def test_spark_reads_a_url_with_credentials(
     assert rows == source.load(example_data).collect()
     assert len(rows) == n_rows
     assert store.requests
-    with pytest.raises(Exception, match="at a URL is only read") as caught:
+    with pytest.raises(Exception, match="at a URL can only be read") as caught:
         source.load(example_data).write.format("segmentlog").mode("append").save(url)
     assert "topsecret" not in str(caught.value)
 

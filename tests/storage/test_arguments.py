@@ -165,13 +165,13 @@ def test_a_change_refuses_a_wrong_argument_in_a_sentence(
         (
             lambda logs: logs.count_by_time(3600),
             (
-                "option 'interval' is '3600'; it is a timedelta of whole milliseconds: "
+                "option 'interval' is '3600'; give a timedelta of whole milliseconds, such as "
                 "timedelta(minutes=1)"
             ),
         ),
         (
             lambda logs: logs.take([None]),
-            "option 'indices' is '[None]'; give the numbers of rows, from 0 on",
+            "option 'indices' is '[None]'; give row numbers, counted from 0",
         ),
         (
             lambda logs: logs.scan(batch_size=0),

@@ -144,7 +144,7 @@ def test_records_that_were_never_synced_may_be_missing_after_a_crash(
 
     assert end == read_log(log_dir)
     (warning,) = caplog.messages
-    assert f"the high watermark is {N}, the log ends at {end}" in warning
+    assert f"the high watermark is {N}, but the log ends at {end}" in warning
 
 
 def test_a_segment_that_is_read_alone_lacks_nothing(log_dir: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_lost_partition_is_not_left_out_in_silence(
     with pytest.raises(UnknownTopicOrPartitionError) as caught:
         segmentlog.dataset(log_dir, topics="orders")
     assert ("orders", 1) == (caught.value.topic, caught.value.partition)
-    for each in (str(checkpoint), "high watermark is 30", "put it back", "fail_on_data_loss"):
+    for each in (str(checkpoint), "high watermark is 30", "put the log back", "fail_on_data_loss"):
         assert each in str(caught.value)
     with pytest.raises(UnknownTopicOrPartitionError):
         segmentlog.dataset(log_dir)
@@ -94,7 +94,7 @@ def test_verify_and_describe_report_a_lost_partition(
     assert verify_paths([str(log_dir)], ["payments"])
     rows = {(each.topic, each.partition): each for each in describe_paths([str(log_dir)])}
     assert 6 == len(rows)
-    assert (rows["orders", 1].problem or "").startswith("2 of 3 partitions are there: ")
+    assert (rows["orders", 1].problem or "").startswith("2 of 3 partitions exist: ")
     assert [("orders", 1)] == [each for each in rows if rows[each].problem]
 
 

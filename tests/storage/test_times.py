@@ -41,8 +41,8 @@ def test_times_are_milliseconds(time: Time, expected: int) -> None:
 @pytest.mark.parametrize(
     ("time", "message"),
     [
-        (datetime(2026, 1, 1), "no zone, and none is guessed"),
-        ("2026-01-01T12:00", "no zone, and none is guessed"),
+        (datetime(2026, 1, 1), "no zone, and no zone is guessed"),
+        ("2026-01-01T12:00", "no zone, and no zone is guessed"),
         (1.5, "give a time such as"),
         (True, "give a time such as"),
         (-1, "give a time such as"),

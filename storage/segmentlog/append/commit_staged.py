@@ -218,7 +218,7 @@ class _Commit:
         try:
             save_producers(path, intent.new_start, intent.end_offset)
         except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
-            logger.warning("%s: the newest snapshot of its producers stays: %s", path, error)
+            logger.warning("%s: its producers get no new snapshot: %s", path, error)
 
     def append(
         self, intent: PartitionIntent, extents: Iterable[Extent], syncs: SyncTogether | None

@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 _ANY_OFFSET = 2**63 - 1
 _REMEDY = (
-    "nothing can be appended to it: segmentlog verify says where, and segmentlog recover "
-    "cuts the log there as a broker would"
+    "nothing can be appended to this log: segmentlog verify shows the place, and segmentlog "
+    "recover cuts the log there, as a broker would"
 )
 
 
@@ -153,7 +153,7 @@ def _plan(
             # A broker does the same in silence when it starts on such a log.
             logger.warning(
                 "%s: offsets [%d, %d) were below the high watermark of a cleanly stopped log and "
-                "are gone; their offsets are given again",
+                "are gone; new records get these offsets again",
                 path, end.offset, committed_to,
             )  # fmt: skip
         is_whole = active.size == end.position and end.damaged_from is None
@@ -163,13 +163,17 @@ def _plan(
 
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
     if plan.end_offset < point:
-        reason = f"has lost offset {plan.end_offset}, and was synced up to {point}; {_REMEDY}"
+        reason = (
+            f"has lost its records from offset {plan.end_offset} on, although it was synced up "
+            f"to {point}; {_REMEDY}"
+        )
         raise LogDirectoryError(path, reason)
     if plan.good_from is not None and plan.good_from < committed_to:
         to = min(plan.lost_to, committed_to)
         reason = (
-            f"is damaged at offset {plan.end_offset}, before committed records up to {to}: to cut "
-            f"it there would lose them; {_REMEDY}, and keeps what it cuts in .broken files"
+            f"is damaged at offset {plan.end_offset}, before committed records up to {to}: a cut "
+            f"there would lose these records; {_REMEDY}, and keeps the bytes that it cuts off in "
+            ".broken files"
         )
         raise LogDirectoryError(path, reason)
     return plan, plan.end_offset

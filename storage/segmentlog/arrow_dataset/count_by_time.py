@@ -41,7 +41,7 @@ def interval_milliseconds(interval: timedelta) -> int:
     OptionError
         If it is not a positive, whole number of them.
     """
-    accepted = "it is a timedelta of whole milliseconds: timedelta(minutes=1)"
+    accepted = "give a timedelta of whole milliseconds, such as timedelta(minutes=1)"
     instance_of("interval", interval, timedelta, accepted)
     if interval <= timedelta() or interval % _MILLISECOND:
         raise OptionError("interval", str(interval), accepted)

@@ -76,11 +76,12 @@ class _Scannable:
         columns : names, or expressions by name; by default all columns.
         filter : rows for which it is true are kept.  Partitions and slices that cannot have such
             rows, by their topic, partition, offsets and largest timestamp, are not opened.
-        batch_size : most rows of a batch; by default they are as large as the decoder makes them,
-            at most 50,000 rows and about 32 MiB.
+        batch_size : most rows of a batch; by default the decoder decides, with at most 50,000 rows
+            and about 32 MiB.
         order : ``offset``: topics and partitions one after the other; or ``timestamp``, which
-            merges all partitions into one timeline.  There a row takes its place by the largest
-            timestamp up to it in its partition, so that each partition keeps its order.
+            merges all partitions into one timeline.  In the timeline, the place of a row is the
+            largest timestamp up to that row in its partition, so that each partition keeps its
+            order.
         use_threads : whether slices are read side by side.  Rows come in the same order.  A
             timeline is read by one thread.
         options : other options of pyarrow's scanners are accepted, and have no effect.
@@ -119,7 +120,7 @@ class _Scannable:
         filter: pc.Expression | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> int:
-        """Number of rows for which `filter` is true; they are decoded, but no column is made."""
+        """Number of rows for which `filter` is true; rows are decoded, but no column is made."""
         return self.scanner([], filter, **kwargs).count_rows()
 
 

@@ -219,7 +219,7 @@ class LogScanner:
         """Rows by their numbers in the result, in the order of `indices`."""
         numbers = np.asarray(indices)
         if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iu"):
-            raise refused("indices", indices, "give the numbers of rows, from 0 on")
+            raise refused("indices", indices, "give row numbers, counted from 0")
         wanted = numbers.astype(np.int64)
         rising = np.unique(wanted)
         if len(rising) and rising[0] < 0:

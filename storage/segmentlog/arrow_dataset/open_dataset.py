@@ -31,7 +31,7 @@ __all__ = ["DatasetOptions", "dataset", "latest", "read"]
 
 
 class DatasetOptions(TypedDict, total=False):
-    """The options of `segmentlog.dataset` that `read` and `latest` hand on to it."""
+    """The options that `read` and `latest` pass on to `segmentlog.dataset`."""
 
     starting_offsets: Mapping[tuple[str, int], int] | None
     ending_offsets: Mapping[tuple[str, int], int] | None
@@ -109,8 +109,9 @@ def latest(
 
         segmentlog.latest("/var/lib/kafka", "customers", strings=True)
 
-    A key whose last value is null was deleted and has no row.  Records without a key are left
-    out.  A key that several partitions have has a row for each of them, as after compaction.
+    A key whose last value is null was deleted and has no row.  Records without a key are left out.
+    A key that is in several partitions has a row for each of these partitions, as after
+    compaction.
 
     Parameters
     ----------
@@ -129,7 +130,8 @@ def latest(
 
     Notes
     -----
-    All records are read, and memory is bounded by the last ones: see `LogDataset.latest`.
+    All records are read, and the memory is bounded by the last records of the keys: see
+    `LogDataset.latest`.
     """
     return dataset(path, topics=topics, until=until, strings=strings, **options).latest(columns)
 
@@ -157,9 +159,9 @@ def dataset(
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
 
-    The dataset is a snapshot: its bounds are the ones of the moment at which it was opened, in all
-    partitions, and every query sees the same rows.  Open it again to see more.  If retention has
-    deleted rows since, a query that needs them fails with `LogChangedError`.
+    The dataset is a snapshot: the bounds of all partitions are fixed when it is opened, and every
+    query sees the same rows.  Open it again to see newer records.  If retention has deleted rows
+    since, a query that needs them fails with `LogChangedError`.
 
     Parameters
     ----------
@@ -175,7 +177,8 @@ def dataset(
     max_bytes_per_second, spare_page_cache : as `Log.scan` takes them.
     fail_on_data_loss : whether records that a checkpoint promises, and that are gone, are an
         error: a partition of the topics without its directory, or the last segments of a log.
-        Otherwise the rest is read, and a warning names the partition, or the offsets.
+        Otherwise the remaining records are read, and a warning names the partition, or the
+        offsets.
     replicas : the treatment of a partition that several of the paths hold: ``refuse`` it, or
         ``reconcile`` the copies, as `open_replicas` does, because the paths are those of the
         brokers of a cluster.
@@ -185,18 +188,21 @@ def dataset(
     LogDirectoryError
         If a path is not a log directory.
     UnknownTopicOrPartitionError
-        If a topic or partition that is named is not there, or a partition has been lost.
+        If a named topic or partition does not exist, or a partition has been lost.
     OffsetOutOfRangeError
         If an offset is outside its log.
     OptionError
-        If a time is not one, or an offset is that of a topic that is not read.
+        If a value is not a time, or an offset belongs to a topic that is not read.
     """
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.snapshot import take_snapshot
 
     if isinstance(path, LogDirectory):
         if more:
-            accepted = "a LogDirectory is given alone: open_log_dir takes several paths"
+            accepted = (
+                "give a LogDirectory alone; to read several directories, pass all paths to "
+                "open_log_dir"
+            )
             raise OptionError("path", ", ".join(map(str, more)), accepted)
         directory = path
     else:

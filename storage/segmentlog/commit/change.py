@@ -193,7 +193,7 @@ class Change:
         try:
             finish(self.directory, guard, intent)
         except (OSError, SegmentLogError) as error:
-            logger.warning("%s: decided, but the guard still stands: %s", guard.path, error)
+            logger.warning("%s: decided, but its guard is still there: %s", guard.path, error)
             return
         # Without the guard: a removal may take long, and a crash in it must not keep a broker from
         # starting.
@@ -201,7 +201,7 @@ class Change:
             try:
                 each.tidy(self.directory, self.held.delay_of)
             except (OSError, SegmentLogError) as error:
-                logger.warning("%s: removed records keep files: %s", self.directory, error)
+                logger.warning("%s: files of removed records remain: %s", self.directory, error)
 
 
 def stand(directory: str, guard: Guard, intent: Intent) -> None:

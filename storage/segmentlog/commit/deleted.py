@@ -109,7 +109,7 @@ def remove_taken_out(directory: str, topic: str) -> None:
         if paths:
             sync_directory(directory)
     except (OSError, SyncFailedError) as error:
-        logger.warning("what topic %s has left is not removed: %s", topic, error)
+        logger.warning("files of the deleted topic %s could not be removed: %s", topic, error)
 
 
 def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:

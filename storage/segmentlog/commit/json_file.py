@@ -9,7 +9,7 @@ from segmentlog.errors import CorruptCheckpointError
 
 __all__ = ["REMEDY", "check_types", "from_json", "read_bytes", "read_json", "to_json"]
 
-REMEDY = "it was not written by this version of segmentlog; restore it, or ask for help with it"
+REMEDY = "this version of segmentlog did not write the file; restore it, or ask for help with it"
 
 
 def to_json(number: int, fields: Mapping[str, Any]) -> bytes:

@@ -53,12 +53,12 @@ def check_partition_path(path: str) -> None:
     found = _type_of(path)
     if found is FileType.LINK:
         reason = (
-            "is a symbolic link, and readers leave those out: move or mount the directory "
-            "that it leads to to its place"
+            "is a symbolic link, which readers leave out: replace the link by its target, moved "
+            "or mounted there"
         )
         raise LogDirectoryError(path, reason)
     if found not in (FileType.DIRECTORY, None):
-        reason = "is not a directory, and has the name of a partition's: move it out of the way"
+        reason = "is not a directory, but has the name of a partition: move it out of the way"
         raise LogDirectoryError(path, reason)
     with contextlib.suppress(FileNotFoundError):
         if not may_write(path, MAY_WRITE | os.X_OK):
@@ -110,8 +110,8 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     for each in missing:
         if offsets.get(each, 0):
             hint = (
-                f"its high watermark is {offsets[each]}, and its log is gone: put it back, or "
-                "give the whole topic up (segmentlog delete-topic)"
+                f"its high watermark is {offsets[each]}, and its log is gone: put the log back, "
+                "or delete the whole topic (segmentlog delete-topic)"
             )
             raise UnknownTopicOrPartitionError(*each, directory, hint)
     offsets.update((each, 0) for each in missing)

@@ -106,7 +106,7 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
         fate = fate_of(guard, intent, State.read(directory))
         if intent is None or fate is Fate.NOT_BEGUN:
             withdraw(directory, guard)
-            done.append(f"removed {found.path}, which had not begun to write")
+            done.append(f"removed {found.path}, whose commit had not begun to write")
         elif fate is Fate.DECIDED:
             finish(directory, guard, intent)
             done.append(f"finished the commit of {found.path}")
@@ -133,7 +133,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
         is_full = error.errno in FULL
         if not is_full or True not in [each.free(directory, intent) for each in intent.effects]:
             raise
-        logger.warning("%s: the disk is full, so deleted records are removed at once", directory)
+        logger.warning("%s: the disk is full, so deleted files are removed at once", directory)
         _apply(directory, intent)
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the change.  The mark vouches for all bytes, so it does not
@@ -175,8 +175,8 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
         if intent.was_clean and not is_asked:
             reason = (
                 f"this commit did not take place, and cannot be undone: {lost} before it began: "
-                "something else has cut the file. Restore it from a copy, or go on without what "
-                "is missing: segmentlog recover"
+                "another program has cut the file. Restore the file from a copy, or continue "
+                "without the missing records: segmentlog recover"
             )
             raise LogDirectoryError(guard.path, reason)
 

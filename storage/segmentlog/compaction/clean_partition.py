@@ -195,7 +195,7 @@ def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
         try:
             found += read_transaction_index(each.transaction_index_path)
         except CorruptIndexError as error:
-            logger.warning("%s; its entries are made from the log", error)
+            logger.warning("%s; its entries are built from the log instead", error)
     return found
 
 

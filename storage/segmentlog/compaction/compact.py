@@ -182,8 +182,8 @@ def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> No
         if each.cleanable.is_reset:
             offset = each.cleanable.first_dirty_offset
             logger.warning(
-                "%s: the compacted part ended at offset %s, outside of the log; it is compacted "
-                "from offset %d on", each.topic_partition, each.checkpoint, offset,
+                "%s: the compacted part ended at offset %s, outside of the log; compaction "
+                "starts at offset %d", each.topic_partition, each.checkpoint, offset,
             )  # fmt: skip
             cleaned.put({each.topic_partition: offset})
 
@@ -191,19 +191,19 @@ def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> No
 @storage_errors()
 @keywords_of(CompactionSettings)
 def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[CompactedPartition]:
-    """Compact the logs of a directory on which no broker is running, as far as a broker would now.
+    """Compact the logs of a directory on which no broker is running, as a broker would now.
 
     Operations that a crash has interrupted are finished or undone first.  Each partition is
-    compacted by itself: a reader, or a broker after a crash, finds it as it was before or as it is
-    after a pass.
+    compacted by itself: a reader, or a broker after a crash, finds the partition either as it was
+    before a pass or as it is after the pass.
 
     Parameters
     ----------
     path : the log directory.
     topics : one name or several; by default all whose ``cleanup.policy`` has ``compact``, but none
         of brokers' own if `settings` are given.
-    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they come
-        before the settings of the directory.
+    settings : of all these topics, by Kafka's names (``min.cleanable.dirty.ratio``); they override
+        the settings of the directory.
     dry_run : whether nothing is changed, and the result is what would be compacted.
     dedupe_buffer_bytes : memory for the keys of a pass (``log.cleaner.dedupe.buffer.size``), 24
         bytes each; a log with more keys takes several passes.
@@ -215,8 +215,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     metadata, server_properties : see `segmentlog.topic_settings`.
     roll : whether active segments with records are closed first, so that they are compacted, too.
         A dry run closes none, and shows the logs as they are.
-    purge : whether files that left these logs go at once, and not ``file.delete.delay.ms`` later.
-        A reader that still needs one fails with `LogChangedError`.
+    purge : whether deleted files of these logs are removed at once, and not
+        ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
 
     Returns
     -------
@@ -235,8 +235,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
-        If a batch is damaged, which it names: nothing of this pass over the partition is replaced;
-        if a checkpoint or the settings cannot be read.
+        If a batch is damaged: the error names the batch, and this pass over the partition replaces
+        nothing; if a checkpoint or the settings cannot be read.
     SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """

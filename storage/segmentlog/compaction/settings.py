@@ -36,7 +36,7 @@ class MapBounds:
 
     def __post_init__(self) -> None:
         whole_number("dedupe_buffer_bytes", self.dedupe_buffer_bytes)
-        accepted = "give a share of the map above 0 and below 1"
+        accepted = "give the part of the map that is filled, above 0 and below 1"
         instance_of("load_factor", self.load_factor, (float, int), accepted)
         if not 0 < self.load_factor < 1:
             raise OptionError("load_factor", str(self.load_factor), accepted)

@@ -78,7 +78,7 @@ def clean_task(task: CompactionTask) -> CompactedPartition | None:
 
 def _ended(task: CompactionTask) -> LogDirectoryError:
     reason = (
-        f"the process that led the compaction has ended, or cannot be seen from this machine; "
-        f"{task.planned.topic_partition} stays as it was: compact again"
+        "the process that led the compaction has ended, or cannot be seen from this machine; "
+        f"{task.planned.topic_partition} is unchanged: compact again"
     )
     return LogDirectoryError(task.directory, reason)

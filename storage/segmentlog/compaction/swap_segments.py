@@ -67,8 +67,8 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     swaps = {name for name, each in found.items() if each and each.state is FileState.SWAP}
     if wrong := swaps | {f"{each:020d}{_LOG_CLEANED}" for each in bases ^ new_bases}:
         reason = (
-            f"has lost {min(wrong)}, or has it from another compaction, which is running or was "
-            "interrupted; nothing is replaced: compact again"
+            f"either {min(wrong)} is missing, or the file comes from another compaction, which "
+            "is running or was interrupted; nothing was replaced: compact again"
         )
         raise LogDirectoryError(path, reason)
     sync_directory(path)

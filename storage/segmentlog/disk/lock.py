@@ -126,7 +126,7 @@ class DirectoryLock:
 
     def __init__(self, directory: str, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         if sys.platform != "linux":
-            raise LogDirectoryError(directory, "is written to and recovered on Linux only")
+            raise LogDirectoryError(directory, "can be written and recovered only on Linux")
         self._directory = directory
         self._path = os.path.join(directory, LOCK_FILE)
         self._timeout_seconds = min(
@@ -193,7 +193,8 @@ class DirectoryLock:
         while not _try_lock(self._descriptor, share.first, 1 + n_tasks):
             if time.monotonic() >= until:
                 logger.warning(
-                    "%s: a task still works there; the directory is locked until it has ended",
+                    "%s: a task still works in the directory, which stays locked until the task "
+                    "ends",
                     self._directory,
                 )
                 return
@@ -221,7 +222,10 @@ class DirectoryLock:
                 reason = f"{error.strerror}: {why_not_written(self._path)}"
                 raise LogDirectoryError(self._path, reason) from error
             except IsADirectoryError as error:
-                reason = f"cannot be locked: {error.strerror}; brokers have a file there: move it"
+                reason = (
+                    f"cannot be locked: {error.strerror}; a broker has a file with this name: "
+                    "move the directory away"
+                )
                 raise LogDirectoryError(self._path, reason) from error
             except FileNotFoundError:
                 with contextlib.suppress(FileExistsError):  # another was quicker
@@ -241,9 +245,9 @@ class DirectoryLock:
             if error.errno not in _NO_LOCKS:
                 raise
             reason = (
-                f"its file system does not lock files ({error.strerror}), so nothing keeps a "
-                "broker or another writer out; mount it with locks (NFS 4, or NFS 3 with lockd), "
-                "or write to a local file system"
+                f"its file system does not lock files ({error.strerror}), so a broker or another "
+                "writer could write at the same time; mount it with locks (NFS 4, or NFS 3 with "
+                "lockd), or write to a local file system"
             )
             raise LogDirectoryError(self._directory, reason) from error
 

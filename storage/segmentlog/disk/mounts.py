@@ -47,7 +47,8 @@ def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
             longest, kind = point, " ".join(behind.split()[:2])
     if kind.startswith("fuse") and _OBJECT_STORES.search(kind):
         reason = (
-            f"is an object store ({kind} at {longest}), which neither locks nor renames as a "
-            "commit needs it; write to a local file system or NFS 4, and copy the log there"
+            f"is an object store ({kind} at {longest}), which has neither the locks nor the "
+            "renames that a commit needs; write to a local file system or to NFS 4, and copy the "
+            "log to the store"
         )
         raise LogDirectoryError(directory, reason)

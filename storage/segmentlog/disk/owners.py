@@ -26,8 +26,9 @@ def user(number: int) -> str:
 def another_owner(owner: int, writer: int) -> str:
     """The reason why `writer` must not make files in a directory of `owner`, to end a sentence."""
     return (
-        f"belongs to {user(owner)}, who can neither lock nor append to what {user(writer)} makes "
-        f"there: write as the owner, or give the directory to the writer: chown -R {writer}"
+        f"belongs to {user(owner)}, who can neither lock nor append to files that {user(writer)} "
+        "creates there: write as the owner, or give the directory to the writer: chown -R "
+        f"{writer}"
     )
 
 

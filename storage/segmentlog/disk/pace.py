@@ -114,7 +114,8 @@ class Pace:
 @lru_cache
 def _warn_once(path: str, reason: str) -> None:
     logger.warning(
-        "%s: %s: each process keeps the limit of bytes a second by itself, and not all together",
+        "%s: %s: the limit of bytes per second applies to each process, and not to all processes "
+        "together",
         path, reason,
     )  # fmt: skip
 

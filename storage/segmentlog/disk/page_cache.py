@@ -95,7 +95,7 @@ def _is_shown(descriptor: int, path: str) -> bool:
 def _warn_once(directory: str) -> None:
     logger.warning(
         "%s: the system shows the page cache of these files only to users who may write to them: "
-        "the pages that this read brings into the cache stay there",
+        "pages that this read brings into the cache stay in the cache",
         directory,
     )
 

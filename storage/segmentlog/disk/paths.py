@@ -23,7 +23,9 @@ def local_path(path: str | os.PathLike[str]) -> str:
     """
     text = os.fsdecode(path)
     if "\0" in text:
-        raise LogDirectoryError(repr(text), "the path holds a null character; no file can have it")
+        raise LogDirectoryError(
+            repr(text), "the path contains a null character, which no file name can contain"
+        )
     if not text.strip():
         raise LogDirectoryError(repr(text), "the path is empty; name a Kafka log directory")
     scheme, colon, _ = text.partition(":")
@@ -32,12 +34,12 @@ def local_path(path: str | os.PathLike[str]) -> str:
         if uri.netloc not in {"", "localhost"}:
             raise LogDirectoryError(text, f"host {uri.netloc!r} is not this machine")
         if not uri.path:
-            raise LogDirectoryError(text, "the URI names no path; write file:///var/lib/kafka")
+            raise LogDirectoryError(text, "the URI contains no path; write file:///var/lib/kafka")
         text = unquote(uri.path)
     elif "://" in text:
         reason = (
-            "a directory at a URL is only read: a write needs the locks, renames and syncs of a "
-            "file system; write to a local directory, and copy it there"
+            "a directory at a URL can only be read: a write needs the locks, renames and syncs "
+            "of a file system; write to a local directory, and copy that directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
     return os.path.abspath(os.path.expanduser(text))
@@ -65,5 +67,5 @@ def why_not_there(path: str) -> str:
     """Reason for an error about a path that leads to no file."""
     reason = "there is no such file or directory"
     if is_pattern(path):
-        reason += "; a path is taken as it stands, without * and ? for others: name each directory"
+        reason += "; the characters * and ? are not expanded in a path: name each directory"
     return reason

@@ -80,24 +80,24 @@ class ColumnError(OptionError):
         return f"column {self.option!r} is {self.value}; {self.accepted}"
 
 
-_NOT_YOURS = "run as the owner of the directory, or make this user its owner"
-_READ_EARLIER = "read to the end before the process ends"
+_NOT_YOURS = "run as the owner of the directory, or make this user the owner"
+_READ_EARLIER = "finish the read before the process ends"
 
 _REMEDIES = {
-    codes.ENOSPC: "make room on its file system, then write again",
-    codes.EDQUOT: "make room within the quota or have it raised, then write again",
+    codes.ENOSPC: "free space on its file system, then write again",
+    codes.EDQUOT: "free space within the quota, or have the quota raised, then write again",
     codes.EACCES: _NOT_YOURS,
     codes.EPERM: _NOT_YOURS,
-    codes.EROFS: "mount the file system for writing; the system mounts it read-only after disk "
-    "errors, and its log then shows them",
-    codes.EIO: "the disk or its server has failed: read the log of the system, check the disk, "
-    "then try again",
+    codes.EROFS: "mount the file system for writing; after disk errors the system mounts it "
+    "read-only, and the system's log shows these errors",
+    codes.EIO: "the disk or its server has failed: read the system's log, check the disk, then "
+    "try again",
     codes.ESTALE: "the file server has replaced or removed the file: try again",
-    codes.EMFILE: "the process has reached its limit of open files: close some, or raise it "
-    "(ulimit -n)",
+    codes.EMFILE: "the process has reached its limit of open files: close some, or raise the "
+    "limit (ulimit -n)",
     codes.ENFILE: "the system has reached its limit of open files (fs.file-max): close some",
     codes.ECANCELED: _READ_EARLIER,
-    codes.EDEADLK: "open the directory and begin to read in one process",
+    codes.EDEADLK: "open the directory and read it in one process",
 }
 
 

@@ -123,9 +123,9 @@ class TornTransactionError(CorruptLogError):
 
     def __str__(self) -> str:
         return (
-            f"{self._where()} belongs to a transaction of producer {self.producer_id} that has no "
-            "end marker in the log, so it was neither committed nor aborted; end the read at this "
-            "offset, or read with isolation level read_uncommitted"
+            f"{self._where()} belongs to a transaction of producer {self.producer_id} that has "
+            "no end marker in the log: the transaction was neither committed nor aborted; end "
+            "the read at this offset, or read with isolation level read_uncommitted"
         )
 
 
@@ -334,7 +334,7 @@ class LogChangedError(SegmentLogError):
 
     def __str__(self) -> str:
         offsets = f"offsets [{self.next_offset}, {self.end_offset})"
-        gone = f"{offsets} were promised when the read was planned and are gone; "
+        gone = f"{offsets} existed when the read was planned and are gone; "
         return f"{self.path}: {self.reason}; {gone * (self.end_offset >= 0)}load the path again"
 
 

@@ -79,7 +79,7 @@ class CommitInDoubtError(_FailedWriteError):
     def __str__(self) -> str:
         return (
             f"{self.path}: it is not known whether this commit took place: {self.reason}; check "
-            "the disk, then write again: the next writer finishes or undoes it first"
+            "the disk, then write again: the next writer first finishes or undoes this commit"
         )
 
 
@@ -189,9 +189,10 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: offset {self.offset} cannot be written after offset "
-            f"{self.end_offset - 1}: within a partition offsets rise, in the log and in the rows; "
-            'leave out rows that the log has, and sort the rest: repartition("topic", "partition")'
-            '.sortWithinPartitions("topic", "partition", "offset")'
+            f"{self.end_offset - 1}: offsets must increase within a partition, in the log and in "
+            "the rows; leave out rows that the log already contains, and sort the remaining "
+            'rows: repartition("topic", "partition").sortWithinPartitions("topic", "partition", '
+            '"offset")'
         )
 
 
@@ -229,9 +230,9 @@ class StreamBatchError(SegmentLogError, ValueError):
             f"batch {self.number} of query {self.query} has {self.n_records} records and is not "
             f"written, because batch {self.last_number} was committed last, with "
             f"{self.last_n_records}, by run {self.last_run}: the checkpoint is older than the "
-            "log, or the source has not repeated its rows; restore the checkpoint as it was after "
-            f"batch {self.last_number}, or start the query with a new checkpointLocation at the "
-            "first offset that the log lacks"
+            "log, or the source has not repeated the same rows; restore the checkpoint as it was "
+            f"after batch {self.last_number}, or start the query with a new checkpointLocation "
+            "at the first offset that the log lacks"
         )
 
 

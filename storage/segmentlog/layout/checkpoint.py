@@ -245,8 +245,10 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
 
 def _remedy(name: str) -> str:
     if name == HIGH_WATERMARK_CHECKPOINT:
-        return "read with readUpTo=logEnd, or remove the file: reads then end at the log end"
-    return "remove the file if the offsets that it holds do not matter"
+        return (
+            "read with readUpTo=logEnd, or remove the file, after which reads end at the log end"
+        )
+    return "remove the file if its offsets are not needed"
 
 
 def _offsets(path: str, remedy: str, data: bytes) -> dict[TopicPartition, int]:
@@ -321,6 +323,6 @@ def _entries(path: str, data: bytes, remedy: str) -> list[tuple[int, str]]:
     if len(head) < 2:
         return []
     if not _is_number(head[1].strip()) or int(head[1]) != len(lines):
-        reason = f"the file says {head[1][:80]!r} entries and has {len(lines)}"
+        reason = f"line 2 announces {head[1][:80]!r} entries, but the file has {len(lines)}"
         raise CorruptCheckpointError(path, 2, reason, remedy)
     return list(enumerate(lines, start=3))

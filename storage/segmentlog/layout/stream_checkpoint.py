@@ -42,7 +42,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 _LEAST, _LARGEST = -2, 2**63 - 1
 _VOID = "-"
 _VERSION = re.compile(r"v([0-9]{1,9})\s*")
-_TORN = "restore the checkpoint from a copy that was taken while its query was stopped"
+_TORN = "restore the checkpoint from a copy that was made while its query was stopped"
 
 
 class StreamCheckpoint(NamedTuple):
@@ -83,7 +83,7 @@ class StreamCheckpoint(NamedTuple):
         if not known:
             accepted = (
                 f"{shown} has no offsets of partitions: none of its sources is kafka or "
-                "segmentlog, or none has committed a batch yet"
+                "segmentlog, or no batch is committed yet"
             )
             raise OptionError("source", source or "", accepted)
         if source is None and len(known) > 1:
@@ -265,7 +265,7 @@ def _parsed(path: str, data: bytes, versions: Sequence[int]) -> tuple[int, list[
         raise CorruptCheckpointError(shown, line, "it is not UTF-8", _TORN) from None
     version = _VERSION.fullmatch(lines[0])
     if version is None:
-        reason = f"a version such as v1 was expected, and {lines[0][:40]!r} was found"
+        reason = f"expected a version such as v1, found {lines[0][:40]!r}"
         raise CorruptCheckpointError(shown, 1, reason, _TORN)
     if int(version[1]) not in versions:
         known = " and ".join(f"v{each}" for each in versions)
@@ -290,7 +290,7 @@ def _read_offsets(path: str) -> dict[str, str]:
     try:
         version, lines = _lines(path, (1, 2))
     except FileNotFoundError:
-        reason = "its batch is committed, and the file of its offsets is missing"
+        reason = "its batch is committed, but the file with the offsets of the batch is missing"
         raise CorruptCheckpointError(shown, 1, reason, _TORN) from None
     while lines and not lines[-1]:
         lines.pop()
@@ -305,7 +305,7 @@ def _read_offsets(path: str) -> dict[str, str]:
         if version > 1:
             name, colon, text = line.partition(":")
             if not colon or not name:
-                reason = f"a source and its offset were expected, and {line[:40]!r} was found"
+                reason = f"expected a source and its offset, found {line[:40]!r}"
                 raise CorruptCheckpointError(shown, number + 3, reason, _TORN)
         if text != _VOID:
             _check_json(path, number + 3, text)
@@ -347,7 +347,7 @@ def _check_json(path: str, line: int, text: str) -> None:
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        reason = f"JSON was expected, and {text[:40]!r} was found"
+        reason = f"expected JSON, found {text[:40]!r}"
         raise CorruptCheckpointError(_shown(path), line, reason, _TORN) from None
 
 

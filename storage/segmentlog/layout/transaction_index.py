@@ -53,7 +53,9 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
             raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
         yield AbortedTransaction(*fields)
     if left:
-        raise CorruptIndexError(path, f"{len(data)} bytes are not a number of entries of 34")
+        raise CorruptIndexError(
+            path, f"its size of {len(data)} bytes is not a multiple of 34, the size of an entry"
+        )
 
 
 def encode_transactions(entries: Iterable[AbortedTransaction]) -> bytes:

@@ -71,7 +71,7 @@ class Log:
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
         error, if that file cannot be read.
     list_files : lists the partition directory; by default as it is, even beside a writer.
-    is_file : whether `path` is a file, if that is known; by default, the disk is asked.
+    is_file : whether `path` is a file, if that is known; by default, a look at the disk decides.
     kept : of the same log at an earlier moment, if it has not changed since.
     synced_to : looks up the partition's entry in ``recovery-point-offset-checkpoint``, or -1.
     """
@@ -157,9 +157,9 @@ class Log:
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
-        """Whether a read to the high watermark is known to end there, whatever is appended.
+        """Whether a read to the high watermark is known to end there, in spite of appends.
 
-        Otherwise the files show the end: without a high watermark, or while a copy is being made.
+        Without a high watermark, or while a copy is being made, the files show the end instead.
         """
         listed, promised = self.__dict__.get("_listed"), self._high_watermark_checkpoint
         if not isinstance(promised, int):
@@ -191,7 +191,7 @@ class Log:
     @property
     @looks_again
     def untorn_segments(self) -> tuple[Segment, ...]:
-        """`segments`, the last one without a torn tail that no high watermark promises."""
+        """`segments`; the last one ends before a torn tail that no high watermark promises."""
         return self._listed.untorn
 
     @property
@@ -212,7 +212,7 @@ class Log:
         Raises
         ------
         LogChangedError
-            If the topic was deleted, and made again under its name.
+            If the topic was deleted, and created again under its name.
         """
         then = self.known_topic_id
         now = self.partition.known_topic_id() if then else ""
@@ -269,10 +269,10 @@ class Log:
         For committed data, it is the last stable offset (`open_transactions` says what
         `on_corrupt_batch` means for it).
 
-        The end lies after `log_end_offset` if a high watermark after a torn tail has promised
-        the tail, or if segments are gone from the end of the log (`lost_offsets`).  A read up to
-        this end reports the damage; it does not end before it in silence.  With
-        ``ReadUpTo.LOG_END``, both are left out; without `fail_on_data_loss`, lost offsets are.
+        The end lies after `log_end_offset` if a high watermark after a torn tail has promised the
+        tail, or if segments are gone from the end of the log (`lost_offsets`).  A read up to this
+        end reports the damage; it does not end before it in silence.  With ``ReadUpTo.LOG_END``,
+        both are left out; without `fail_on_data_loss`, only lost offsets are left out.
         """
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(
@@ -289,7 +289,10 @@ class Log:
             if is_torn and not reads_all:
                 return promised
             if not self._is_file:  # one segment alone need not reach to the end
-                told = "%s: the high watermark is %d, the log ends at %d; reading to the log end"
+                told = (
+                    "%s: the high watermark is %d, but the log ends at %d; the read ends at the "
+                    "log end"
+                )
                 logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
@@ -328,7 +331,7 @@ class Log:
         Raises
         ------
         CorruptLogError, UnsupportedFormatError
-            If a batch that has to be looked at cannot be read.
+            If a batch that is needed for the answer cannot be read.
         """
         from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
 
@@ -396,9 +399,9 @@ class Log:
         OptionError
             If `timestamp` is not a time.
         CorruptLogError, UnsupportedFormatError
-            If a batch that has to be looked at cannot be read.
+            If a batch that is needed for the answer cannot be read.
         LogChangedError
-            If records that were there when the directory was opened have gone.
+            If records that existed when the directory was opened are gone.
         """
         return self.find_offset(
             epoch_milliseconds("timestamp", timestamp),
@@ -426,9 +429,10 @@ class Log:
         )
 
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
-        """Epoch milliseconds that no record of a slice is above, by time indexes and headers.
+        """An upper bound of the timestamps in a slice, in epoch milliseconds.
 
-        None if that is not known: a file was replaced since the slice was cut, or is damaged.
+        It comes from time indexes and headers.  None if it is not known: a file was
+        replaced since the slice was cut, or is damaged.
         """
         try:
             return self._newest_timestamp(log_slice)
@@ -464,7 +468,7 @@ class Log:
         listed = self._listed
         earliest = listed.log_start_offset
         if start_offset < min(earliest, end_offset):
-            reason = f"the log begins at offset {earliest} now"
+            reason = f"the log now begins at offset {earliest}"
             raise LogChangedError(self.path, start_offset, min(earliest, end_offset), reason)
         end = listed.log_end_offset
         if end_offset > max(end, start_offset) and listed.lost:
@@ -477,10 +481,10 @@ class Log:
         return [each._replace(topic_id=self.known_topic_id) for each in slices]
 
     def end_within(self, start_offset: int, end_offset: int, max_bytes: int) -> int:
-        """The end of a first part of ``[start_offset, end_offset)`` with about `max_bytes`.
+        """The end of the first part of ``[start_offset, end_offset)`` that has about `max_bytes`.
 
-        The part has at least one piece that can be read alone, so the end is after the start.  It
-        may be larger by as much as the bytes between two index entries.
+        The part has at least one piece that can be read alone, so the end is after the start.  The
+        part may be larger than `max_bytes` by the bytes between two index entries.
 
         Parameters
         ----------
@@ -524,7 +528,7 @@ class Log:
         OffsetOutOfRangeError
             If either offset is outside the log.
         OptionError
-            If the same bound is given in two ways, or a time is not one.
+            If a bound is given in two ways, or a value is not a time.
         """
         now_ms = time.time_ns() // 1_000_000
         since_ms, until_ms = (
@@ -538,7 +542,7 @@ class Log:
         )  # fmt: skip
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
-            logger.warning("%s: %s; the rest is read", self.path, lost)
+            logger.warning("%s: %s; the remaining records are read", self.path, lost)
         return found
 
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
@@ -630,9 +634,9 @@ class Log:
             (``"2026-01-31T10:00:00Z"``), a date, epoch milliseconds, a datetime with its time
             zone; or a duration before now (``"2h"``, a timedelta).  Each stands for the offset
             that `offset_for_timestamp` finds, as with Spark's options ``startingTimestamp`` and
-            ``endingTimestamp``, or for the end if every record is older.  A record between the
-            bounds may be older than the first, or newer than the second.
-        last : instead of a start: the start lies this number of offsets before the end.
+            ``endingTimestamp``, or for the end if every record is older.  A record between the two
+            offsets may be older than `since`, or newer than `until`.
+        last : instead of a start: the read starts this number of offsets before the end.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         strings : whether ``key`` and ``value`` are strings instead of binary.
@@ -640,9 +644,10 @@ class Log:
         isolation_level : ``read_committed`` leaves out aborted records, and ends at the last
             stable offset.
         on_corrupt_batch : ``skip`` continues after corrupt batches, and logs their offsets.
-        on_invalid_utf8 : with `strings`: bytes that are not UTF-8 ``fail`` the read, become
-            ``null``, or have U+FFFD in place of the bad bytes (``replace``).
-        max_inflated_batch_bytes : a compressed batch that inflates to more is corrupt.
+        on_invalid_utf8 : with `strings`: at bytes that are not UTF-8, the read fails (``fail``),
+            the value becomes null (``null``), or U+FFFD replaces the bad bytes (``replace``).
+        max_inflated_batch_bytes : a compressed batch that inflates to more bytes than this counts
+            as corrupt.
         fail_on_data_loss : whether `lost_offsets` of the range are an error, or are left out with
             a warning.
         max_bytes_per_second : the most bytes of ``.log`` files that are read in a second, so that

@@ -44,7 +44,7 @@ _MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
 
 
 class MissingPartition(NamedTuple):
-    """A partition that had records by a checkpoint, and whose directory is gone.
+    """A partition that had records according to a checkpoint, and whose directory is gone.
 
     Attributes
     ----------
@@ -59,9 +59,9 @@ class MissingPartition(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The promise that is broken, for messages."""
+        """The promise that is broken, as messages word it."""
         promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
-        return f"{promised}, and its log is gone"
+        return f"{promised}, but its log is gone"
 
 
 def report_missing(
@@ -72,13 +72,13 @@ def report_missing(
     Parameters
     ----------
     missing : the partitions of the topics that are read.
-    option : how the caller asks for the rest, such as ``failOnDataLoss=false``.
+    option : how the caller asks for the remaining partitions, such as ``failOnDataLoss=false``.
     fail_on_data_loss : whether they are an error.
 
     Raises
     ------
     UnknownTopicOrPartitionError
-        If there are any, and this is an error.
+        If partitions are missing, and this is an error.
     """
     if not missing:
         return
@@ -86,8 +86,8 @@ def report_missing(
     if fail_on_data_loss:
         also = f" (and {more} more partitions)" if more else ""
         hint = (
-            f"{first.reason}{also}: put it back, or read the directory that it was moved to as "
-            f"well; {option} reads the other partitions"
+            f"{first.reason}{also}: put the log back, or also read the directory to which it was "
+            f"moved; {option} reads the other partitions"
         )
         directory = os.path.dirname(first.checkpoint)
         raise UnknownTopicOrPartitionError(*first.topic_partition, directory, hint)
@@ -100,7 +100,7 @@ def report_missing(
 
 
 class LogDirectory:
-    """One or several log directories, read as they are: no lock is taken, nothing is written.
+    """One or several log directories, only to read: no lock is taken, nothing is written.
 
     `open_log_dir` makes it.  It shows one moment; `refresh` returns a later one.
 
@@ -192,15 +192,15 @@ class LogDirectory:
             return html_table(f"{self!r}: {error}", [], len(shown))
         title = self._counted(shown)
         if n_hidden := len(self._places) - len(shown):
-            title += f"; not shown: {n_hidden:,} of brokers' topics, or held twice"
+            title += f"; not shown: {n_hidden:,} partitions, of brokers' topics or held twice"
         return html_table(title, logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, parent: str, path: str) -> None:
         known = self._places.get(topic_partition)
         if known is not None:
             reason = (
-                f"holds partition {topic_partition}, and so does {known[1]}; "
-                "a partition has one log: leave one of the two out"
+                f"holds partition {topic_partition}, and so does {known[1]}; a partition has one "
+                "log: leave out one of the two directories"
             )
             if os.path.realpath(path) == os.path.realpath(known[1]):
                 raise LogDirectoryError(path, reason)  # the same directory is named twice
@@ -302,9 +302,10 @@ class LogDirectory:
 
     @property
     def unmoved(self) -> Collection[TopicPartition]:
-        """Partitions whose logs were listed before the `refresh` that made this, and are the same.
+        """Partitions whose logs have not changed since the `refresh` that made this object.
 
-        Their bounds and ends are those of the earlier object.
+        Their logs were listed before that, and their bounds and ends are those of the earlier
+        object.
         """
         return self._kept.keys()
 
@@ -323,9 +324,9 @@ class LogDirectory:
         Notes
         -----
         Without `log_ends`, a refresh looks at the top of each log directory alone: at the names in
-        it, at the checkpoints, and at the state of the last commit.  That shows every commit of
-        `segmentlog`, every partition that comes or goes, and every high watermark and log start
-        that a broker writes.  Three changes of a running broker do not show there:
+        it, at the checkpoints, and at the state of the last commit.  This look shows every commit
+        of `segmentlog`, every new or removed partition, and every high watermark and log start
+        that a broker writes.  It does not show three changes that a running broker makes:
 
         - records beyond the high watermark in its checkpoint, which a read to the high watermark
           does not return;
@@ -334,9 +335,10 @@ class LogDirectory:
           log then keeps its earlier `Log.log_start_offset`.  A read of the removed records fails
           with `LogChangedError`, as if they had been removed after the directory was opened.
 
-        A log without a high watermark, or whose files end before it, is looked at in any case: its
-        end is that of its files.  So a copy without checkpoints takes two calls for each
-        partition.  At a URL, the store is asked for everything again.
+        A log without a high watermark, or whose files end before its high watermark, is looked at
+        in any case: the end of its files is the end of the log.  So a copy without checkpoints
+        takes two calls for each partition.  At a URL, everything is requested from the store
+        again.
 
         A time of a file proves nothing until the clock of the file system has moved on.  For about
         a second after a change, each refresh reads names and checkpoints, and compares them.  A
@@ -487,7 +489,7 @@ class LogDirectory:
 
     @property
     def unfinished_commits(self) -> list[str]:
-        """Paths of the guards that stand now, of running or of crashed writers.
+        """Paths of the present guards, of running or of crashed writers.
 
         No broker starts on a directory with a guard.
         """

@@ -88,14 +88,18 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     """
     data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
     if len(data) < _HEADER.size:
-        raise CorruptIndexError(path, f"a snapshot has at least 10 bytes, this one {len(data)}")
+        raise CorruptIndexError(
+            path, f"a snapshot has at least 10 bytes, but this file has {len(data)}"
+        )
     version, crc, n_entries = _HEADER.unpack_from(data)
     if version != _VERSION:
         raise CorruptIndexError(path, f"expected version 1 of a snapshot, found {version}")
     if crc32c.crc32c(data[_CRC_COVERS_FROM:]) != crc:
-        raise CorruptIndexError(path, "its crc32c is not the one that it stores")
+        raise CorruptIndexError(path, "its crc32c differs from the crc32c that it contains")
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
-        raise CorruptIndexError(path, f"{n_entries} producers do not take {len(data)} bytes")
+        raise CorruptIndexError(
+            path, f"its size of {len(data)} bytes does not fit its {n_entries} producers"
+        )
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]
 
 
@@ -116,7 +120,7 @@ def read_snapshots(
         except FileNotFoundError:
             continue
         except CorruptIndexError as error:
-            logger.warning("%s; reading an older one", error)
+            logger.warning("%s; an older snapshot is read instead", error)
 
 
 def newest_snapshot(

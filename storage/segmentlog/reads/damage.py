@@ -57,7 +57,8 @@ class DamagePolicy:
         position = found.position if found else file.planned.end
         behind = found.base_offset if found else wanted.end_offset
         logger.warning(
-            "%s; bytes [%d, %d) are left out, and what is there of offsets [%d, %d)",
+            "%s; bytes [%d, %d) are left out, with all records that they contain of offsets [%d, "
+            "%d)",
             error, error.position, position, next_offset, behind,
         )  # fmt: skip
         return position if found else None

@@ -327,7 +327,9 @@ class Census:
             as_opened = self._as_opened(topic_partition, then.log_start)
             if as_opened is not None:
                 return as_opened
-            reason = "a writer has come to it, and nothing had said where it ended"
+            reason = (
+                "a writer has started to write to it, and no checkpoint contained its end before"
+            )
             raise self._changed(topic_partition, path, reason)
         # Segments below a new log start are put aside one by one, from the first.  The remaining
         # ones look like a log without its beginning.
@@ -335,7 +337,7 @@ class Census:
         if is_replaced and (not files or files[0].base_offset > then.log_start):
             raise self._changed(topic_partition, path, "its records were deleted or replaced")
         if self._is_compacted_beyond(topic_partition, path, files, then.high_watermark):
-            reason = "it was compacted with records that came since"
+            reason = "it was compacted together with records that were written later"
             raise self._changed(topic_partition, path, reason)
         # Our commits end at the high watermark that they leave.  After the high watermark of a
         # crashed broker there may have been more records, which look like later ones.

@@ -89,7 +89,7 @@ class _Reads:
     def _refuse_in_fork(self) -> None:
         """Raise an error in a forked process: it has no threads, and would wait for ever."""
         if self.process != os.getpid():
-            reason = "a forked process does not have the threads that its parent reads on"
+            reason = "a forked process does not have the reading threads of its parent"
             raise StorageError(errno.EDEADLK, reason)
 
     def _next_queue(self) -> "_Queue | None":
@@ -172,7 +172,7 @@ class _Reads:
 
 def _ended() -> StorageError:
     """The error of a consumer at the end of the interpreter: it would wait for ever."""
-    return StorageError(errno.ECANCELED, "reading ahead has ended, for the process is ending")
+    return StorageError(errno.ECANCELED, "reading ahead has ended, because the process is ending")
 
 
 #: Reads whose threads live.

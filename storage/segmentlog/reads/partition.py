@@ -137,5 +137,5 @@ def open_planned(file: SliceFile) -> ReadableFile:
         opened.close()
     if file.path in missing:
         raise missing[file.path]  # users know this name, not the renamed file's
-    message = f"{file.path} is another file than when it was planned"
+    message = f"{file.path} is not the file that was planned"
     raise FileChangedError(message)

@@ -109,7 +109,7 @@ def cut_slices(
 def _check_unchanged(file: SegmentFiles) -> None:
     """Refuse cuts that may be those of another file, which compaction has put under the name."""
     if file.inode and not is_url(file.path) and not file.is_still_there():
-        raise FileNotFoundError(errno.ENOENT, "another file has its name", file.path)
+        raise FileNotFoundError(errno.ENOENT, "another file now has its name", file.path)
 
 
 def _cut_side_by_side(

@@ -101,5 +101,5 @@ class PlannedFile(Closing):
             )
             if is_in_place and header.crc == file.first_crc:
                 return file.first_offset
-        message = f"{file.path} has another batch at byte {file.start} than when it was planned"
+        message = f"{file.path} does not have the planned batch at byte {file.start}"
         raise FileChangedError(message)

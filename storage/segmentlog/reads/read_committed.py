@@ -103,7 +103,7 @@ class CommittedBatches:
         )
         if not self._skips:
             raise error
-        logger.warning("%s; what that producer wrote from there on is left out", error)
+        logger.warning("%s; records of that producer after this offset are left out", error)
         return ABORT
 
 
@@ -170,5 +170,5 @@ def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
     begins = np.concatenate(([next_offset], last[:-1] + 1))
     is_bad = headers[:, layout.BASE_OFFSET] < begins
     if is_bad.any():
-        reason = "its base offset is not above the batch before it"
+        reason = "its base offset is not above the last offset of the batch before it"
         raise batches.malformed(int(is_bad.argmax()), reason)

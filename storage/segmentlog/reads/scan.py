@@ -308,8 +308,6 @@ def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches
         row = headers[0]
         is_wrapper = row[layout.ATTRIBUTES] & layout.LEGACY_MASK and not row[layout.RECORDS_COUNT]
         if not is_wrapper:
-            reason = (
-                f"it begins below offset {next_offset}, up to which the segment before reaches"
-            )
+            reason = f"it begins below offset {next_offset}, where the previous segment ends"
             raise batches.malformed(0, reason)
     return batches

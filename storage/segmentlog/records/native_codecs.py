@@ -104,7 +104,7 @@ def _lz4() -> ctypes.CDLL | None:
         library.LZ4F_freeDecompressionContext(context)
         is_right = left == 0 and target.raw[: n_target.value] == _KNOWN
     except (OSError, ImportError, AttributeError) as error:
-        logger.debug("LZ4 is inflated through Python: %s", error)
+        logger.debug("LZ4 is decompressed by a Python library: %s", error)
         return None
     return library if is_right else None
 
@@ -131,7 +131,7 @@ def _zstd() -> ctypes.CDLL | None:
         library.ZSTD_freeDCtx(context)
         is_right = target.raw[:n_written] == _KNOWN
     except (OSError, ImportError, AttributeError) as error:
-        logger.debug("zstd is inflated through Python: %s", error)
+        logger.debug("zstd is decompressed by a Python library: %s", error)
         return None
     return library if is_right else None
 

@@ -40,7 +40,7 @@ CONSTANT_COLUMNS = frozenset({"topic", "partition", "timestampType"})
 #: The columns that a scan yields by default: all but ``headers``.
 RECORD_SCHEMA: pa.Schema = pa.schema([_ALL.field(name) for name in COLUMNS[:-1]])
 
-_A_LIST = 'it is a list of names: columns=["offset"]'
+_A_LIST = 'give a list of names: columns=["offset"]'
 
 
 def record_schema(

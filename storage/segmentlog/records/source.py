@@ -19,7 +19,7 @@ _ACCEPTED = {
     "value": "a value is binary or string",
     "headers": "headers are array<struct<key: string, value: binary>>",
 }
-_OUT_OF_ORDER = "bounds of a column of {} are not in order, or outside its values"
+_OUT_OF_ORDER = "bounds of a column of {} are not in order, or lie outside its values"
 #: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
 _WIDE = re.compile("large|view")
 #: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most this many bytes

@@ -88,7 +88,7 @@ def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> Walke
     )
     is_bad |= (last < begins) | (last - segment.base_offset >= layout.SEGMENT_OFFSETS)
     if is_bad.any():
-        reason = "its offsets do not follow those before it in this segment"
+        reason = "its offsets do not follow the offsets of the batch before it in this segment"
         raise batches.malformed(int(np.argmax(is_bad)), reason)
     if batches.file_position + batches.end <= segment.size:
         return walked

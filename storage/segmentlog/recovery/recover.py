@@ -41,8 +41,7 @@ def recover(
     Parameters
     ----------
     path : a log directory on which no broker is running.
-    index_interval_bytes : bytes of log from index entry to index entry
-        (``index.interval.bytes``).
+    index_interval_bytes : bytes of log between two index entries (``index.interval.bytes``).
     dry_run : whether nothing is changed, and the steps are those that would be taken.
     lock_timeout_seconds : how long to wait for a writer.
     on_step : called with each step once it is done: a recovery may take hours, or fail.

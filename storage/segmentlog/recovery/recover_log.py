@@ -84,7 +84,7 @@ def find_good_end(segment: Segment) -> GoodEnd:
 def _before_far(batches: ScannedBatches, row: int, next_offset: int) -> GoodEnd:
     """The end before a batch whose offset is too far away for an index."""
     offset = batches.only(slice(row)).next_offset if row else next_offset
-    reason = "its offset is further from the segment's base than a segment can hold"
+    reason = "its offset is too far from the segment's base offset for any segment"
     return GoodEnd(batches.position_of(row), offset, batches.malformed(row, reason))
 
 

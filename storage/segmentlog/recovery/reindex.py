@@ -22,7 +22,7 @@ __all__ = ["IndexedSegment", "reindex"]
 
 
 class IndexedSegment(NamedTuple):
-    """A segment whose indexes were built again, or the damage that has stopped this.
+    """A segment whose indexes were built again, or the damage that has prevented it.
 
     Attributes
     ----------
@@ -76,8 +76,8 @@ def reindex(
     ----------
     path, more : log directories on which no broker is running, partition directories or ``.log``
         files.
-    index_interval_bytes : bytes of log from index entry to index entry
-        (``index.interval.bytes``), which the log does not contain.
+    index_interval_bytes : bytes of log between two index entries (``index.interval.bytes``), which
+        the log does not contain.
     lock_timeout_seconds : how long to wait for a writer.
     on_segment : called with each result once its files are on the disk.
     on_log : called with the name of each partition's directory before its log is read.
@@ -92,7 +92,7 @@ def reindex(
     OptionError
         If an argument is not accepted.
     LogDirectoryError
-        If a path is none of these, or a commit or a compaction was cut short there.
+        If a path is none of these, or a commit or a compaction was interrupted there.
     LogLockedError
         If a broker or a writer holds the log directory.
     SyncFailedError, StorageError
@@ -162,7 +162,7 @@ def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
 def _segments(wanted: _Wanted) -> list[Segment]:
     """All segments of the log, the last one up to the log end."""
     if has_swaps(wanted.path):
-        reason = "was left in the middle of a compaction; run segmentlog recover first"
+        reason = "has an unfinished compaction; run segmentlog recover first"
         raise LogDirectoryError(wanted.path, reason)
     segments = [Segment(each, is_sealed=False) for each in list_segments(wanted.path)]
     if segments:

@@ -118,7 +118,9 @@ def _measure(
     if found.types:
         for i, kind in found.types.items():
             if kind is FileType.LINK:
-                logger.warning("%s is a symbolic link out of the log and is left out", paths[i])
+                logger.warning(
+                    "%s is a symbolic link to a file outside the log and is left out", paths[i]
+                )
         files = [each for i, each in enumerate(files) if i not in found.types]
     if found.is_remembered:
         files = [*map(_asked, files)]

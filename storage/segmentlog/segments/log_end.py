@@ -134,8 +134,8 @@ def _behind_damage(
         return LogEnd(header.base_offset + 1, position, damaged_from)
     if warns:
         logger.warning(
-            "%s ends in the middle of a batch: reading stops at byte %d (offset %d), "
-            "%d bytes after it are left out",
+            "%s ends in the middle of a batch: reading stops at byte %d (offset %d), and the %d "
+            "bytes after that byte are left out",
             segment.path, end.position, end.offset, n_bytes,
         )  # fmt: skip
     return None

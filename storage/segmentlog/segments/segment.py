@@ -277,7 +277,10 @@ class OpenSegment(Closing):
             raise UnsupportedFormatError(self.segment.path, position, "magic", magic)
         if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
             base_offset = int.from_bytes(prefix[:8], "big", signed=True)
-            reason = f"its length field says {length}, less than a batch header"
+            reason = (
+                f"its length field contains {length}, which is less than the length of a batch "
+                "header"
+            )
             raise MalformedBatchError(self.segment.path, position, base_offset, reason)
         if len(window) - at < layout.HEADER_SIZES[magic]:
             return None
@@ -323,7 +326,9 @@ class OpenSegment(Closing):
         header = self.header_at(entry.position, up_to_offset=entry.offset)
         if header is None:
             logger.warning(
-                "%s does not fit its log at offset %d; scanning instead", index.path, entry.offset
+                "%s does not fit its log at offset %d; the log is scanned instead",
+                index.path,
+                entry.offset,
             )
             return 0, None
         return entry.position, header

@@ -110,7 +110,9 @@ class _Walk:
             first = first_offset(self._opened.file, last.position, last.header)
             if is_too_high(last.header, first, self._least_offset, header.base_offset):
                 raise self._malformed(last, reason)
-        raise self._malformed(placed, "its base offset is not above the batch before it")
+        raise self._malformed(
+            placed, "its base offset is not above the last offset of the batch before it"
+        )
 
     def pass_over(self, error: CorruptLogError) -> None:
         """Leave out the batch of an error."""

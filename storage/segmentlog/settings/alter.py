@@ -96,7 +96,7 @@ def alter_settings(
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")
     refuse_partition(directory)
     if is_of_a_broker(directory):
-        accepted = "settings of a broker's topics are in its cluster: use kafka-configs.sh"
+        accepted = "a broker's topics have their settings in the cluster: use kafka-configs.sh"
         raise OptionError("path", directory, accepted)
     TopicConfig.parse(settings or {})
     os.makedirs(directory, exist_ok=True)

@@ -9,7 +9,7 @@ from segmentlog.errors import LogDirectoryError, MalformedRecordError
 
 __all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings"]
 
-_REMEDY = "give all settings in the call, or a complete copy of the metadata"
+_REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
 
 @dataclass

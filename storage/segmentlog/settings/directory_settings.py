@@ -241,8 +241,9 @@ class DirectorySettings:
             raise LogDirectoryError(place, "holds no __cluster_metadata-0")
         elif not is_optional and "cleanup.policy" not in (given or {}):
             accepted = (
-                f"{directory} is a broker's, and the metadata of its cluster is in another log "
-                "directory: name that directory, or give cleanup.policy and the other settings"
+                f"{directory} belongs to a broker, and the metadata of its cluster is in another "
+                "log directory: name that directory, or give cleanup.policy and the other "
+                "settings"
             )
             raise OptionError("metadata", "", accepted)
         properties = read_meta_properties(directory)

@@ -127,11 +127,15 @@ def read_table(directory: str, extent: Extent) -> NDArray[np.void] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.warning("%s cannot be read (%s): reading the headers of all batches", path, error)
+        logger.warning(
+            "%s cannot be read (%s): the headers of all batches are read instead", path, error
+        )
         return None
     rows = _rows_of(data, extent)
     if rows is None or not _fits_file(directory, extent, rows):
-        logger.warning("%s is not the table of its file: reading the headers of all batches", path)
+        logger.warning(
+            "%s is not the table of its file: the headers of all batches are read instead", path
+        )
         return None
     return rows
 

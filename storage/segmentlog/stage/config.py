@@ -24,13 +24,14 @@ class Producer:
     ----------
     producer_id : of its batches; no other producer of the log may have it.
     producer_epoch : a higher one fences writers with a lower one, and begins at sequence 0.
-    base_sequence : number of the first record that is to be written: of each partition, or by
-        partition; where it is not given, the number that follows in the log.
+    base_sequence : number of the first record that is to be written: one number for all
+        partitions, or numbers by partition; where none is given, numbering continues after the
+        last sequence in the log.
 
     Raises
     ------
     OptionError
-        If a number is out of its bounds, or no whole number.
+        If a number is out of its bounds, or not a whole number.
     """
 
     producer_id: int
@@ -60,15 +61,16 @@ class ProducerConfig:
 
     Attributes
     ----------
-    topic_config : of the topics that are written to; where none was given, the settings of the
-        directory come before Kafka's defaults.
-    own : the same of topics that differ; a job without a topic finds them in the directory.
+    topic_config : of the topics that are written to; settings that are not given come from the
+        directory, or else are Kafka's defaults.
+    own : the settings of topics that differ from `topic_config`; a job without a topic finds them
+        in the directory.
     codec, level : the compression; None is Kafka's default level of the codec.
     batch_size : bytes of a batch before compression.
     buffer_memory : bytes of rows to hold before batches are written.
-    max_request_size : most bytes of a batch, beside the topic's ``max.message.bytes``.
+    max_request_size : most bytes of a batch, in addition to the topic's ``max.message.bytes``.
     use_timestamps : whether the column ``timestamp`` is used, instead of the time of writing.
-    use_timestamp_types : whether ``timestampType`` is used, too: rows whose timestamp is a log's
+    use_timestamp_types : whether ``timestampType`` is also used: rows whose timestamp is a log's
         append time keep it as append time.
     use_offsets : whether the column ``offset`` is used, instead of the next offsets of the log.
     flush : whether everything is synced before a commit is decided.

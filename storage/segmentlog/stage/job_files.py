@@ -93,7 +93,9 @@ class JobFiles(NamedTuple):
                 if name.startswith(prefix) and name.endswith(STAGE_SUFFIX):
                     Path(self.directory, name).unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("what job %s has staged is not removed: %s", self.token, error)
+            logger.warning(
+                "files that job %s has staged could not be removed: %s", self.token, error
+            )
 
 
 def sweep_jobs(directory: str) -> None:
@@ -121,7 +123,7 @@ def sweep_jobs(directory: str) -> None:
             if not files[mark].size:
                 mark.write_bytes(_NOTICE)
                 continue
-        logger.warning("%s: removing what job %s has left", directory, token)
+        logger.warning("%s: removing files that job %s has left", directory, token)
         for path in sorted(files, key=lambda each: each != mark):  # as `JobFiles.remove` does
             path.unlink(missing_ok=True)
 

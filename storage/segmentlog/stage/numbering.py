@@ -13,8 +13,8 @@ __all__ = ["SequenceNumbers"]
 class SequenceNumbers:
     """The sequences of one producer, flush by flush.
 
-    A flush that failed, or whose end is in doubt, is repeated with the same numbers: if it took
-    place after all, its batches are recognised.
+    A flush that failed, or whose result is in doubt, is repeated with the same numbers: if the
+    flush did take place, its batches are recognised.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class SequenceNumbers:
         self._flushed |= self._staged
 
     def forget(self) -> None:
-        """The records since the last flush are to be numbered again."""
+        """Number the records since the last flush again."""
         self._staged.clear()
 
     @property

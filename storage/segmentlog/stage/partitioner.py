@@ -63,9 +63,9 @@ class Partitioner:
             self._n_partitions, self._batch_size, self._sticky, chosen,
         )  # fmt: skip
         if code != status.OK:
-            reason = f"it names partition {named[row]}, and the topic has 0 to "
+            reason = f"it names partition {named[row]}, but the topic has partitions 0 to "
             reason += f"{self._n_partitions - 1}; num_partitions "
-            reason += "(in Spark numPartitions) is how many a new topic gets"
+            reason += "(in Spark numPartitions) is the number of partitions of a new topic"
             raise InvalidRecordError(self._topic, int(named[row]), row, reason)
         return chosen
 

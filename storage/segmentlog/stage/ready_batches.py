@@ -108,20 +108,25 @@ class _Chunk:
         deltas = headers[:, layout.LAST_OFFSET] - headers[:, layout.BASE_OFFSET]
         self._refuse(attributes & layout.LEGACY_MASK != 0, "its magic is not 2")
         in_transaction = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
-        reason = "it belongs to a transaction, which only a broker's coordinator could end"
+        reason = (
+            "it belongs to a transaction, and only a broker's coordinator could end that "
+            "transaction"
+        )
         self._refuse(attributes & in_transaction != 0, reason)
         most = config.most_batch_bytes
         reason = f"it is larger than {most} bytes: the least of max.message.bytes, segment.bytes"
         self._refuse(sizes > most, f"{reason} and max_request_size")
-        reason = "its record count is not that of its offsets"
+        reason = "its record count differs from the number of its offsets"
         self._refuse(headers[:, layout.RECORDS_COUNT] != deltas + 1, reason)
         if config.topic_config.message_timestamp_type == TimestampType.LOG_APPEND_TIME:
-            reason = "the topic has message.timestamp.type=LogAppendTime, the batch CreateTime"
+            reason = (
+                "the topic has message.timestamp.type=LogAppendTime, but the batch has CreateTime"
+            )
             self._refuse(attributes & layout.TIMESTAMP_TYPE_MASK == 0, reason)
         fields: Int64s = np.empty((len(headers), sequences.BATCH_COLUMNS), np.int64)
         read_sequences(self.buf, headers, fields)
         has_producer = fields[:, sequences.PRODUCER_ID] >= 0
-        reason = "it has a producer id, and no sequence or no epoch"
+        reason = "it has a producer id, but no sequence or no epoch"
         without = (fields[:, sequences.FIRST_SEQUENCE] < 0) | (fields[:, sequences.EPOCH] < 0)
         self._refuse(has_producer & without, reason)
         renumber_batches(self.buf, headers)

@@ -120,7 +120,7 @@ class RowStager:
         """Take rows of `n_bytes` decoded bytes, or refuse a row that no batch can hold."""
         if n_bytes > MOST_ROW_BYTES:
             self._write_held()  # it counts the rows before this one
-            reason = f"it comes to {n_bytes} bytes, and no batch holds more than {MOST_ROW_BYTES}"
+            reason = f"it takes {n_bytes} bytes, and no batch holds more than {MOST_ROW_BYTES}"
             raise InvalidRecordError(self._topic or "", -1, self._n_rows, reason)
         if self._n_bytes and self._n_bytes + n_bytes > self._config.buffer_memory:
             self._write_held()

@@ -1,8 +1,8 @@
 """Kafka's ``DeleteRecords`` without a broker: a log begins at a later offset.
 
-`segmentlog.upkeep.move_log_starts` has the durable steps.  Segments that lie wholly below the new
-start go with the same call: a broker leaves that to its retention.  As with a broker, the active
-segment stays, and hides the records below the start.
+`segmentlog.upkeep.move_log_starts` has the durable steps.  The same call removes segments that lie
+wholly below the new start: a broker leaves that to its retention.  As with a broker, the active
+segment stays, and its records below the start are hidden.
 """
 
 import os
@@ -27,7 +27,7 @@ __all__ = ["DeletedRecords", "delete_records"]
 
 
 class DeletedRecords(NamedTuple):
-    """The start of a log before and after, and its segments and bytes that are removed."""
+    """The old and the new start of a log, and the numbers of removed segments and bytes."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""Delete a topic from a log directory: at any crash, all of its partitions remain, or none.
+"""Delete a topic from a log directory: after a crash, either all or none of its partitions remain.
 
 The steps are those of every change (`segmentlog.commit.change`), without any work: nothing of the
 topic is touched before the decision.  The next state lacks the entries of the topic.  From then
@@ -60,20 +60,20 @@ def delete_topic(
     """Delete a topic from a log directory on which no broker is running.
 
     Operations that a crash has interrupted are finished or undone first.  The cluster of a broker
-    may still know the topic: the broker then makes it again, empty, when it starts.
+    may still know the topic: the broker then creates the topic again, empty, when it starts.
 
     Parameters
     ----------
     path : the log directory.
     topic : its name.  If somebody has removed its directories by hand, its entries in checkpoints
-        and settings go.
+        and settings are removed.
     dry_run : whether nothing is changed, and the result is what would be deleted.
     lock_timeout_seconds : how long to wait for a writer.
 
     Raises
     ------
     OptionError
-        If Kafka does not allow the name, or brokers keep the topic for themselves.
+        If Kafka does not allow the name, or the topic is reserved for brokers.
     UnknownTopicOrPartitionError
         If the directory does not hold the topic.
     LogDirectoryError
@@ -109,7 +109,7 @@ def _found(directory: str, topic: str) -> DeletedTopic:
     for path in paths:
         check_partition_path(path)
         if os.path.ismount(path):
-            reason = "is a mount of its own and cannot be renamed: empty and unmount it first"
+            reason = "is a mount point and cannot be renamed: first empty and unmount it"
             raise LogDirectoryError(path, reason)
     paths += taken_out(directory, topic)  # by a deletion that was cut off
     if not paths and not is_known(directory, topic):

@@ -134,21 +134,21 @@ def retain(
     """Remove expired segments from a log directory on which no broker is running.
 
     Operations that a crash has interrupted are finished or undone first.  The log starts of all
-    partitions move at once, or at a crash none of them.
+    partitions move at once; after a crash, either all of them have moved or none.
 
     Parameters
     ----------
     path : the log directory.
     topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
         given.
-    settings : of all these topics, by Kafka's names (``retention.ms``); they come before the
-        settings of the directory.
+    settings : of all these topics, by Kafka's names (``retention.ms``); they override the settings
+        of the directory.
     dry_run : whether nothing is changed, and the result is what would be removed.
     lock_timeout_seconds : how long to wait for a writer.
     metadata, server_properties : see `segmentlog.topic_settings`.
-    kafka_defaults : whether limits that are not set are Kafka's defaults, by which records
-        expire after a week.  With `server_properties`, they are.
-    purge : whether files of these topics that left their logs go at once, and not
+    kafka_defaults : whether Kafka's defaults apply to limits that are not set: records then expire
+        after a week.  With `server_properties`, these defaults always apply.
+    purge : whether deleted files of these topics are removed at once, and not
         ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
 
     Returns
@@ -159,8 +159,8 @@ def retain(
     Raises
     ------
     OptionError
-        If a setting is unknown, or has a value that is not accepted; if nothing shows the settings
-        of a broker's topics; if a limit that nobody has set would remove records, and
+        If a setting is unknown, or has a value that is not accepted; if no file contains the
+        settings of a broker's topics; if a limit that nobody has set would remove records, and
         `kafka_defaults` is not given.
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
@@ -250,7 +250,7 @@ def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
         )
         accepted = (
             f"it is not set for topic {topic!r}, and {len(spans)} segments with {n_bytes} bytes "
-            f"would be removed by Kafka's default, {found.value}: give it in the call, "
+            f"would be removed by Kafka's default, {found.value}: give the setting in the call, "
             f"{places}or allow Kafka's defaults (kafka_defaults=True, --kafka-defaults)"
         )
         raise OptionError(name, "", accepted)
@@ -341,7 +341,7 @@ def spans_of(log: Log) -> list[SegmentSpan]:
 
 
 def removed_below(log: Log, log_start: int) -> list[SegmentSpan]:
-    """The segments that go once a log begins at `log_start`; the active one stays."""
+    """The segments to remove once a log begins at `log_start`; the active segment stays."""
     return [each for each in spans_of(log)[:-1] if each.end_offset <= log_start]
 
 

@@ -35,7 +35,7 @@ class OffsetCheck:
         if reached > base:
             yield self._finding(
                 Severity.ERROR, FindingKind.OVERLAPPING_SEGMENT, segment.path, 0, base,
-                f"begins at offset {base}, but the segment before it reaches to {reached}",
+                f"begins at offset {base}, but the segment before it ends at offset {reached}",
             )  # fmt: skip
         elif -1 < reached < base:
             yield self._finding(

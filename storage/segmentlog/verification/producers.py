@@ -69,7 +69,7 @@ class ProducerCheck:
         expected, original = int(found[history.EXPECTED]), int(found[history.ORIGINAL])
         if found[history.KIND] == history.OLD_EPOCH:
             kind = FindingKind.PRODUCER_EPOCH
-            message = f"{who} writes after epoch {expected}, which has fenced it"
+            message = f"{who} writes after epoch {expected}, which has fenced its epoch"
         elif found[history.KIND] == history.GAP:
             kind = FindingKind.SEQUENCE_GAP
             message = (

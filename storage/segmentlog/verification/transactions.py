@@ -167,8 +167,9 @@ class TransactionCheck:
             if producer_id != known[0] or not is_earlier:
                 yield self._finding(
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
-                    f"the index has producer {producer_id} from offset {first_offset}, but the "
-                    f"log producer {known[0]} from offset {known[1]}; {REMEDY}",
+                    f"the index has a transaction of producer {producer_id} from offset "
+                    f"{first_offset}, but the log has producer {known[0]} from offset "
+                    f"{known[1]}; {REMEDY}",
                 )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
@@ -179,5 +180,5 @@ class TransactionCheck:
             yield self._finding(
                 Severity.NOTE, FindingKind.OPEN_TRANSACTION, path, -1, offset,
                 f"the transaction of producer {producer_id} from offset {offset} has no end "
-                "marker: a consumer with read_committed stops there",
+                "marker: a consumer with read_committed stops at this offset",
             )  # fmt: skip

@@ -51,8 +51,8 @@ def verify(
     ----------
     path, more : as `open_log_dir` takes them, or one `LogDirectory`.
     topics, partitions : one or several; by default all, brokers' own topics included.
-    records : whether records are inflated and parsed, too.
-    producers : whether the sequences of idempotent producers are followed, too.
+    records : whether records are also decompressed and parsed.
+    producers : whether the sequences of idempotent producers are also checked.
     on_finding : called with each finding once it is found.
     on_bytes : called with the bytes of ``.log`` files done since the last call.
 
@@ -60,7 +60,7 @@ def verify(
     -------
     list of Finding
         Unfinished commits, missing partitions, and then the findings of each log in the order of
-        its files.  No finding has the severity `Severity.ERROR` if all is well.
+        its files.  If the logs are sound, no finding has the severity `Severity.ERROR`.
 
     Raises
     ------

@@ -93,7 +93,8 @@ class _LogCheck:
         if not exists(segment.path):
             return self._finding(
                 Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
-                "existed at the beginning, and no longer does: retention or compaction",
+                "existed when the verification began, and is gone: removed by retention or "
+                "compaction",
             )  # fmt: skip
         path = error.filename or segment.path
         return self._finding(
@@ -109,7 +110,7 @@ class _LogCheck:
             yield self._finding(
                 Severity.WARNING, FindingKind.INDEX_WITHOUT_LOG, path, -1, base_offset,
                 "no segment has this base offset: a crash has left the file; the next writer, "
-                "segmentlog recover, or a broker that starts removes it",
+                "segmentlog recover, or the next start of a broker removes it",
             )  # fmt: skip
 
     def _high_watermark(self) -> Iterator[Finding]:
@@ -126,7 +127,7 @@ class _LogCheck:
         elif promised is not None and promised > end:
             yield self._finding(
                 Severity.WARNING, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
-                f"the high watermark is {promised}, the log ends at {end}: "
-                "acknowledged records are missing, or the checkpoint is newer than this copy",
+                f"the high watermark is {promised}, but the log ends at {end}: acknowledged "
+                "records are missing, or the checkpoint is newer than this copy",
                 promised,
             )  # fmt: skip

@@ -68,15 +68,16 @@ def _why_not_made(directory: str, error: OSError) -> str:
         case FileExistsError() | NotADirectoryError():
             path = Path(directory)
             found = next(each for each in (path, *path.parents) if exists(str(each)))
-            where = "is a file, and no directory" if found == path else f"{found} is a file"
-            return f"{where}: name a directory, or one that can be made"
+            where = "is a file, not a directory" if found == path else f"{found} is a file"
+            return f"{where}: name a directory, or a path where a directory can be created"
         case PermissionError():
             said = f"{error.strerror} to {user(os.geteuid())}"
             return (
-                f"cannot be made or listed: {said}; name a directory that this user may write to"
+                f"cannot be created or listed: {said}; name a directory to which this user may "
+                "write"
             )
         case FileNotFoundError():  # in /proc, and if a network's server has removed it
-            return "cannot be made, not by anybody: its file system takes no directories there"
+            return "cannot be created by any user: its file system allows no new directories there"
     return ""
 
 

@@ -156,8 +156,8 @@ class WriteJob:
             if self.request.stream is not None:
                 ended += ", or a later batch or run of its query has begun"
             reason = (
-                f"holds no {self.files.mark.name}: {ended}, or this is not the directory that the "
-                "driver sees"
+                f"holds no {self.files.mark.name}: {ended}, or this directory is not the "
+                "directory of the driver"
             )
             raise LogDirectoryError(self.directory, reason) from None
 

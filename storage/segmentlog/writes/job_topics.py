@@ -77,8 +77,8 @@ class JobTopics:
         """
         if topic in self.missing and not self.keeps_partitions:
             hint = (
-                "a topic is written whole: the number of its partitions, by which keys find "
-                "theirs, is that of its directories"
+                "write a topic only where all its partitions are: the number of partition "
+                "directories decides which partition a key gets"
             )
             missing = self.missing[topic]
             raise UnknownTopicOrPartitionError(topic, missing, self.directory, hint)
@@ -87,8 +87,8 @@ class JobTopics:
         check_topic_name(topic)
         if not self.num_partitions:
             hint = (
-                "create it with the broker, or let it be created: auto_create_topics=True "
-                "(in Spark autoCreateTopics=true)"
+                "create the topic with the broker, or allow its creation: "
+                "auto_create_topics=True (in Spark autoCreateTopics=true)"
             )
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
@@ -112,8 +112,8 @@ class JobTopics:
             is_other = n_found < wanted or (n_found > wanted and topic not in self.partitions)
             if is_other or missing.get(topic) != self.missing.get(topic):
                 reason = (
-                    f"topic {topic!r} has other partitions than the {wanted} that the job has "
-                    "spread its rows over; run the job again"
+                    f"topic {topic!r} no longer has the {wanted} partitions over which the job "
+                    "has spread its rows; run the job again"
                 )
                 raise LogDirectoryError(self.directory, reason)
 
@@ -144,7 +144,10 @@ def complete_topics(directory: str, topic: str | None) -> None:
 
 
 def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
-    accepted = f"topic {topic!r} is there and has {found}: leave the option out to write to those"
+    accepted = (
+        f"topic {topic!r} exists and has {found} partitions: leave the option out to write to "
+        "these"
+    )
     remedy = "choose another topic, or delete this one and its records: segmentlog delete-topic"
     return OptionError("num_partitions", str(asked), f"{accepted}, {remedy}")
 

@@ -111,13 +111,12 @@ def warn_of_columns_left_out(
     if lost:
         logger.warning(
             "%s: the rows have %s, which this write does not keep: records get the time of "
-            "writing and new offsets unless they are asked for; %s keeps all of it, or drop "
-            "the columns",
+            "writing and new offsets; give %s to keep these columns, or drop them",
             directory, ", ".join(lost), keeps,
         )  # fmt: skip
     if taken.keys() <= set(names) and "headers" not in names:
         logger.warning(
-            "%s: the rows come from a log and have no column headers: those of its records are "
-            "lost, if they have any; %s reads them",
+            "%s: the rows come from a log and have no column headers: headers of the records, if "
+            "there are any, are lost; %s reads headers",
             directory, reads,
         )  # fmt: skip

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["LogWriter", "open_writer"]
 
 _REPLACES = (
-    "a retry would delete the records that it repeats: give txn_app_id and txn_version instead, "
-    "or delete the earlier records first (segmentlog.delete_records)"
+    "a retry would delete the records of the first attempt: give txn_app_id and "
+    "txn_version instead, or delete the earlier records first (segmentlog.delete_records)"
 )
 
 
@@ -57,8 +57,8 @@ class LogWriter:
     Attributes
     ----------
     appended : the answers to the last flush of rows or batches, by partition and producer: the
-        offsets of an idempotent producer's records, and how many of them the log had before.
-        Empty if that flush had no producer, and none of `append_batches`.
+        offsets of an idempotent producer's records, and how many of them the log had before. Empty
+        if that flush had neither a producer nor rows of `append_batches`.
     """
 
     def __init__(
@@ -95,12 +95,13 @@ class LogWriter:
         ColumnError
             If a column is missing, or has another type.
         OptionError
-            If these are no Arrow rows; if the writer is closed, or has refused a row before.
+            If `rows` are not Arrow rows; if the writer is closed, or has refused a row before.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
             If a row cannot be written.  The row may be from an earlier call.  Other rows are lost
-            with it, so nothing since the last `flush` can be committed any more.
+            with it, so no row since the last `flush` can be committed any more.
         StorageError
-            If the disk is full, or fails; the same holds then.
+            If the disk is full, or fails.  Then, too, no row since the last `flush` can be
+            committed.
         """
         import pyarrow as pa
 
@@ -118,8 +119,8 @@ class LogWriter:
             stream, schema = [batch], batch.schema
         else:
             accepted = (
-                "give a table of pyarrow, or what has the Arrow capsule interface: a DataFrame of "
-                "Polars or pandas, a relation of DuckDB"
+                "give a table of pyarrow, or an object with the Arrow capsule interface: a "
+                "DataFrame of Polars or pandas, a relation of DuckDB"
             )
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
@@ -142,9 +143,9 @@ class LogWriter:
     def append_batches(
         self, batches: "bytes | memoryview | pa.Buffer", partition: int, topic: str | None = None
     ) -> None:
-        """Take record batches as they are, with their producers and sequences, and codecs.
+        """Take ready record batches, with their producers, sequences and codecs.
 
-        They get the next offsets.  Their bytes stay the same otherwise.
+        The batches get the next offsets of the log.  Their bytes otherwise stay the same.
 
         Parameters
         ----------
@@ -170,11 +171,17 @@ class LogWriter:
             return
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
-            raise OptionError("topic", topic or "", f"the writer has {job.topics.topic or 'none'}")
+            raise OptionError(
+                "topic", topic or "", f"the topic of the writer is {job.topics.topic or 'none'}"
+            )
         if job.request.overwrite:
-            raise OptionError("batches", "given beside overwrite", _REPLACES)
+            raise OptionError("batches", "given together with overwrite", _REPLACES)
         if job.config.use_offsets:
-            raise OptionError("use_offsets", "True", "batches as they are get the next offsets")
+            raise OptionError(
+                "use_offsets",
+                "True",
+                "ready batches get the next offsets of the log; leave use_offsets out",
+            )
         n_partitions = job.topics.n_partitions(name)
         if not 0 <= whole_number("partition", partition) < n_partitions:
             raise OptionError("partition", str(partition), f"{name} has {n_partitions} partitions")
@@ -260,7 +267,7 @@ class LogWriter:
 
     def _need_job(self) -> None:
         if not self._is_open:
-            raise OptionError("writer", "closed", "open another one to go on")
+            raise OptionError("writer", "closed", "open another writer to continue")
         self._check_refused()
         if self._job is not None:
             try:
@@ -286,8 +293,8 @@ class LogWriter:
     def _check_refused(self) -> None:
         """Refuse to commit rows if another row since the last `flush` was refused."""
         if self._has_refused:
-            accepted = "abort, and append the others again, from the last flush on"
-            raise OptionError("writer", "one that has refused a row", accepted)
+            accepted = "abort, and append the other rows since the last flush again"
+            raise OptionError("writer", "a writer that has refused a row", accepted)
 
     def __enter__(self) -> Self:
         return self
@@ -332,21 +339,22 @@ def open_writer(
     path : a log directory; it is made if it is missing.
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of missing topics, one by default; they are created at the first `flush`.  An
-        existing `topic` must have as many.
+        existing `topic` must have this number of partitions.
     auto_create_topics : whether missing topics are created; by default they are, except in a
-        broker's own directory, where the broker would move them aside.
+        broker's own directory, because the broker would move their partitions aside.
     config : how rows become batches.
     lock_timeout_seconds : how long to wait for another writer.
     txn_app_id, txn_version : a name, and a number from 0 on, that make the single flush of this
-        writer idempotent, as Delta's options of these names do.  Topics to which this version, or
-        a later one, was committed under the name are left out.  The version is forgotten 30 days
-        after the last commit under the name to the topic.
+        writer idempotent, as the options of Delta with these names do.  Topics to which this
+        version, or a later one, was committed under the name are left out.  The version is
+        forgotten 30 days after the last commit under the name to the topic.
     overwrite : whether the new records replace all earlier records of `topic`; offsets continue,
         and the log start moves.
     preserve : whether rows that were read keep their partitions, offsets, timestamps and timestamp
         types, besides keys, values and headers: the three ``use_…`` of `ProducerConfig` together.
     producer : an idempotent producer that the rows belong to.  Batches are checked as the leader
-        of a partition does it: a batch that is repeated is written once, and a gap is refused.
+        of a partition checks them: a batch that is sent again is written once, and a gap is
+        refused.
 
     Raises
     ------
@@ -387,7 +395,10 @@ def open_writer(
 
     def begin(is_first: bool) -> WriteJob:
         if numbered and not is_first:
-            accepted = "one version is one commit: close the writer, and open one with the next"
+            accepted = (
+                "one version is one commit: close this writer, and open another writer with the "
+                "next version"
+            )
             raise OptionError("txn_version", str(txn_version), accepted)
         return WriteJob.begin(replace(request, overwrite=overwrite and is_first))
 
@@ -411,11 +422,12 @@ def _check_producer(
 ) -> None:
     """Refuse a producer whose records could not be repeated."""
     if overwrite:
-        raise OptionError("producer", "given beside overwrite", _REPLACES)
+        raise OptionError("producer", "given together with overwrite", _REPLACES)
     if config.use_offsets:
-        accepted = "sequences have no gaps, offsets that are kept may: leave one of the two out"
-        raise OptionError("producer", "given beside use_offsets", accepted)
-    if topic is None and isinstance(producer.base_sequence, Mapping):
-        raise OptionError(
-            "base_sequence", "by partition", "name the topic whose partitions these are"
+        accepted = (
+            "sequences must have no gaps, but kept offsets may have gaps: leave one of the two "
+            "options out"
         )
+        raise OptionError("producer", "given together with use_offsets", accepted)
+    if topic is None and isinstance(producer.base_sequence, Mapping):
+        raise OptionError("base_sequence", "by partition", "name the topic of these partitions")

@@ -517,7 +517,9 @@ def test_a_time_without_a_zone_is_refused() -> None:
     """The zone of the session is never used."""
     error = refusal({"startingTimestamp": "2026-01-31T10:00:00"})
 
-    assert "this time has no zone, and none is guessed: add Z for UTC, or an offset" in str(error)
+    assert "this time has no zone, and no zone is guessed: add Z for UTC, or an offset" in str(
+        error
+    )
 
 
 def test_an_unknown_strategy_is_refused_even_if_it_is_not_used() -> None:

@@ -49,7 +49,7 @@ def test_another_form_is_no_timestamp(text: str) -> None:
 @pytest.mark.parametrize("text", ["2026-01-31T01:00:00", "2026-01-31 01:00"])
 def test_a_time_without_a_zone_is_refused(text: str) -> None:
     """The zone of a session or a machine would move the range."""
-    with pytest.raises(ValueError, match="no zone, and none is guessed"):
+    with pytest.raises(ValueError, match="no zone, and no zone is guessed"):
         TimestampBound.parse("startingTimestamp", text)
 
 

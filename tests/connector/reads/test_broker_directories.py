@@ -90,4 +90,4 @@ def test_a_start_below_the_log_start_is_data_loss(
         plan(GOLDEN, **from_zero)
     assert [] == caplog.messages
     assert {0: there} == offsets_by_partition(GOLDEN, **from_zero, failOnDataLoss="false")
-    assert f"{topic}-0: offsets [0, {log.log_start_offset}) are not there" in caplog.text
+    assert f"{topic}-0: offsets [0, {log.log_start_offset}) do not exist" in caplog.text

@@ -137,7 +137,7 @@ def test_starts(logs: Path, given: dict[str, Any], expected: int | None) -> None
 def test_a_start_beyond_the_end_is_refused(logs: Path) -> None:
     """The error has both offsets. With failOnDataLoss=false the stream starts at the end."""
     given: dict[str, Any] = {"startingOffsets": '{"t": {"0": 11}}', "assign": '{"t": [0]}'}
-    with pytest.raises(OptionError, match="t-0 would start at 11, and its log ends at 10"):
+    with pytest.raises(OptionError, match="t-0 would start at 11, but its log ends at 10"):
         Stream(logs, **given)
     stream = Stream(logs, **given, failOnDataLoss="false")
     assert {} == stream.batch()

@@ -111,7 +111,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value, null topic", {}, "column 'topic' is void"),
         ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
         ("select 'v' value, 7 partition", {"topic": "t"},
-         "names partition 7, and the topic has 0 to 0"),
+         "names partition 7, but the topic has partitions 0 to 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_written_is_explained(

@@ -282,7 +282,7 @@ def test_options_that_name_nothing_are_refused(
     """Wrong options are refused when the dataset is opened, not at the first query."""
     with pytest.raises(error, match=match):
         segmentlog.dataset(example_data, **options)
-    with pytest.raises(segmentlog.OptionError, match="given alone"):
+    with pytest.raises(segmentlog.OptionError, match="LogDirectory alone"):
         segmentlog.dataset(segmentlog.open_log_dir(example_data), example_data)
 
 

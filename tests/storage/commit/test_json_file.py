@@ -39,7 +39,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, data: bytes, reason: 
     with pytest.raises(CorruptCheckpointError, match=reason) as caught:
         read_json(str(path), [2, 1])
     assert (str(path), 1) == (caught.value.path, caught.value.line)
-    assert "was not written by this version of segmentlog" in str(caught.value)
+    assert "this version of segmentlog did not write the file" in str(caught.value)
 
 
 def test_values_are_of_their_types() -> None:

@@ -70,7 +70,7 @@ def test_refusals_change_nothing(tmp_path: Path) -> None:
             segmentlog.alter_settings(tmp_path, "t", settings)
     with pytest.raises(OptionError, match="settings are"):
         segmentlog.alter_settings(tmp_path, "t", removed=["retention"])
-    with pytest.raises(OptionError, match="brokers keep this topic"):
+    with pytest.raises(OptionError, match="topic is reserved for brokers"):
         segmentlog.alter_settings(tmp_path, "__consumer_offsets", {"retention.ms": "1"})
     with as_broker(tmp_path), pytest.raises(LogLockedError):
         segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2"})

@@ -69,15 +69,15 @@ def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("written", "named"),
     [
-        ("hdfs://namenode/kafka", "hdfs://namenode/kafka: a directory at a URL is only read"),
-        ("s3a://bucket/kafka", "copy it there"),
+        ("hdfs://namenode/kafka", "hdfs://namenode/kafka: a directory at a URL can only be read"),
+        ("s3a://bucket/kafka", "copy that directory to the URL"),
         ("S3://bucket", "locks, renames and syncs"),
         ("file://otherhost/kafka", "'otherhost'"),
         ("", "empty"),
         ("  ", "empty"),
-        ("file:", "names no path"),
-        ("file://", "names no path"),
-        ("file://localhost", "names no path"),
+        ("file:", "contains no path"),
+        ("file://", "contains no path"),
+        ("file://localhost", "contains no path"),
     ],
 )
 def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> None:
@@ -106,8 +106,8 @@ def test_patterns_are_refused_with_a_word_about_them(tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/proc/nope", "takes no directories there"),
-        ("/dev/null", "is a file, and no directory"),
+        ("/proc/nope", "allows no new directories"),
+        ("/dev/null", "is a file, not a directory"),
         ("/dev/null/logs", "/dev/null is a file"),
         ("/tmp/a\0b", "null character"),
     ],

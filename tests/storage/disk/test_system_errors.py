@@ -25,7 +25,7 @@ pytestmark = pytest.mark.linux
 
 @pytest.mark.parametrize(
     ("code", "remedy"),
-    [(errno.ENOSPC, "make room"), (errno.EDQUOT, "quota"), (errno.EACCES, "owner"),
+    [(errno.ENOSPC, "free space"), (errno.EDQUOT, "quota"), (errno.EACCES, "owner"),
      (errno.EPERM, "owner"), (errno.EROFS, "read-only"), (errno.EIO, "check the disk"),
      (errno.ESTALE, "server"), (errno.EMFILE, "ulimit"), (errno.ENFILE, "open files"),
      (errno.ELOOP, "exists and is readable")],

@@ -159,7 +159,7 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[11], ["orders-7", "99", "[3, 42)"]),
         (ERRORS[12], ["/d/t-0", "[10, 42)", "0.log is gone", "load the path again"]),
         (ERRORS[14], ["orders-7", "offset 42", str(2**60)]),
-        (ERRORS[13], ["/d/t-0/0.log: ", "No space left on device", "make room"]),
+        (ERRORS[13], ["/d/t-0/0.log: ", "No space left on device", "free space"]),
         (ERRORS[15], ["'subscribe'", "empty or not given", "name at least one topic"]),
         (ERRORS[17], ["orders-7: ", "row 42", "has no key"]),
         (ERRORS[18], ["orders: ", "row 42", "has no key"]),

@@ -149,17 +149,17 @@ def test_other_directories_are_no_checkpoints(example_data: str, tmp_path: Path)
 
 
 DAMAGED = {
-    "empty": ("offsets/0", b"", "line 1: a version such as v1 was expected, and ''"),
+    "empty": ("offsets/0", b"", "line 1: expected a version such as v1, found ''"),
     "without offsets": ("offsets/0", b"v1\n{}", "line 2: the file ends before the offset"),
     "cut in the settings": ("offsets/0", b'v1\n{"batch', "line 2: the file ends"),
-    "cut in an offset": ("offsets/0", b'v1\n{}\n{"a":{"0":', "line 3: JSON was expected"),
-    "settings": ("offsets/0", b"v1\n{\n" + FIVE.encode(), "line 2: JSON was expected"),
+    "cut in an offset": ("offsets/0", b'v1\n{}\n{"a":{"0":', "line 3: expected JSON"),
+    "settings": ("offsets/0", b"v1\n{\n" + FIVE.encode(), "line 2: expected JSON"),
     "a new version": ("offsets/0", b"v3\n{}\n{}", "v3, and segmentlog knows v1 and v2"),
-    "no name": ("offsets/0", b"v2\n{}\n-", "line 3: a source and its offset were expected"),
+    "no name": ("offsets/0", b"v2\n{}\n-", "line 3: expected a source and its offset"),
     "not text": ("offsets/0", b"v1\n\xff\n{}", "line 2: it is not UTF-8"),
-    "an empty commit": ("commits/0", b"", "commits/0, line 1: a version"),
-    "a torn commit": ("commits/0", b"v1\n{", "commits/0, line 2: JSON"),
-    "a planned batch": ("offsets/1", b'v1\n{}\n{"a":', "offsets/1, line 3: JSON"),
+    "an empty commit": ("commits/0", b"", "commits/0, line 1: expected a version"),
+    "a torn commit": ("commits/0", b"v1\n{", "commits/0, line 2: expected JSON"),
+    "a planned batch": ("offsets/1", b'v1\n{}\n{"a":', "offsets/1, line 3: expected JSON"),
 }
 
 
@@ -181,7 +181,7 @@ def test_a_commit_without_offsets_is_an_error(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path / "c", {0: FIVE}, committed=0)
     (path / "offsets" / "0").unlink()
 
-    with pytest.raises(CorruptCheckpointError, match="the file of its offsets is missing"):
+    with pytest.raises(CorruptCheckpointError, match="the file with the offsets of the batch"):
         read_stream_checkpoint(path)
 
 

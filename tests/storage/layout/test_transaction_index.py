@@ -45,7 +45,7 @@ def test_a_segment_without_aborts_has_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: data[:-1], "67 bytes are not a number of entries of 34"),
+        (lambda data: data[:-1], "67 bytes is not a multiple of 34"),
         (lambda data: data[:34] + b"\0\1" + data[36:], "version 0, found 1"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_partition_in_two_directories_is_refused_by_both_names(
     directory = segmentlog.open_log_dir(log_dir, tmp_path / "disk2")
     assert [0, 1] == directory.topics()["orders"]
     assert 3 == directory.log("orders", 0).end_offset()
-    with pytest.raises(LogDirectoryError, match="leave one of the two out") as caught:
+    with pytest.raises(LogDirectoryError, match="leave out one of the two") as caught:
         directory.log("orders", 1)
 
     assert str(twice) in str(caught.value)

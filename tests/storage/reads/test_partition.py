@@ -54,7 +54,7 @@ def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
         assert b"planned" == file.read(0, 7)
 
     Path(f"{path}.deleted").unlink()
-    with pytest.raises(FileChangedError, match="is another file"):
+    with pytest.raises(FileChangedError, match="is not the file that was"):
         open_planned(planned)
 
 

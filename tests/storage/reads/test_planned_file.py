@@ -128,5 +128,5 @@ def test_cuts_are_not_those_of_another_file(
         return real(*arguments)
 
     monkeypatch.setattr(plan, "_pieces_of", late)
-    with pytest.raises(LogChangedError, match="compacted with records that came since"):
+    with pytest.raises(LogChangedError, match="compacted together with records"):
         log.slices(0, end, 500)

@@ -80,7 +80,7 @@ def test_a_torn_tail_is_cut_at_every_byte(
     for n_bytes in range(1, len(BATCHES[4])):
         caplog.clear()
         found = end_of(partition, WHOLE[: ENDS[4] + n_bytes], index=index)
-        told = f"reading stops at byte {ENDS[4]} (offset 48), {n_bytes} bytes after it"
+        told = f"reading stops at byte {ENDS[4]} (offset 48), and the {n_bytes} bytes after"
 
         assert expected == found, n_bytes
         assert (n_bytes > 7) == (told in caplog.text), n_bytes  # seven bytes of the offset are 0
@@ -111,7 +111,7 @@ def test_a_tail_of_garbage_is_left_out_with_a_warning(
     found = end_of(partition, WHOLE + garbage)
 
     assert LogEnd(50, ENDS[5]) == found
-    assert f"{len(garbage)} bytes after it are left out" in caplog.text
+    assert f"the {len(garbage)} bytes after that byte are left out" in caplog.text
 
 
 @pytest.mark.parametrize("has_index", [False, True])

@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_removed_is_a_warning(
     with caplog.at_level(logging.WARNING):
         job.remove()
 
-    assert "what job aa has staged is not removed" in caplog.text
+    assert "files that job aa has staged could not be removed" in caplog.text
     assert not job.mark.exists()
 
 

@@ -117,6 +117,6 @@ def test_sequences_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
         segmentlog.open_writer(tmp_path / "logs", "t", preserve=True, producer=Producer(1))
     with pytest.raises(OptionError, match="base_sequence"):
         segmentlog.open_writer(tmp_path / "logs", producer=Producer(1, 0, {0: 1}))
-    with pytest.raises(OptionError, match="a retry would delete the records that it repeats"):
+    with pytest.raises(OptionError, match="a retry would delete the records of the first attempt"):
         segmentlog.open_writer(tmp_path / "logs", "t", producer=Producer(1), overwrite=True)
     assert not (tmp_path / "logs").exists()

@@ -80,7 +80,7 @@ def test_a_row_may_name_its_partition() -> None:
 def test_a_partition_that_is_not_there_is_refused(named: int) -> None:
     """The error names the row and the partition."""
     explicit = pa.array([None, 0, named], pa.int32())
-    says = f"names partition {named}, and the topic has 0 to 1"
+    says = f"names partition {named}, but the topic has partitions 0 to 1"
     with pytest.raises(InvalidRecordError, match=says) as caught:
         Partitioner("t", 2, 1).choose(source([b"a"] * 3), explicit)
 

@@ -56,7 +56,7 @@ LEGACY = bytes.fromhex(
         (batch(1, -1, 0), "no sequence or no epoch"),
         (
             encode_batch([Record(0, 5, None, b"v")], last_offset=3),
-            "its record count is not that of its offsets",
+            "its record count differs from the number of its offsets",
         ),
         (
             encode_batch([Record(i, 5, None, bytes(1000)) for i in range(3)]),
@@ -124,7 +124,7 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2) as writer:
         with pytest.raises(OptionError, match="t has 2 partitions"):
             writer.append_batches(GOOD, 2)
-        with pytest.raises(OptionError, match="the writer has t"):
+        with pytest.raises(OptionError, match="the topic of the writer is t"):
             writer.append_batches(GOOD, 0, "u")
         writer.append_batches(b"", 0)
     assert () == writer.appended

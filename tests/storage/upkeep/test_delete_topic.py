@@ -150,8 +150,8 @@ def _crash(*_: Any) -> None:
     ("topic", "kind", "message"),
     [
         ("tt", UnknownTopicOrPartitionError, "did you mean 't'"),
-        ("__consumer_offsets", OptionError, "brokers keep this topic for themselves"),
-        ("__cluster_metadata", OptionError, "brokers keep this topic for themselves"),
+        ("__consumer_offsets", OptionError, "this topic is reserved for brokers"),
+        ("__cluster_metadata", OptionError, "this topic is reserved for brokers"),
         ("../t", OptionError, "a topic is 1 to 249"),
     ],
 )

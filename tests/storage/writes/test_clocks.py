@@ -118,7 +118,7 @@ def test_what_a_dead_driver_has_left_goes_in_two_steps(
     _age(tmp_path, 2 * HOUR)
     with caplog.at_level(logging.WARNING):
         _other_job(tmp_path)
-    assert f"removing what job {job.token} has left" in caplog.text
+    assert f"removing files that job {job.token} has left" in caplog.text
     assert _left(tmp_path) == set()
     # The job is alive: it fails with an error, and none of its rows is visible.
     with pytest.raises(LogDirectoryError, match="the job has ended"):

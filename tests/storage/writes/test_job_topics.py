@@ -60,7 +60,7 @@ def test_numbers_of_partitions(tmp_path: Path) -> None:
     assert 1 == found(tmp_path).n_partitions("new")
     with pytest.raises(UnknownTopicOrPartitionError, match="auto_create_topics=True"):
         found(tmp_path, auto_create_topics=False).n_partitions("new")
-    with pytest.raises(OptionError, match="is there and has 3"):
+    with pytest.raises(OptionError, match="exists and has 3 partitions"):
         found(tmp_path, "t", 5)
 
 
@@ -72,9 +72,9 @@ def test_a_topic_without_one_of_its_partitions(tmp_path: Path) -> None:
     topics = found(tmp_path)
 
     assert ({"t": 3}, {"t": 1}) == (topics.partitions, topics.missing)
-    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="write a topic only where"):
         topics.n_partitions("t")
-    with pytest.raises(UnknownTopicOrPartitionError, match="a topic is written whole"):
+    with pytest.raises(UnknownTopicOrPartitionError, match="write a topic only where"):
         found(tmp_path, "t")
     assert 3 == found(tmp_path, "t", keeps_partitions=True).n_partitions("t")
 

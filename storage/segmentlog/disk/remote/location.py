@@ -100,7 +100,7 @@ def path_of_url(url: str) -> str:
     userinfo, at, host = authority.rpartition("@")
     if not host and scheme not in _WITHOUT_HOST:
         shown = f"{scheme}://{'…@' * bool(at)}/{key}"
-        raise LogDirectoryError(shown, f"the URL names no bucket; write {scheme}://bucket/path")
+        raise LogDirectoryError(shown, f"the URL contains no bucket; write {scheme}://bucket/path")
     given = dict(parse_qsl(query, keep_blank_values=True)) if question else {}
     user, _, password = (unquote(part) for part in userinfo.partition(":"))
     options = [f"{name}={quote(value, ':')}" for name, value in given.items() if name in _SHOWN]

@@ -107,7 +107,7 @@ class _Object:
         def fetch() -> bytes:
             found = opened.fetch(position, n_bytes)
             if len(found) != n_bytes:  # the connection ended early, or the object is shorter now
-                raise OSError(errno.EIO, f"{len(found)} of {n_bytes} bytes came")
+                raise OSError(errno.EIO, f"only {len(found)} of {n_bytes} bytes arrived")
             return found
 
         return begin(self.path, f"reading bytes {position} to {position + n_bytes}", fetch)
@@ -168,7 +168,7 @@ class RemoteFile(Closing):
         if self._opened is not None:
             now = self._object.open_now()
             if (now.tag, now.facts.size) != (self._opened.tag, self._opened.facts.size):
-                said = "another object took its name while it was read"
+                said = "the object was replaced by another one while it was read"
                 raise StorageError(errno.EIO, said, self.path)
 
     def read(self, position: int, n_bytes: int) -> bytes:

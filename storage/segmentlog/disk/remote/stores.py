@@ -199,7 +199,7 @@ def _fsspec_facts(info: Mapping[str, Any]) -> Facts:
     if info["type"] == "directory":
         return Facts(0, "", is_directory=True)
     if info.get("size") is None:
-        raise NotImplementedError("this file system does not give the sizes of its files")
+        raise NotImplementedError("this file system does not report the sizes of its files")
     times = (_whole_seconds(info[name]) for name in _TIMES if info.get(name) is not None)
     return Facts(int(info["size"]), next(times, ""))
 

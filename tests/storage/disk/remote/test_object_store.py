@@ -238,7 +238,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error(
 
     store.spoil = spoil
 
-    with pytest.raises(StorageError, match="another object took its name while it was read"):
+    with pytest.raises(StorageError, match="the object was replaced by another one"):
         log.scan().read_all()
 
 
