@@ -48,7 +48,7 @@ PROBLEM = 1
 #: Groups of commands in the help.
 READS = "Commands that read"
 WRITES = "Commands that write, and take the broker's lock"
-OF_THE_MACHINE = "Commands about this machine"
+OF_THE_MACHINE = "Commands that check or prepare this machine"
 
 
 class Command(NamedTuple):
@@ -126,7 +126,7 @@ def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an opt
 
 
 AsJson = Annotated[
-    bool, typer.Option("--json", help="One object a line, the last one the summary.")
+    bool, typer.Option("--json", help="One JSON object per line; the last object is the summary.")
 ]
 
 Ends = Annotated[
@@ -140,7 +140,7 @@ IndexInterval = Annotated[
     int,
     typer.Option(
         "--index-interval-bytes",
-        help="Bytes of log from index entry to index entry: the topic's index.interval.bytes.",
+        help="Bytes of log between two index entries: the topic's index.interval.bytes.",
         min=0,
         max=LARGEST_INT,
     ),
@@ -150,13 +150,16 @@ Metadata = Annotated[
     typer.Option(
         "--metadata",
         metavar="DIR",
-        help="The broker's log directory that holds __cluster_metadata-0, if another one.",
+        help="The broker's log directory that holds __cluster_metadata-0, if it is another "
+        "directory.",
     ),
 ]
 ServerProperties = Annotated[
     str | None,
     typer.Option(
-        "--server-properties", metavar="FILE", help="The broker's static settings, if it has any."
+        "--server-properties",
+        metavar="FILE",
+        help="The file with the broker's static settings, if there is one.",
     ),
 ]
 Settings = Annotated[
@@ -166,13 +169,13 @@ Settings = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask on a terminal before records go.")
+    bool, typer.Option("--yes", "-y", help="Delete records without asking on a terminal.")
 ]
 Purge = Annotated[
     bool,
     typer.Option(
         "--purge",
-        help="Remove files that left the logs at once, and not file.delete.delay.ms later.",
+        help="Remove files of deleted segments at once, without waiting for file.delete.delay.ms.",
     ),
 ]
 

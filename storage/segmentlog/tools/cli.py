@@ -116,14 +116,14 @@ def verify(
     topic: Topics = None,
     partition: Partitions = None,
     records: Annotated[
-        bool, typer.Option("--records", help="Inflate and parse the records, too.")
+        bool, typer.Option("--records", help="Also decompress and parse the records.")
     ] = False,
     producers: Annotated[
         bool,
-        typer.Option("--producers", help="Follow the sequences of idempotent producers, too."),
+        typer.Option("--producers", help="Also check the sequences of idempotent producers."),
     ] = False,
     notes: Annotated[
-        bool, typer.Option("--notes", help="List what is legal but worth knowing, too.")
+        bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -152,7 +152,7 @@ def verify(
 def recover(
     directory: Directory,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,
     index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
     as_json: AsJson = False,

@@ -50,14 +50,20 @@ _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
 def describe(
     paths: Paths,
     topic: Topics = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     all_headers: Annotated[
         bool,
-        typer.Option("--all", help="Read every batch header: formats, codecs and times of all."),
+        typer.Option(
+            "--all",
+            help="Read every batch header, for the formats, codecs and times of all batches.",
+        ),
     ] = False,
     settings: Annotated[
         bool,
-        typer.Option("--settings", help="List settings of topics instead, with their sources."),
+        typer.Option(
+            "--settings",
+            help="List the settings of topics, and where each setting comes from, instead.",
+        ),
     ] = False,
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
@@ -128,7 +134,7 @@ def describe_paths(
             yield Description(
                 *topic_partition,
                 highWatermark=lost.high_watermark,
-                problem=f"{n_there} of {n_there + n_lost} partitions are there: {lost.reason}",
+                problem=f"{n_there} of {n_there + n_lost} partitions exist: {lost.reason}",
             )
             continue
         log = directory.log(*topic_partition)
@@ -295,11 +301,17 @@ def _write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
         left_out = _write_rich(heading, cells, right)
         if left_out:
             what = ", ".join(left_out)
-            sys.stderr.write(f"not shown, for a terminal this narrow: {what}\n--json has all\n")
+            sys.stderr.write(
+                f"not shown, because the terminal is too narrow: {what}\n--json shows all "
+                "columns\n"
+            )
     else:
         sys.stdout.write(aligned(heading, cells, right))
     if not all_headers:
-        sys.stderr.write("format, codec, from, to: of first and last batches; --all reads all\n")
+        sys.stderr.write(
+            "format, codec, from and to come from the first and last batches; --all reads all "
+            "batches\n"
+        )
     problems = [row for row in found if row["problem"]]
     for row in problems:
         where = f"{row['topic']}-{row['partition']}"

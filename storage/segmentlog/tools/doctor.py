@@ -79,7 +79,7 @@ class Check(NamedTuple):
     "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
 )
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
 
@@ -118,7 +118,7 @@ def checks() -> Iterator[Check]:
         yield _format()
     else:
         yield Check(State.SKIPPED, "java", "only Spark needs it")
-        yield Check(State.SKIPPED, 'format("segmentlog")', "only Spark looks for it")
+        yield Check(State.SKIPPED, 'format("segmentlog")', "only Spark needs it")
 
 
 def _version(distribution: str) -> str | None:
@@ -176,11 +176,14 @@ def _cache() -> Check:
         found = f"warm: {n_kernels} kernels, in {store.path}"
         return Check(State.OK, name, found, details=details)
     if store.obstacle:
-        found = f"none, each process compiles for up to a minute: {store.obstacle}"
+        found = f"none, so each process compiles for up to a minute: {store.obstacle}"
         return Check(State.PROBLEM, name, found, REMEDY, details)
     count = f"{n_kernels} kernels so far" if n_kernels else "no kernels yet"
     found = f"cold: {count}, in {store.path}"
-    remedy = "what is missing is compiled when it is first used, or now by: segmentlog warmup"
+    remedy = (
+        "missing kernels are compiled when they are first used; to compile them now, run: "
+        "segmentlog warmup"
+    )
     return Check(State.OK, name, found, remedy, details)
 
 

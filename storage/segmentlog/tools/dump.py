@@ -88,10 +88,11 @@ def dump(
     partition: Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
     output_format: Annotated[
-        Format, typer.Option("--format", "-f", help="arrow is an IPC stream.")
+        Format, typer.Option("--format", "-f", help="arrow writes an Arrow IPC stream.")
     ] = Format.TABLE,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="A file that does not exist yet.")
+        str | None,
+        typer.Option("--output", "-o", help="The file to write, which must not exist yet."),
     ] = None,
     start_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
     end_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
@@ -103,9 +104,13 @@ def dump(
     last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
-    values: Annotated[Encoding, typer.Option(help="How values and headers are.")] = Encoding.TEXT,
-    files: Annotated[str | None, _kafkas_option("paths stand without an option")] = None,
-    print_data_log: Annotated[bool, _kafkas_option("it is called --records here")] = False,
+    values: Annotated[
+        Encoding, typer.Option(help="How values and headers are written.")
+    ] = Encoding.TEXT,
+    files: Annotated[str | None, _kafkas_option("give paths without an option")] = None,
+    print_data_log: Annotated[
+        bool, _kafkas_option("this option is called --records here")
+    ] = False,
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
@@ -115,7 +120,7 @@ def dump(
     range of times uses batch headers: the times of the first record and of the newest one.
     """
     if key is not None and not records:
-        raise typer.BadParameter("keys are the records': give --records, too")
+        raise typer.BadParameter("--key selects records: give --records too")
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)

@@ -32,18 +32,20 @@ def offsets(
     checkpoint: Annotated[
         str,
         typer.Option(
-            "--checkpoint", metavar="DIR", help="The checkpointLocation of a query of Spark."
+            "--checkpoint", metavar="DIR", help="The checkpointLocation of a Spark query."
         ),
     ],
     logs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="DIR", help="Log directories: list the lag of each partition."),
+        typer.Argument(
+            metavar="DIR", help="Log directories, to list the lag of each partition in them."
+        ),
     ] = None,
     source: Annotated[
         str | None,
         typer.Option("--source", help="Only this source of the query: its number or its name."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Show where a streaming query of Spark stands: startingOffsets for its next batch.
 
@@ -101,7 +103,7 @@ class _Lag(NamedTuple):
     def problem(self) -> str | None:
         """The reason why the query cannot continue here, or None."""
         if self.logStartOffset is None or self.logEndOffset is None:
-            return "the checkpoint names it, and the directory lacks it"
+            return "the checkpoint names the partition, but the directory does not contain it"
         holds = f"the log holds [{self.logStartOffset}, {self.logEndOffset})"
         if self.offset is not None and self.offset < self.logStartOffset:
             lost = self.logStartOffset - self.offset
@@ -134,7 +136,7 @@ def _note(found: StreamCheckpoint) -> str:
     )
     return (
         f"batch {found.planned_batch} is planned and not committed, and a restart of the query "
-        f"repeats it: the offsets are those {shown}"
+        f"repeats that batch: the offsets are those {shown}"
     )
 
 

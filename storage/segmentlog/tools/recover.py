@@ -18,7 +18,7 @@ __all__ = ["recover_directory", "reindex_paths"]
 
 _NOTHING = """\
 nothing to do: the directory was cleanly stopped, and no commit is unfinished
-the ends of the logs were looked at, and not all of their bytes: segmentlog verify reads those
+only the ends of the logs were checked; segmentlog verify reads all bytes of the logs
 """
 
 
@@ -63,9 +63,9 @@ def recover_directory(
     if cut := [os.path.basename(step.path) for step in steps if step.has_lost_batches]:
         kept = "would keep" if dry_run else "keep"
         sys.stdout.write(
-            f"{counted(logs=len(cut))} with whole batches after a damaged one, which is "
-            f"not a torn tail: {escape(', '.join(cut))}\nanother replica or a backup may "
-            f"have the records; .broken files {kept} the bytes that are cut off\n"
+            f"{counted(logs=len(cut))} with whole batches after a damaged one, so this is not a "
+            f"torn tail: {escape(', '.join(cut))}\nanother replica or a backup may have the "
+            f"records; .broken files {kept} the bytes that are cut off\n"
         )
     return steps
 
@@ -96,6 +96,6 @@ def reindex_paths(paths: Sequence[str], interval_bytes: int) -> bool:
     n_segments = sum(each.error is None for each in found)
     n_changed = sum(len(each.changed) for each in found)
     sys.stdout.write(
-        f"{n_segments:,} segments indexed, {n_changed:,} files were not there or not right\n"
+        f"{n_segments:,} segments indexed, {n_changed:,} files were missing or wrong\n"
     )
     return n_segments == len(found)

@@ -333,13 +333,15 @@ def open_sink(
     if output is None:
         if not is_text and (output_format == Format.PARQUET or sys.stdout.isatty()):
             raise OptionError(
-                "--format", str(output_format), "it is not text: name a file with -o"
+                "--format", str(output_format), "this format is not text: name a file with -o"
             )
         file: Any = sys.stdout if is_text else sys.stdout.buffer
         yield from _closing(_sink(file, output_format, text, with_records=with_records))
         return
     if os.path.lexists(output):
-        raise OptionError("--output", output, "that file exists; name one that does not")
+        raise OptionError(
+            "--output", output, "the file already exists; name a file that does not exist"
+        )
     partial = f"{output}.partial"
     try:
         with open(

@@ -56,7 +56,7 @@ def delete_topic(
         str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -75,8 +75,8 @@ def delete_topic(
     write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
     if exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
         write(
-            "a broker whose cluster knows the topic makes it again, empty: "
-            f"run kafka-topics.sh --delete --topic {escape(topic)} there\n"
+            "a broker whose cluster knows the topic will create it again, empty: run "
+            f"kafka-topics.sh --delete --topic {escape(topic)} there\n"
         )
 
 
@@ -95,7 +95,7 @@ def retain(
     directory: Directory,
     topic: Topics = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be removed, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")
     ] = False,
     setting: Settings = None,
     metadata: Metadata = None,
@@ -104,7 +104,8 @@ def retain(
         bool,
         typer.Option(
             "--kafka-defaults",
-            help="Limits that are not set are Kafka's: a week, and no limit of bytes.",
+            help="Use Kafka's defaults for limits that are not set: one week, and no limit in "
+            "bytes.",
         ),
     ] = False,
     purge: Purge = False,
@@ -152,7 +153,10 @@ def _why(segment: RemovedSegment) -> str:
     if segment.reason is Reason.SIZE:
         return f"the log is larger than {segment.limit} ({segment.source})"
     newest = "unknown" if segment.newest_ms is None else iso_time(segment.newest_ms)
-    return f"its newest record is of {newest}, older than {segment.limit} ({segment.source})"
+    return (
+        f"its newest record is from {newest}, which is older than {segment.limit} "
+        f"({segment.source})"
+    )
 
 
 @command(
@@ -166,7 +170,7 @@ def compact(
     directory: Directory,
     topic: Topics = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be compacted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be compacted, and change nothing.")
     ] = False,
     setting: Settings = None,
     dedupe_buffer_bytes: Annotated[
@@ -179,7 +183,11 @@ def compact(
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
     roll: Annotated[
-        bool, typer.Option("--roll", help="Close active segments first: only closed ones count.")
+        bool,
+        typer.Option(
+            "--roll",
+            help="Close active segments first, because only closed segments are compacted.",
+        ),
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
@@ -211,7 +219,7 @@ def compact(
             write(f"would compact {size}{'' if planned else why_none()}\n")
             return
         if ask and roll:
-            ask("close active segments, and compact the logs that are due then?")
+            ask("close active segments, and then compact the logs that are due?")
         elif ask and planned:
             ask(f"compact {size}?")
     found = compacting()
@@ -248,7 +256,7 @@ def _write_compacted(found: Sequence[CompactedPartition]) -> None:
 def _to_go(planned: CompactedPartition) -> str:
     """The line of a partition in a dry run: the segments that a compaction would go through."""
     size = counted(segments=planned.segments_before, bytes=planned.bytes_before)
-    return f"{size} would be gone through, up to offset {planned.clean_to}"
+    return f"{size} would be read, up to offset {planned.clean_to}"
 
 
 def _gone(done: CompactedPartition) -> str:
@@ -279,11 +287,11 @@ def delete_records(
     ],
     partition: Partitions = None,
     offset: Annotated[
-        int | None, typer.Option(help="The first offset that stays; -1 for the high watermark.")
+        int | None, typer.Option(help="The first offset to keep; -1 is the high watermark.")
     ] = None,
-    before: Annotated[int | None, time_option("Records before this time go.")] = None,
+    before: Annotated[int | None, time_option("Delete the records before this time.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be deleted, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
@@ -294,7 +302,9 @@ def delete_records(
     ones are hidden until their segment goes. Nothing may be running on the directory.
     """
     if offset is not None and len(partition or ()) != 1:
-        raise OptionError("partition", "", "an offset is one partition's: name this one")
+        raise OptionError(
+            "partition", "", "an offset belongs to one partition: name that partition"
+        )
     opened = open_log_dir(directory)
     numbers = partition or opened.topics(internal=True).get(topic) or [-1]
     for number in numbers:
@@ -328,7 +338,9 @@ def _write_deleted(done: DeletedRecords, *, dry_run: bool = False) -> None:
     """The line of a partition."""
     where = f"{escape(done.topic)}-{done.partition}"
     if done.new_start == done.old_start and not done.segments:
-        sys.stdout.write(f"{where}: begins at offset {done.old_start}; nothing is older\n")
+        sys.stdout.write(
+            f"{where}: begins at offset {done.old_start}; there are no earlier records\n"
+        )
         return
     does = "would begin" if dry_run else "begins"
     gone = counted(segments=done.segments, bytes=done.n_bytes)
@@ -347,11 +359,11 @@ def configure(
     directory: Directory,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", help="Only of this topic.", autocompletion=complete_topic),
+        typer.Option("--topic", help="Only for this topic.", autocompletion=complete_topic),
     ] = None,
     setting: Settings = None,
     remove: Annotated[
-        list[str] | None, typer.Option("--remove", help="A setting to forget; may be repeated.")
+        list[str] | None, typer.Option("--remove", help="A setting to remove; may be repeated.")
     ] = None,
 ) -> None:
     """Keep settings of topics in a directory without a broker, and list them.
@@ -372,6 +384,6 @@ def _write_when_freed(topics: Collection[str], known: DirectorySettings, next_on
     delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
     if delay_ms:
         sys.stdout.write(
-            f"the files stay as .deleted for file.delete.delay.ms={delay_ms}: the next {next_one} "
-            "after that frees their space, --purge frees it at once\n"
+            f"the files stay as .deleted for file.delete.delay.ms={delay_ms}: the next "
+            f"{next_one} after this delay frees their space; --purge frees it at once\n"
         )

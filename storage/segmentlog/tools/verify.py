@@ -18,28 +18,30 @@ from segmentlog.verification.findings import Finding, FindingKind, Severity
 __all__ = ["verify_paths"]
 
 _REINDEX = "segmentlog reindex builds them again from the batches"
-_BY_ITSELF = "a broker does it by itself when it starts"
+_BY_ITSELF = "a broker does the same when it starts"
 
 #: Remedies for findings, the worst first; a line for each remedy that applies.
 _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "damage inside a log: restore the file from another replica or a backup. A read with "
     "onCorruptBatch=skip leaves the bad batches out. After an unclean stop, segmentlog recover "
-    "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run says "
+    "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run shows "
     "where.": (
         FindingKind.CORRUPT_BATCH,
         FindingKind.CORRUPT_RECORDS,
     ),
-    "missing partition: put its directory back from another replica or a backup. If it was moved, "
-    "name the log directory that holds it now as well. A read with failOnDataLoss=false "
-    "(fail_on_data_loss=False) leaves it out.": (FindingKind.MISSING_PARTITION,),
+    "missing partition: put its directory back from another replica or a backup. If the "
+    "partition was moved, also name the log directory that now holds it. A read with "
+    "failOnDataLoss=false (fail_on_data_loss=False) leaves it out.": (
+        FindingKind.MISSING_PARTITION,
+    ),
     "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
         FindingKind.UNFINISHED_COMMIT,
     ),
-    f"torn tail: segmentlog recover cuts it off and keeps it aside; {_BY_ITSELF}.": (
-        FindingKind.TORN_TAIL,
-    ),
-    "sequences of producers: Log.producers() lists each gap and each repeat with its offsets. Ask "
-    "the producer's side which records are missing or doubled; another replica may be whole.": (
+    "torn tail: segmentlog recover cuts the tail off and keeps it in a .broken file; "
+    f"{_BY_ITSELF}.": (FindingKind.TORN_TAIL,),
+    "sequences of producers: Log.producers() lists each gap and each repeat with its offsets. "
+    "The application that produced the records can show which records are missing or doubled; "
+    "another replica may be complete.": (
         FindingKind.SEQUENCE_GAP,
         FindingKind.SEQUENCE_REPEAT,
         FindingKind.PRODUCER_EPOCH,

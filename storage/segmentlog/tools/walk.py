@@ -139,7 +139,7 @@ def _unreadable(
     if header is None:
         header = _header_at(segment, file, position)
         if header is not None and not reason:
-            reason = f"it needs {header.size_in_bytes} bytes, the file has {left} left"
+            reason = f"it needs {header.size_in_bytes} bytes, but the file has {left} left"
     reason = reason or "the file ends inside a batch header"
     n_bytes = left
     good = behind_damage(file, position, segment.size, max(next_offset, 0))

@@ -106,7 +106,7 @@ def compile_kernels(advance: Callable[[int], object] = bool) -> Iterator[str]:
     seconds = time.perf_counter() - start
     if store.obstacle:
         yield f"compiled {_counts()[0]} kernels in {seconds:.1f} s"
-        yield f"they cannot be kept: {store.obstacle}; {REMEDY}"
+        yield f"the compiled kernels cannot be kept: {store.obstacle}; {REMEDY}"
         return
     store.mark_warmed()
     n_compiled = len(store.names() - before)

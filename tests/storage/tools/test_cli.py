@@ -116,7 +116,7 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
         (["describe", "{}/nothing"], "there is no such file or directory"),
         (["describe", "{}"], "holds neither a directory named"),
         (["verify", "{}"], "holds neither a directory named"),
-        (["recover", "s3://bucket/x"], "a directory at a URL is only read"),
+        (["recover", "s3://bucket/x"], "a directory at a URL can only be read"),
         (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
     ],
 )
@@ -163,7 +163,7 @@ def test_wrong_options_are_refused(run: Run, arguments: list[str], named: str) -
 
 @pytest.mark.parametrize(
     ("option", "hint"),
-    [("--files=x.log", "paths stand without an option"), ("--print-data-log", "--records")],
+    [("--files=x.log", "give paths without an option"), ("--print-data-log", "--records")],
 )
 def test_options_of_kafkas_dump_tool_lead_to_ours(run: Run, option: str, hint: str) -> None:
     """The error for an option of Kafka's tool names our option."""

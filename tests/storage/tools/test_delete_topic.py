@@ -44,7 +44,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
     """A missing topic, a broker's internal topic and a directory in use are refused."""
     for topic, message in (
         ("order", "did you mean 'orders'?"),
-        ("__consumer_offsets", "brokers keep this topic for themselves"),
+        ("__consumer_offsets", "this topic is reserved for brokers"),
     ):
         assert message in run("delete-topic", directory, topic, status=2).stderr
     with as_broker(directory):

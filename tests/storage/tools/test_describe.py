@@ -62,7 +62,7 @@ def test_formats_and_codecs_come_from_headers(run: Run, tmp_path: Path) -> None:
     assert ([2], ["none", "snappy"], None) == (row["formats"], row["codecs"], row["batches"])
     assert (["none", "snappy", "zstd"], 3) == (every["codecs"], every["batches"])
     assert (T0, T0 + 50) == (every["firstTimestamp"], every["lastTimestamp"])
-    assert "of first and last batches" in run("describe", partition).stderr
+    assert "from the first and last batches" in run("describe", partition).stderr
     assert "" == run("describe", partition, "--all").stderr
 
 
@@ -207,7 +207,9 @@ def test_a_narrow_terminal_gets_fewer_columns(
 
     assert max(map(len, lines)) <= columns
     assert ["335", "317", "248"] == [row[4] for row in rows]
-    expected = f"not shown, for a terminal this narrow: {left_out}\n--json has all\n"
+    expected = (
+        f"not shown, because the terminal is too narrow: {left_out}\n--json shows all columns\n"
+    )
     assert errors == (expected if left_out else "")
 
 

@@ -123,8 +123,8 @@ def test_parquet_wants_a_file(run: Run, example_data: str) -> None:
     result = run("dump", example_data, "--format", "parquet", status=2)
 
     assert (
-        "segmentlog: option '--format' is 'parquet'; it is not text: name a file with -o\n"
-        == result.stderr
+        "segmentlog: option '--format' is 'parquet'; this format is not text: "
+        "name a file with -o\n" == result.stderr
     )
 
 

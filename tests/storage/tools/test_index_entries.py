@@ -57,7 +57,7 @@ def test_what_is_left_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Pa
     path = tmp_path / f"{NAME}.txnindex"
     whole = struct.pack(">hqqqq", 0, *entry.values())
 
-    for rest, problem in ((whole[:9], "43 bytes are not"), (b"\0\1" + whole[2:], "found 1")):
+    for rest, problem in ((whole[:9], "43 bytes is not"), (b"\0\1" + whole[2:], "found 1")):
         path.write_bytes(whole + rest)
         first, last = entries(run, path, status=1)
 
@@ -88,10 +88,10 @@ def test_producer_states_are_listed(run: Run, example_data: str) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"\0\1", "at least 10 bytes, this one 2"),
+        (b"\0\1", "at least 10 bytes, but this file has 2"),
         (struct.pack(">hIi", 2, 0, 0), "expected version 1 of a snapshot, found 2"),
-        (struct.pack(">hIi", 1, 0, 0), "its crc32c is not the one"),
-        (struct.pack(">hIi", 1, crc32c(b"\0\0\0\5"), 5), "5 producers do not take 10 bytes"),
+        (struct.pack(">hIi", 1, 0, 0), "its crc32c differs"),
+        (struct.pack(">hIi", 1, crc32c(b"\0\0\0\5"), 5), "10 bytes does not fit its 5 producers"),
     ],
 )
 def test_damaged_snapshots_say_what_is_wrong(

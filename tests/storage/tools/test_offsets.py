@@ -91,9 +91,9 @@ def test_partitions_that_a_query_could_not_continue(
     )  # fmt: skip
     assert (0, None) == (found["orders-1"]["lag"], found["orders-1"]["problem"])
     assert (248, None) == (found["orders-2"]["lag"], found["orders-2"]["problem"])
-    assert "the directory lacks it" in found["orders-5"]["problem"]
+    assert "the directory does not contain it" in found["orders-5"]["problem"]
     table = run("offsets", "--checkpoint", path, example_data, status=1)
-    assert "orders-5: the checkpoint names it" in table.stderr
+    assert "orders-5: the checkpoint names the partition" in table.stderr
     assert "5       3      -    -    -" in table.stdout
 
 
@@ -116,4 +116,4 @@ def test_errors_are_one_line(run: Run, tmp_path: Path, example_data: str) -> Non
     """The path and the way out are named."""
     assert "is not a checkpoint" in run("offsets", "--checkpoint", example_data, status=2).stderr
     path = write_checkpoint(tmp_path / "c", {0: '{"a":'}, committed=0)
-    assert "line 3: JSON was expected" in run("offsets", "--checkpoint", path, status=2).stderr
+    assert "line 3: expected JSON" in run("offsets", "--checkpoint", path, status=2).stderr

@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 
 LATER = (
     "the files stay as .deleted for file.delete.delay.ms=60000: the next retain or write after "
-    "that frees their space, --purge frees it at once\n"
+    "this delay frees their space; --purge frees it at once\n"
 )
 
 
@@ -44,7 +44,10 @@ def directory(tmp_path: Path) -> Path:
 
 def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
     """The output has a line for each segment, and a total. A dry run prints the same lines."""
-    why = "69 bytes: its newest record is of 1970-01-01T00:00:01.000Z, older than retention.ms="
+    why = (
+        "69 bytes: its newest record is from 1970-01-01T00:00:01.000Z, which is older than "
+        "retention.ms="
+    )
     source = "604800000 (Kafka's default)"
     lines = "".join(f"orders-{p}: offsets 0 to 0, {why}{source}\n" for p in (0, 1))
     told = run("retain", directory, "--dry-run", "--kafka-defaults").stdout
@@ -92,7 +95,7 @@ def test_delete_records(run: Run, directory: Path) -> None:
     )
     assert (
         "orders-0: begins at offset 1 instead of 0; 1 segment, 69 bytes are gone\n"
-        f"orders-1: begins at offset 1; nothing is older\n{LATER}"
+        f"orders-1: begins at offset 1; there are no earlier records\n{LATER}"
     ) == run(*which, "--before", "2026-01-01").stdout
 
 
@@ -100,7 +103,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
     """Nothing is changed."""
     which = ("delete-records", directory, "--topic")
     for arguments, message in (
-        ((*which, "orders", "--offset", "1"), "an offset is one partition's"),
+        ((*which, "orders", "--offset", "1"), "an offset belongs to one partition"),
         ((*which, "orders"), "give the first offset that stays, or a time"),
         ((*which, "order", "--before", "0"), "did you mean 'orders'?"),
         ((*which, "orders", "--partition", "7", "--before", "0"), "it has partitions 0, 1"),
@@ -146,8 +149,8 @@ def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) ->
     policy = ("-s", "cleanup.policy=compact")
     told = run("compact", tmp_path, "--dry-run", *policy).stdout
     assert (
-        "customers-0: dirty from offset 0, 100% of its bytes; 1 segment, 87 bytes would be gone "
-        "through, up to offset 3\nwould compact 1 partition, 87 bytes\n"
+        "customers-0: dirty from offset 0, 100% of its bytes; 1 segment, 87 bytes would be read, "
+        "up to offset 3\nwould compact 1 partition, 87 bytes\n"
     ) == told
 
     told = run("compact", tmp_path, "--topic", "customers", *policy).stdout

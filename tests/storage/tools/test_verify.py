@@ -58,7 +58,7 @@ def test_a_brokers_directory_has_no_faults(run: Run) -> None:
     assert (
         f"note    open-transaction: {GOLDEN}/transactions-0/00000000000000000039.log, offset 42: "
         "the transaction of producer 13 from offset 42 has no end marker: "
-        "a consumer with read_committed stops there"
+        "a consumer with read_committed stops at this offset"
     ) in listed
 
 
@@ -156,8 +156,8 @@ def test_each_damage_is_one_finding_at_its_place(
     [
         ("batch", "restore the file from another replica"),
         ("batch", "onCorruptBatch=skip"),
-        ("batch", "recover --dry-run says "),
-        ("tail", "segmentlog recover cuts it off"),
+        ("batch", "recover --dry-run shows "),
+        ("tail", "segmentlog recover cuts the tail off"),
         ("index", "segmentlog reindex"),
         ("guard", "segmentlog recover finishes or undoes it"),
     ],

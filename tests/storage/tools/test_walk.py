@@ -53,11 +53,11 @@ def test_good_batches_are_all_there_is(tmp_path: Path) -> None:
         (80, b"x", "its crc32c is 0x"),
         (0, b"\x7f", "its crc32c is 0x"),
         (8, b"\x7f\xff\xff\xff", "it needs 2147483659 bytes"),
-        (8, struct.pack(">i", -5), "its length field says -5"),
+        (8, struct.pack(">i", -5), "its length field contains -5"),
         (8, struct.pack(">i", 60), "its crc32c is 0x"),
         (16, b"\x09", "its magic is 9"),
         (16, b"\xff", "its magic is"),
-        (0, b"\xff" * 61, "its length field says -1"),
+        (0, b"\xff" * 61, "its length field contains -1"),
         (0, b"x" * 200, "its magic is 120"),
     ],
 )
