@@ -36,7 +36,7 @@ def streams(spark: SparkSession) -> SparkSession:
 
 
 def run(frame: DataFrame, checkpoint: Path) -> StreamingQuery:
-    """A query over the rows that there are, at its end."""
+    """A finished query over the existing rows."""
     query = (
         frame.writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
@@ -100,7 +100,7 @@ def test_sources_of_a_real_checkpoint_have_names(
 def test_a_read_begins_and_ends_where_a_query_stands(
     spark: SparkSession, example_data: str
 ) -> None:
-    """Both parts together are the topic. Other topics have nothing that the query has read."""
+    """Both parts together are the topic. The query has read nothing of other topics."""
     given = f"checkpoint:{EXAMPLE}"
     reads = spark.read.format("segmentlog").option("subscribe", "orders,customers")
     read = reads.option("endingOffsets", given).load(example_data)
@@ -122,7 +122,7 @@ def test_a_read_begins_and_ends_where_a_query_stands(
 def test_what_a_query_has_not_read_is_empty(
     tmp_path: Path, example_data: str, start: dict[str, str], late: str
 ) -> None:
-    """Any start fits a partition that the checkpoint does not name, and it has no task."""
+    """A partition that the checkpoint does not name has no task, whatever the start is."""
     path = write_checkpoint(tmp_path / "c", {0: '{"orders":{"1":5,"2":-2}}'}, committed=0)
     options = {"subscribe": "orders", "endingOffsets": f"checkpoint:{path}", "lateBinding": late}
     first = 2 if "lastRecords" in start else 0
@@ -151,7 +151,7 @@ def test_a_read_between_two_checkpoints(tmp_path: Path, example_data: str) -> No
 def test_a_bad_checkpoint_is_one_sentence_in_spark(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
-    """The error comes with a query: a stream that has its own checkpoint needs no other one."""
+    """The query raises the error, not `load`: a stream with its own checkpoint needs no other."""
     reader = spark.read.format("segmentlog").option("startingOffsets", f"checkpoint:{tmp_path}")
 
     with pytest.raises(AnalysisException, match="not a checkpoint of a streaming query"):

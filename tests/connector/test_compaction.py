@@ -264,7 +264,7 @@ def test_every_error_of_a_task_reaches_the_driver(name: str) -> None:
 
 
 def test_the_driver_runs_nothing_that_a_task_names() -> None:
-    """Only errors of the engine are made again."""
+    """The driver creates only errors of the engine from a message."""
     with pytest.raises(ValueError, match="system"):
         compaction._from_json('{"error": "system", "arguments": ["ls"]}')
     assert compaction._from_json(compaction._as_json(None)) is None

@@ -45,7 +45,7 @@ def test_each_bit_of_each_header(
     """Every bit of headers and indexes is flipped, and one bit of each other byte.
 
     Each log is read in three ways. All bits take hours; with `FLIPS_EVERY` in the environment, one
-    in so many is flipped.
+    bit in this number is flipped.
     """
     log = plant(tmp_path, name, has_indexes=has_indexes, has_checkpoints=has_checkpoints)
     rng = random.Random(0)

@@ -54,7 +54,7 @@ def compare(sources: TwoSources, seed: int) -> str:
 
 
 def test_random_options(sources: TwoSources) -> None:
-    """Both sources return equal rows in equally many tasks, or both refuse."""
+    """Both sources return equal rows in the same number of tasks, or both refuse."""
     assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(8)}
 
 

@@ -30,7 +30,7 @@ def _topics(broker: Broker) -> set[str]:
 
 
 def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
-    """It removes the leftovers of a crash. Topics that its cluster knows are made again, empty."""
+    """It removes leftovers of a crash. A topic of its cluster is created again, empty."""
     # A broker begins to delete 30 s after its start.
     settings = {"log.segment.delete.delay.ms": 100, "log.initial.task.delay.ms": 100}
     broker = Broker(tmp_path / "kafka", new_version, settings=settings)

@@ -62,7 +62,7 @@ def test_many_slices_hold_the_same_rows_as_one(stopped: tuple) -> None:
 
 
 def test_spark_reads_the_same_rows(stopped: tuple, spark: SparkSession) -> None:
-    """Spark reads the whole directory: every topic has as many rows as the consumers saw."""
+    """Spark reads the whole directory, and each topic has the rows that the consumers counted."""
     made, _ = stopped
     counts = (
         spark.read.format("segmentlog").option("maxBytesPerPartition", "100k")

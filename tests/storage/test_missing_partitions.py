@@ -43,7 +43,7 @@ def missing(*directories: Path) -> list[str]:
 def test_a_lost_partition_is_not_left_out_in_silence(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error names the partition, its checkpoint and the remedy. On request, a warning does."""
+    """The error names the partition, its checkpoint and the remedy. If allowed, a warning does."""
     shutil.rmtree(log_dir / "orders-1")
     checkpoint = log_dir / "replication-offset-checkpoint"
 

@@ -240,7 +240,7 @@ def test_a_start_beyond_its_end_is_refused_once_both_are_known(times: Path) -> N
 
 
 def test_records_beyond_the_end_of_a_read_are_not_found(times: Path) -> None:
-    """A broker's look-up ends at the high watermark, too."""
+    """A broker's look-up also ends at the high watermark."""
     checkpoint = times / "replication-offset-checkpoint"
     checkpoint.write_text("0\n2\nt 0 50\nt 1 6\n")
 

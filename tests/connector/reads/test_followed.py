@@ -170,7 +170,7 @@ def test_a_repeated_first_micro_batch_whose_start_has_moved_is_refused(logs: Pat
 
 
 def test_limits(logs: Path) -> None:
-    """Trigger.Once takes all."""
+    """Trigger.Once ignores the limits and reads all records."""
     write(logs, rows(91), rows(11, 1), rows(1, 2))
     stream = Stream(logs, maxOffsetsPerTrigger=10)
 
@@ -180,7 +180,7 @@ def test_limits(logs: Path) -> None:
 
 
 def test_a_micro_batch_waits_for_enough_records(logs: Path) -> None:
-    """The first one does not. Trigger.Once does not wait."""
+    """The first micro-batch does not wait.  Trigger.Once does not wait, either."""
     stream = Stream(logs, minOffsetsPerTrigger=5, maxOffsetsPerTrigger=6)
     assert {"t-0": [0, 6]} == stream.batch()
     assert {} == stream.batch(), "four records are fewer than five"
@@ -191,7 +191,7 @@ def test_a_micro_batch_waits_for_enough_records(logs: Path) -> None:
 
 
 def test_a_limit_in_bytes(tmp_path: Path) -> None:
-    """Each micro-batch has about so many bytes, and always at least one batch of records."""
+    """Each micro-batch has about this number of bytes, and at least one batch of records."""
     logs = tmp_path / "logs"
     small_segments = segmentlog.ProducerConfig(
         topic_config=segmentlog.TopicConfig(segment_bytes=60_000)
@@ -238,7 +238,7 @@ def test_new_partitions_are_read_from_their_first_record(logs: Path) -> None:
 
 
 def test_a_new_partition_that_does_not_begin_at_0_has_lost_records(logs: Path) -> None:
-    """The rule of ``kafka``. With failOnDataLoss=false the partition is read from its start."""
+    """The rule is that of ``kafka``.  With failOnDataLoss=false, it is read from its start."""
     stream, lenient = Stream(logs), Stream(logs, failOnDataLoss="false")
     stream.batch()
     lenient.batch()
@@ -257,7 +257,7 @@ def shorten(logs: Path) -> None:
 
 
 def remake(logs: Path) -> None:
-    """Delete the topic, and make it again with fewer records."""
+    """Delete the topic, and create it again with fewer records."""
     segmentlog.delete_topic(logs, "t")
     write(logs, rows(4), num_partitions=12)
 
@@ -422,7 +422,7 @@ def ending(logs: Path) -> Stream:
 
 
 def test_available_now_does_not_read_later_records(ending: Stream, logs: Path) -> None:
-    """Neither in known partitions, nor in new ones."""
+    """It reads no later records of known partitions or of new partitions."""
     write(logs, rows(9), rows(3, 1))
     write(logs, rows(9), topic="new")
 

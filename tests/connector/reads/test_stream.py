@@ -219,7 +219,7 @@ def test_a_shorter_log_is_an_error(query: Query) -> None:
     ],
 )
 def test_options_that_are_refused(query: Query, options: dict[str, Any], said: str) -> None:
-    """At the start of the query, or already at `load`."""
+    """Options are refused when the query starts, or already by `load`."""
     with pytest.raises(Exception, match=re.escape(said)) as caught:
         query.run(options)
 

@@ -102,7 +102,7 @@ def test_deleted_records_may_be_skipped(
 def test_a_query_that_is_planned_after_retention_skips_its_part_then(
     log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver logs the same words."""
+    """The driver logs the message that a task would log."""
     first = delete_head(log)
     options = STARTS[0] | {"endingOffsets": '{"t":{"0":99,"1":5}}', "failOnDataLoss": "false"}
 

@@ -1,4 +1,4 @@
-"""The job of a write that Spark has planned: it begins only if options and columns agree."""
+"""The job of a write that Spark has planned begins only if options and columns agree."""
 
 import logging
 from pathlib import Path

@@ -54,7 +54,7 @@ class Stream:
         return path
 
     def writer(self, mode: str = "append", **options: str | int) -> DataStreamWriter:
-        """The query, which ends with the files that are there."""
+        """A query that ends when it has read the existing files."""
         lines = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._files))
         return (
             self._rows(lines)
@@ -127,7 +127,7 @@ def test_restarts_neither_lose_nor_repeat(stream: Stream) -> None:
 
 
 def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
-    """To leave its batches out would lose rows in silence, as it did by two batches."""
+    """Without the error, the sink would leave batches out; it once lost two of them so."""
     stream.add(1)
     stream.run()
     earlier = shutil.copytree(stream.checkpoint, stream.checkpoint.with_name("earlier"))
@@ -226,7 +226,7 @@ def test_a_query_of_which_all_tasks_fail_leaves_nothing(
 def test_options_of_a_stream_that_are_refused(
     tmp_path: Path, options: dict[str, str | int], said: str
 ) -> None:
-    """Before anything is made."""
+    """They are refused before any file is created."""
     given = {"path": str(tmp_path / "logs"), "checkpointLocation": "/c", "topic": "t"}
     source = SegmentLogDataSource(given | {name: str(value) for name, value in options.items()})
     with pytest.raises(OptionError, match=said):

@@ -220,7 +220,7 @@ def test_of_two_attempts_one_is_committed(tmp_path: Path) -> None:
 
 
 def test_a_message_that_comes_twice_is_committed_once(tmp_path: Path) -> None:
-    """Its rows are copied into the logs, so a second commit would double them."""
+    """The rows of the message are copied into the logs, so a second commit would double them."""
     writer = writer_of(tmp_path)
     message = writer.write(batches())
     again = cloudpickle.loads(cloudpickle.dumps(message))

@@ -88,7 +88,7 @@ def test_an_unflushed_append_checks_the_end_alone_until_the_next_boot(
 def test_an_unflushed_append_without_an_id_of_the_boot_checks_the_segment(
     tmp_path: Path, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some systems give no such id."""
+    """Some systems have no id of the boot."""
     monkeypatch.setattr(boot, "_PATH", str(tmp_path / "none"))
     boot.boot_id.cache_clear()
     append_unflushed(tmp_path, 1)

@@ -57,7 +57,7 @@ def put_checkpoint(directory: Path, ends: dict[TopicPartition, int]) -> None:
 
 
 def test_nothing_new_is_the_same_object(log_dir: Path) -> None:
-    """Nothing has changed, however often it is asked."""
+    """A refresh returns the same object while nothing changes, however often it is called."""
     directory = looked_up(log_dir)
 
     assert all(directory.refresh() is directory for _ in range(3))
@@ -106,7 +106,7 @@ def test_a_log_keeps_its_end_when_a_broker_starts(log_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", [HIGH_WATERMARK_CHECKPOINT, "recovery-point-offset-checkpoint"])
 def test_a_checkpoint_with_the_same_bytes_is_nothing_new(log_dir: Path, name: str) -> None:
-    """A broker replaces its checkpoints every few seconds, mostly by the same."""
+    """A broker replaces its checkpoints every few seconds, mostly with the same bytes."""
     directory = looked_up(log_dir)
     data = (log_dir / name).read_bytes()
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_a_checkpoint_with_the_same_bytes_is_nothing_new(log_dir: Path, name: st
 
 
 def test_a_job_that_has_not_committed_is_nothing_new(log_dir: Path) -> None:
-    """Its files are no reader's."""
+    """No reader reads the files of the job."""
     directory = looked_up(log_dir)
     with segmentlog.open_writer(log_dir, "a", num_partitions=2) as writer:
         writer.append(ROWS)
@@ -126,7 +126,7 @@ def test_a_job_that_has_not_committed_is_nothing_new(log_dir: Path) -> None:
 
 
 def test_a_directory_that_is_gone_is_the_error_of_an_opening(log_dir: Path) -> None:
-    """So is another file in its place."""
+    """Another file in its place is such an error, too."""
     directory = looked_up(log_dir)
     shutil.rmtree(log_dir)
     with pytest.raises(LogDirectoryError) as caught:
@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_found_and_so_is_its_repair(log_dir: Path) -> No
 
 
 def test_a_partition_that_is_lost_and_put_back(log_dir: Path) -> None:
-    """It is missing in between."""
+    """The partition is missing between the two moves."""
     directory = looked_up(log_dir)
     (log_dir / "a-0").rename(log_dir.parent / "a-0")
     lost = directory.refresh()
@@ -187,7 +187,7 @@ def test_another_topic_of_the_name_is_not_taken_for_the_first(
 
 
 def test_a_compacted_log_is_listed_again(tmp_path: Path) -> None:
-    """The bounds stay; the checkpoint of the cleaner shows it."""
+    """The bounds stay the same; the cleaner's checkpoint shows the compaction."""
     rows = pa.table({"key": [b"k", b"k"], "value": [b"1", b"2"]})
     with segmentlog.open_writer(tmp_path, "a") as writer:
         writer.append(rows)
@@ -219,7 +219,7 @@ def test_a_brokers_append_is_found_by_a_look_at_log_ends(log_dir: Path, log_ends
 
 
 def test_a_new_segment_is_found_by_a_look_at_log_ends(log_dir: Path) -> None:
-    """The earlier active segment is as it was; the time of the directory shows it."""
+    """The earlier active segment is unchanged; the time of the directory shows the new one."""
     directory = looked_up(log_dir)
     (log_dir / "a-0" / f"{1:020}.log").write_bytes(batch(1))
     newer = directory.refresh(log_ends=True)
@@ -257,7 +257,7 @@ def test_a_log_that_nobody_has_opened_is_listed_when_it_grows(log_dir: Path) -> 
 
 
 def test_a_kept_log_that_grows_is_listed_as_it_is_now(log_dir: Path) -> None:
-    """The listing of the moment at which it was kept does not do."""
+    """An older listing, from the moment at which the log was kept, is not used."""
     (log_dir / HIGH_WATERMARK_CHECKPOINT).unlink()
     directory = looked_up(log_dir)
     for topic in ("a", "b"):
@@ -374,7 +374,7 @@ def test_a_checkpoint_that_changes_in_the_step_of_the_look_is_found(
 def test_a_segment_that_changes_in_the_step_of_the_look_is_found(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is as long as before: another batch has come in the place of the last one."""
+    """Its length is the same: another batch has replaced the last batch."""
     Coarse(monkeypatch)
     path = log_dir / "a-0" / f"{0:020}.log"
     with path.open("ab") as file:

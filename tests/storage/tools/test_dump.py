@@ -279,7 +279,7 @@ def test_other_files_are_refused(run: Run, example_data: str, name: str) -> None
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """A dump of 240 MB of log takes as much memory as a dump of 60 MB."""
+    """A dump of 240 MB of log takes no more memory than a dump of 60 MB."""
     batch = encode_batch([Record(0, T0, b"k", b"v" * 50_000)])
     peaks = []
     for n_batches in (1200, 4800):

@@ -113,7 +113,7 @@ def test_offsets_below_the_log_start_are_gone(run: Run, tmp_path: Path) -> None:
 
 
 def test_errors_are_one_line(run: Run, tmp_path: Path, example_data: str) -> None:
-    """The path and the way out are named."""
+    """The message names the path and a remedy."""
     assert "is not a checkpoint" in run("offsets", "--checkpoint", example_data, status=2).stderr
     path = write_checkpoint(tmp_path / "c", {0: '{"a":'}, committed=0)
     assert "line 3: expected JSON" in run("offsets", "--checkpoint", path, status=2).stderr

@@ -46,7 +46,7 @@ def summary(result: Result) -> dict:
 
 
 def test_a_brokers_directory_has_no_faults(run: Run) -> None:
-    """Status 0, and one line on standard output. Notes are counted, and listed on request."""
+    """The status is 0, and the output has one line. Notes are counted, and listed on request."""
     result = run("verify", GOLDEN)
     listed = run("verify", GOLDEN, "--notes").stdout.splitlines()
 
@@ -281,7 +281,7 @@ def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_log_is_refused(run: Run, tmp_path: Path, given: str, message: str) -> None:
-    """Status 2, one line on standard error, and no standard output."""
+    """The status is 2, standard error has one line, and standard output has none."""
     (tmp_path / "notes.txt").write_text("no log")
     result = run("verify", tmp_path / given, "--json", status=2)
 

@@ -34,7 +34,7 @@ def commit(
 
 
 def test_each_batch_is_recorded_with_its_commit(tmp_path: Path) -> None:
-    """With its number, the id of its run, and its number of records."""
+    """The record has the batch's number, the id of its run, and its number of records."""
     assert commit(begin(tmp_path), 0, b"a", b"b")
     assert commit(begin(tmp_path), 1, b"c", run="another")
     assert commit(begin(tmp_path), 5, b"d", query="of another query")
