@@ -129,10 +129,10 @@ def verify(
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
-    An error cannot be read, or would mislead a broker; the exit status is then 1. A broker
-    repairs a warning when it starts, such as a torn tail. A note is legal: gaps that compaction
-    leaves, transactions that are open. Nothing is repaired. A directory that a broker is writing
-    to may show findings that are gone a moment later.
+    An error is damage that cannot be read or would mislead a broker; the exit status is then 1.  A
+    warning, such as a torn tail, is repaired by a broker when it starts.  A note is legal, such as
+    a gap that compaction left or an open transaction.  The command repairs nothing.  While a
+    broker writes to the directory, findings may appear and be gone a moment later.
     """
     from segmentlog.tools.verify import verify_paths
 
@@ -157,14 +157,14 @@ def recover(
     index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a directory that was not cleanly stopped to where a clean stop would have left it.
+    """Bring a directory that was not cleanly stopped to the state after a clean stop.
 
-    Unfinished commits are finished or undone. Logs are read from their recovery points on and
-    cut at the first bad batch, and their indexes, snapshots and leader epochs are built again,
-    as a broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
+    Unfinished commits are finished or undone. Logs are read from their recovery points on and cut
+    at the first bad batch, and their indexes, snapshots and leader epochs are built again, as a
+    broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
     Nothing may be running on the directory. The exit status is 1 when a log could not be
     recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
-    With --dry-run it is 3 when they would be.
+    With --dry-run, it is 3 when such batches would be cut off.
     """
     from segmentlog.tools.recover import recover_directory
 
@@ -183,9 +183,9 @@ def recover(
 def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
-    Batch headers are read, but no records, and each file is replaced in one step. Files that
-    were right stay. Nothing may be running on the directory. The exit status is 1 when a segment
-    is too damaged to be indexed.
+    Batch headers are read, but no records, and each file is replaced in one step. Files that are
+    already right are not rewritten. Nothing may be running on the directory. The exit status is 1
+    when a segment is too damaged to be indexed.
     """
     from segmentlog.tools.recover import reindex_paths
 

@@ -83,8 +83,8 @@ def doctor(
 ) -> None:
     """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
 
-    Each line is ok, a problem with what to do about it, or skipped where something optional is
-    not installed. The exit status is 1 when there is a problem.
+    Each line is ok, a problem with its remedy, or skipped where something optional is not
+    installed. The exit status is 1 when there is a problem.
     """
     is_good = True
     for check in checks():

@@ -47,13 +47,13 @@ def offsets(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Show where a streaming query of Spark stands: startingOffsets for its next batch.
+    """Show the position of a Spark streaming query: startingOffsets for its next batch.
 
-    The offsets are those after the last committed batch, for each source with offsets of
-    partitions: kafka and segmentlog. If a batch is planned and not committed, standard error
-    names it and the batch before it. With a log directory, the lag of each partition is listed:
-    the end of its log less the offset. The exit status is 1 if a partition is missing there, or
-    its log does not hold the offset. The query may run meanwhile.
+    The offsets follow the last committed batch, for each source that has offsets of partitions:
+    kafka and segmentlog. If a batch is planned and not committed, standard error names it and the
+    batch before it. With a log directory, the lag of each partition is listed: the end of its log
+    less the offset. The exit status is 1 if a partition is missing there, or its log does not hold
+    the offset. The query may run at the same time.
     """
     found = read_stream_checkpoint(checkpoint)
     chosen = _chosen(found, source)

@@ -63,8 +63,8 @@ def delete_topic(
     """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
 
     The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
-    broker whose cluster knows the topic makes it again, empty, when it starts: delete it there
-    as well.
+    broker whose cluster knows the topic creates it again, empty, when it starts: also delete the
+    topic there.
     """
     deleting = partial(segmentlog.delete_topic, directory, topic)
     ask = None if dry_run else asking(yes=yes)
@@ -113,10 +113,11 @@ def retain(
 ) -> None:
     """Remove the old segments that a broker's retention would remove, and say why.
 
-    Segments below the log start go, and then, if cleanup.policy has delete, those beyond
-    retention.bytes and those older than retention.ms. Nothing may be running on the directory.
-    Settings are those of the topic: `describe --settings` lists them. A limit that nobody has set
-    removes nothing: a broker may have it in its server.properties, and a backup has no settings.
+    Segments below the log start are removed. If cleanup.policy has delete, so are segments beyond
+    retention.bytes and segments older than retention.ms. Nothing may be running on the directory.
+    The settings of the topic apply: `describe --settings` lists them. A limit that nobody has set
+    removes nothing, because a broker may have set it in its server.properties, and a backup has no
+    settings.
     """
     settings = parse_settings(setting)
     retaining = partial(
@@ -194,9 +195,9 @@ def compact(
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
-    The topics are those whose cleanup.policy has compact. A log is compacted up to its active
+    Topics whose cleanup.policy has compact are compacted. A log is compacted up to its active
     segment, once the share of bytes that were never compacted is above min.cleanable.dirty.ratio.
-    Nothing may be running on the directory. Settings are those of the topic: `describe --settings`
+    Nothing may be running on the directory. The settings of the topic apply: `describe --settings`
     lists them.
     """
     topics, settings = topic or (), parse_settings(setting)
@@ -298,8 +299,9 @@ def delete_records(
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
 
-    The log start moves there, and segments below it go. Records that share a segment with later
-    ones are hidden until their segment goes. Nothing may be running on the directory.
+    The log start moves up, and segments below it are removed. Earlier records that share a segment
+    with later records are hidden until their segment is removed. Nothing may be running on the
+    directory.
     """
     if offset is not None and len(partition or ()) != 1:
         raise OptionError(
@@ -368,8 +370,8 @@ def configure(
 ) -> None:
     """Keep settings of topics in a directory without a broker, and list them.
 
-    Writers, retention and compaction follow them; without --topic, they are defaults of all
-    topics. The settings of a broker's topics are changed with kafka-configs.sh.
+    Writers, retention and compaction use these settings. Without --topic, they are the defaults of
+    all topics. The settings of a broker's topics are changed with kafka-configs.sh.
     """
     settings = parse_settings(setting)
     if settings or remove:

@@ -66,9 +66,9 @@ def names_of_kernels() -> frozenset[str]:
 def warmup() -> None:
     """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
 
-    It takes up to a minute. Run it once for each machine, user and version of Python; in an
-    image, run it as the user that will read. The kernels are kept in segmentlog, below the
-    user's cache directory (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR, which nobody
+    It takes up to a minute. Run it once for each machine, user and version of Python; in a
+    container image, run it as the user that will read. The kernels are kept in segmentlog, below
+    the user's cache directory (XDG_CACHE_HOME, or ~/.cache) or below NUMBA_CACHE_DIR, which nobody
     else may write to.
     """
     with progress("compiling kernels", len(names_of_kernels()), is_bytes=False) as bar:
