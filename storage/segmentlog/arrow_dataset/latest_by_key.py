@@ -1,7 +1,7 @@
-"""The last record of each key, in memory for the keys and not for the records.
+"""The last record of each key, in memory that grows with the keys, not with the records.
 
-Rows are collected until they have as many bytes as the last records so far.  Then the last records
-of both are found at once, by columns.  So each row is looked at about twice.
+Rows are collected until they have as many bytes as the last records that were found before.  Then
+the last records of both are found at once, by columns.  So each row is looked at about twice.
 """
 
 import numpy as np

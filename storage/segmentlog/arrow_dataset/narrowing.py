@@ -2,7 +2,8 @@
 
 Arrow has no way to look into an expression from Python.  But it simplifies a filter by what is
 known of a fragment's rows, to leave out files of a partitioned dataset.  So partitions and slices
-are dressed as files of such a dataset, which nobody opens, and Arrow says which of them remain.
+are presented as files of such a dataset, which nobody opens, and Arrow determines which of them
+remain.
 
 The filter itself is evaluated on every row that is read.  Narrowing only saves reading.
 """

@@ -1,9 +1,9 @@
 """Rows of several partitions, merged by time.
 
 A partition has the order of its offsets, and its timestamps need not rise: producers set them, and
-clocks differ.  So a row takes its place by the largest timestamp up to it in its partition.  The
-rows of a partition keep their order, and a row that is older than one before it comes directly
-after that time, not at its own.  If timestamps rise within each partition, the result is sorted
+clocks differ.  So the place of a row is the largest timestamp up to that row in its partition. The
+rows of a partition keep their order, and a row that is older than an earlier row is placed after
+that row, not at its own timestamp.  If timestamps rise within each partition, the result is sorted
 by them.  Rows of the same place come in the order of topic, partition and offset.
 """
 

@@ -102,7 +102,7 @@ def find_cleanable(
 
 
 def _floor(bases: Sequence[int], offset: int) -> int:
-    """Number of the segment that may hold an offset; the first one's, if none may."""
+    """Number of the segment that may hold an offset; 0 if no segment may hold it."""
     return max(bisect_right(bases, offset) - 1, 0)
 
 

@@ -1,7 +1,8 @@
 """Files that leave the log: renamed, as a broker renames them, and removed after a while.
 
 A read that was planned before needs the bytes that it has planned.  Compaction puts another file
-under the name, in which records may have gone for newer ones after the end of the read.
+under the name.  That file may lack records, because newer records after the end of the read have
+replaced them.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ def set_aside(directory: str, name: str) -> None:
 
 
 def names_aside(path: str, inode: int) -> tuple[str, str]:
-    """The two paths at which a file may be that has left the log."""
+    """The two possible paths of a file that has left the log."""
     return f"{path}.{FileState.DELETED}", f"{path}.{inode}.{FileState.DELETED}"
 
 
@@ -56,7 +57,7 @@ def remove_deleted(
     """Remove files that left the log `delay_ms` ago or longer; a failure is only a warning.
 
     A rename changes the time at which a file's entry was last changed, and nothing else does.  The
-    log has gone on without these files, so nothing waits for their removal but disk space.
+    log no longer needs these files, so their removal only frees disk space.
 
     Accepted: a clock that has jumped forward by the delay or more removes files that readers still
     need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.  A time that is

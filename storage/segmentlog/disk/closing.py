@@ -7,7 +7,7 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """A context at whose end `close` is called, with an error and without."""
+    """A context that calls `close` at its end, with or without an error."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """The contract of a store of log directories: reads at a position, names, sizes and times.
 
-It is short, because little is the same everywhere:
+The contract is short, because stores have little in common:
 
 - An open file stays the same file: a later rename, replacement or deletion changes nothing for its
 reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
@@ -46,7 +46,7 @@ class FileStatus(NamedTuple):
     size : in bytes.
     inode : another number means another file; never 0.
     modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
-    changed_ns : the same for changes of bytes, times or owner.
+    changed_ns : time of the last change of bytes, times or owner.
     is_remembered : whether the size may be out of date: clients of network file systems remember
         sizes, and ask the server only when the file is opened.
     """
@@ -101,7 +101,7 @@ class ReadableFile(Protocol):
     never_cut: bool
 
     def status(self) -> FileStatus:
-        """Status of the open file, even if its name leads to another file by now."""
+        """Status of the open file, even if its name now leads to another file."""
 
     def read(self, position: int, n_bytes: int) -> bytes:
         """At most `n_bytes` from byte `position`; fewer at the end of the file."""
@@ -178,7 +178,7 @@ class Disk(Protocol):
         Raises
         ------
         OSError
-            If one of them is not there any more.
+            If one of them no longer exists.
         """
 
     def names(self, path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writes that are there after a crash, or not at all: the files to sync, and the order.
+"""Writes that a crash leaves whole or absent: the files to sync, and the order.
 
 A rename is atomic, but neither the rename nor the bytes of the file outlive a power cut by
 themselves.  First the file is synced, then it is renamed, then the directory that holds its name
@@ -57,7 +57,7 @@ def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
 
 
 def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
-    """Write each `size` bytes of `data` at a position of their own."""
+    """Write each piece of `size` bytes of `data` at its own position."""
     with naming(descriptor):
         for start, position in zip(range(0, len(data), size), positions, strict=True):
             written = os.pwrite(descriptor, data[start : start + size], position)

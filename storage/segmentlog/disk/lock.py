@@ -113,7 +113,7 @@ class DirectoryLock:
     Parameters
     ----------
     directory : absolute path of the log directory.
-    timeout_seconds : how long to wait for a writer; a broker is not waited for.
+    timeout_seconds : how long to wait for a writer; nothing waits for a broker.
 
     Raises
     ------
@@ -171,8 +171,8 @@ class DirectoryLock:
     def shared(self, n_tasks: int) -> Iterator[LockShare]:
         """Let tasks work in the directory, each with a byte of the lock (`TaskLock`).
 
-        At the end of the block no further task begins, and those that work are waited for, but
-        not for ever: the directory stays locked until the last one has ended.
+        At the end of the block, no further task begins, and the block waits for a limited time for
+        tasks that are running.  The directory stays locked until the last task has ended.
 
         Parameters
         ----------

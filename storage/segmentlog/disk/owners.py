@@ -38,7 +38,7 @@ def is_own(path: str) -> bool:
 
 
 def may_write(path: str, mode: int = MAY_WRITE) -> bool:
-    """Whether the effective user may, who may differ from the user that started the process."""
+    """Whether the effective user may write; another user may have started the process."""
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 

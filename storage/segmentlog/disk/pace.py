@@ -2,9 +2,9 @@
 
 Spark does not tell a task how many tasks run beside it: a limit cannot be divided among them.  So
 tasks, which are processes, share one token bucket.  The bucket is a file of eight bytes in the
-directory for temporary files: the time at which all bytes that were taken have had their time.  A
-task that takes bytes moves this time on, and sleeps until then.  There is one file for each user
-and log directory, however many queries have a limit.
+directory for temporary files: the time at which all bytes taken so far have passed at the limited
+rate.  A task that takes bytes moves this time on, and sleeps until then.  There is one file for
+each user and log directory, however many queries have a limit.
 
 The system frees the lock of a task that dies, and the bucket has no other state of tasks.
 """

@@ -136,7 +136,7 @@ class ListedSegments:
         return limit if i + 1 == len(self.files) else min(limit, self.files[i + 1].base_offset)
 
     def index_of(self, offset: int) -> int:
-        """Number of the segment that may hold an offset; the first one's, if none may."""
+        """Number of the segment that may hold an offset; 0 if no segment may hold it."""
         return max(bisect_right(self.files, offset, key=_BASE_OFFSET) - 1, 0)
 
     @cached_property

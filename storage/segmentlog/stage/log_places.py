@@ -1,9 +1,9 @@
-"""Places where the next batches of each log will probably stand: staged so, they need no change.
+"""Guesses of each log's end, so that most staged batches need no change in the commit.
 
-A commit gives each batch its offset and the leader epoch.  If a task has staged it with these
-already, the commit has nothing to write.  Most logs end where they ended when the task began, so
-the first task that brings records of a partition guesses right, and so does a task that brings all
-of them.
+A commit gives each batch its offset and the leader epoch.  If a task has staged the batch with
+these values already, the commit has nothing to change.  Most logs end where they ended when the
+task began, so the first task that brings records of a partition guesses right, and so does a task
+that brings all of them.
 
 A guess takes no lock and need not be true: the commit compares it with the log, and overwrites the
 two fields where they differ.

@@ -1,7 +1,7 @@
 """Requests to a store, with a deadline: none waits for ever, and none fails for one lost packet.
 
-Requests run in threads of their own, which do not keep a process from ending.  A thread whose
-request never ends is given up.
+Requests run in their own threads, which do not keep a process from ending.  A thread whose request
+never ends is given up.
 """
 
 import atexit
