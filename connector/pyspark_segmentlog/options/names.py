@@ -34,9 +34,10 @@ _FORBIDDEN_IN_WRITES = {
     "value.serializer": "values are written as they are; convert them with DataFrame operations",
 }
 
-#: Spark up to 4.3 keeps the reader that filters have narrowed for later queries of the same
-#: DataFrame, and for both sides of a union or join with itself, and makes no call to Python before
-#: the tasks of those read.  So a reader cannot know whose filters it has (SPARK-58551 mends it).
+#: Spark up to 4.3 uses a reader that filters have narrowed again: for later queries of the same
+#: DataFrame, and for both sides of a union or a self-join.  It makes no call to Python before the
+#: tasks of these queries read.  So a reader cannot know whose filters it has (SPARK-58551 mends
+#: it).
 _NO_PUSH_DOWN = (
     "Spark would apply the filters of one query to other queries too, and those queries would "
     "miss rows: bound the read by topics (subscribe, assign), offsets (startingOffsets, "

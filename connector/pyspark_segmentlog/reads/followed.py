@@ -283,7 +283,7 @@ class FollowedDirectory:
                     self._lose(each, 0, at, _begins_later(at))
             if end[each] < at:
                 self._lose(each, at, end[each], _ends_before(end[each]))
-            elif end[each] > at:  # no log is opened of which nothing is read
+            elif end[each] > at:  # a log of which nothing is read is not opened
                 ranges[each] = OffsetRange(at, end[each])
         return ranges
 

@@ -187,7 +187,7 @@ class PlannedMoment:
             self._options.read_up_to,
             policy.isolation_level,
             policy.on_corrupt_batch,
-            warns=self._options.triggers is None,  # records beyond the end are a stream's next
+            warns=self._options.triggers is None,  # a stream reads records beyond the end next
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         return {each: known[each] if each in known else found[each] for each in self.assigned}

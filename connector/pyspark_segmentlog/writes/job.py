@@ -12,7 +12,7 @@ from segmentlog.writes import WriteJob, WriteRequest, warn_of_columns_left_out
 
 __all__ = ["begin_stream_job", "begin_write_job", "stream_request"]
 
-#: Streams whose lost columns were named: each micro-batch is a job of its own.
+#: Streams whose lost columns were named in a warning: each micro-batch is a separate job.
 _warned = set[str | None]()
 
 

@@ -97,7 +97,7 @@ class ReadableFile(Protocol):
 
     path: str
 
-    #: Whether no byte of the open file ever goes: then it may be mapped.
+    #: Whether no byte of the open file is ever removed: only then may it be mapped.
     never_cut: bool
 
     def status(self) -> FileStatus:

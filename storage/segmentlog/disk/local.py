@@ -123,8 +123,8 @@ class LocalDisk:
 
 
 def _status(found: os.stat_result, *, is_open: bool = False) -> FileStatus:
-    # File systems without a disk of their own have no major number: those of networks and of
-    # processes (FUSE), but overlay, btrfs and tmpfs as well.
+    # File systems without their own disk have no major number: network file systems and FUSE, but
+    # also overlay, btrfs and tmpfs.
     return FileStatus(
         found.st_mode,
         found.st_size,

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 
-#: How long a holder waits for its tasks in the end.  Then it leaves: they keep others out.
+#: How long a holder waits for its tasks at its end.  Then it leaves, and they keep others out.
 _TASKS_END_SECONDS = 10.0
 
 #: The holes for tasks lie from here on, far beyond the bytes that a lock file has.

@@ -28,13 +28,13 @@ _sleep = time.sleep
 
 _STATE = struct.Struct("<d")
 
-#: Bytes that were not taken in an idle time may be taken later, but not more of them.
+#: After an idle time, the bytes of at most this number of seconds may be taken at once.
 _BURST_SECONDS = 0.1
 
 #: Bytes are taken in pieces: a disk that is busy for longer at a time delays others.
 _PIECE_SECONDS, _LEAST_PIECE = 0.05, 64 << 10
 
-#: A debt that is longer than this number of pieces is none: the machine has started again.
+#: A debt of more pieces than this is ignored: the machine has started again since.
 _MOST_PIECES = 10_000
 
 

@@ -130,7 +130,7 @@ def is_directory(path: str) -> bool:
 #: A checkpoint of a million partitions with the longest names takes as much.
 LARGEST_BYTES = 1 << 28
 
-_ATTEMPTS = 5  # a file is replaced only so often while it is read
+_ATTEMPTS = 5  # a file is rarely replaced more often than this during a read
 
 
 def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:

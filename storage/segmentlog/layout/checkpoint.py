@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _VERSION = 0
-_SHARE = 64  # one part in so many of the entries may be waiting
+_SHARE = 64  # at most one entry in this number may be waiting
 
 
 class OffsetCheckpoint:

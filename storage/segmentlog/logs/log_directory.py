@@ -204,8 +204,8 @@ class LogDirectory:
             )
             if os.path.realpath(path) == os.path.realpath(known[1]):
                 raise LogDirectoryError(path, reason)  # the same directory is named twice
-            # Directories of two brokers may both hold `__consumer_offsets-0`.  A read of other
-            # topics is not concerned.
+            # Directories of two brokers may both hold `__consumer_offsets-0`.  This does not
+            # affect a read of other topics.
             self._doubled[topic_partition] = (path, reason)
             self._copies.setdefault(topic_partition, [known]).append((parent, path))
         else:

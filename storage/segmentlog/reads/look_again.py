@@ -10,7 +10,7 @@ from segmentlog.reads.listed import ListedSegments
 
 __all__ = ["looks_again"]
 
-_ATTEMPTS = 5  # a broker can overtake a look-up only so often
+_ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 #: One pass reads what stays in the second cache; two passes take more Python for each window.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
-_ATTEMPTS = 5  # a cleaner or a retention run can overtake a read only so often
+_ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
 
 
 def scan_slice(

@@ -47,7 +47,7 @@ _LARGEST = "09223372036854775807"  #: Java's largest long, in 20 digits
 
 _NOT_LISTED = {errno.ENOTDIR, errno.EACCES, errno.EPERM}
 
-_ATTEMPTS = 10  # a broker renames and deletes only so often
+_ATTEMPTS = 10  # a broker rarely renames and deletes more often than this
 
 
 class SegmentFiles(NamedTuple):

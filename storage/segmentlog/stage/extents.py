@@ -26,7 +26,7 @@ _Int64s: TypeAlias = NDArray[np.int64]  # `kernels.memory` has it too, and loads
 
 STAGE_SUFFIX = ".stage"
 
-RELATIVE = -1  #: in the place of an offset: offsets count on from the log end
+RELATIVE = -1  #: instead of an offset: offsets continue from the log end
 
 
 #: ``segmentlog.<token>.<task>.<random>.<number>.<offset>.<leader epoch>.stage``

@@ -21,7 +21,7 @@ _MOST_OPEN = 1024
 #: A process has other tasks and other files as well, and `SyncTogether` keeps some of its own.
 _SHARE_OF_LIMIT = 4
 
-#: A task needs as many even in a process that may open next to nothing.
+#: A task needs this number even in a process that may open very few files.
 _LEAST_OPEN = 8
 
 
