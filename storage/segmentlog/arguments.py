@@ -167,8 +167,8 @@ def scan_policy(
 class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
     """Give a function the fields of a dataclass as arguments, in place of its last parameter.
 
-    A list of arguments that several functions take stands once: in the dataclass, which they hand
-    on as one value.
+    The arguments that several functions take are listed once, in the dataclass, which these
+    functions pass on as one value.
 
     Parameters
     ----------

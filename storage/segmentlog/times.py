@@ -131,7 +131,7 @@ def parse_time(text: str) -> int:
     Raises
     ------
     ValueError
-        If it is none of these, with a reason if there is more to say than that.
+        If the text is none of these; the error has a reason if there is a more precise one.
     """
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,19}", text):

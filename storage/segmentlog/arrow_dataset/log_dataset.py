@@ -292,7 +292,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     def latest(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The last record of each key and partition; a key whose last value is null has none.
 
-        Compaction leaves the same records of a log, and the newest segment besides.  Records
+        Compaction leaves these records, and also all records of the newest segment.  Records
         without a key are left out.
 
         Parameters

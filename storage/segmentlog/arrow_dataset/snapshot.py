@@ -80,7 +80,7 @@ class Snapshot(NamedTuple):
     def __reduce__(self) -> tuple[object, ...]:
         """The offsets travel: the directory is opened again where they arrive.
 
-        Topic ids travel with them: offsets mean nothing in a topic that was made again.
+        Topic ids travel with them: offsets mean nothing in a topic that was created again.
         """
         ranges = {each.topic_partition: each.offsets for each in self.partitions}
         ids = {each.topic_partition: each.log.known_topic_id for each in self.partitions}

@@ -126,7 +126,8 @@ def _in_order(taken: list[_Placed]) -> Iterator[pa.RecordBatch]:
 class _Pieces:
     """Tables of which each hands out its rows in their order.
 
-    The rows of one result are copied together, few enough to stay in a cache; all at once are not.
+    The rows of one result are copied together: they are few enough to stay in a cache, and all
+    rows are not.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ class _Pieces:
         return rows
 
     def _joined(self, sources: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Table:
-        """The next rows of these tables, so many of each, one run after the other."""
+        """The next rows of these tables, the given number of each, one run after the other."""
         runs = []
         for i, length in zip(sources.tolist(), lengths.tolist(), strict=True):
             table = self._tables[i]

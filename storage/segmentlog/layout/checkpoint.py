@@ -237,7 +237,7 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
     Raises
     ------
     CorruptCheckpointError
-        If a line is not what it should be, or entries are missing or too many.
+        If a line is malformed, or the number of entries is wrong.
     """
     path, remedy = os.path.join(directory, name), _remedy(name)
     return _offsets(path, remedy, _data(path, remedy))
@@ -268,7 +268,7 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
     Raises
     ------
     CorruptCheckpointError
-        If a line is not what it should be, or entries are missing or too many.
+        If a line is malformed, or the number of entries is wrong.
     """
     remedy = "remove the file; a broker builds it again from the log"
     epochs = []

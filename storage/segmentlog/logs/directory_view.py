@@ -103,7 +103,7 @@ class DirectoryView:
         return found
 
     def missing(self) -> dict[TopicPartition, int]:
-        """High watermarks of partitions that are promised, and not there under any name.
+        """High watermarks of promised partitions that do not exist under any name.
 
         A high watermark of 0 promises nothing: a writer sets it before it makes the partition.  A
         broker leaves the high watermarks of a directory as they are when its last partition goes

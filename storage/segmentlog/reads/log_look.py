@@ -31,7 +31,7 @@ class LogLook(NamedTuple):
         return LogLook(self.directory.following(before.directory), active)
 
     def still_holds(self, path: str, files: Sequence[SegmentFiles]) -> bool:
-        """Whether the log is proven to be as it was listed; otherwise it may be, too.
+        """Whether the log is proven to be as it was listed; without proof, it may still be so.
 
         Parameters
         ----------

@@ -32,10 +32,10 @@ _AHEAD_BYTES = 128 << 20
 
 
 class _Reads:
-    """Slices that threads have read and nobody has taken yet.
+    """Slices that threads have read and that the consumer has not taken yet.
 
-    Each thread reads the first slice that nobody reads.  It begins none that is further ahead of
-    the consumer than there are threads, so that memory is bounded.
+    Each thread reads the first slice that no thread reads.  Memory is bounded, because a thread
+    begins no slice that is further ahead of the consumer than the number of threads.
     """
 
     def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
@@ -70,7 +70,7 @@ class _Reads:
         """End the threads; a slice is left at the next batch.
 
         The garbage collector may close an iterator in one of its own threads, under the lock that
-        the others need to end: nobody waits then.
+        the other threads need to end: then no thread is waited for.
         """
         if self.process == os.getpid():  # a forked process has no threads, and perhaps a held lock
             self.begin_to_close()

@@ -18,7 +18,7 @@ __all__ = ["finish_swaps", "has_swaps", "take_places"]
 
 
 def has_swaps(path: str) -> bool:
-    """Whether a compaction was cut short in a partition directory; not if there is none."""
+    """Whether a compaction was interrupted in a partition directory; False if it is missing."""
     try:
         names = list_names(path)
     except FileNotFoundError:

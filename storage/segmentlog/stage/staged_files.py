@@ -64,7 +64,7 @@ class _File:
         return False
 
     def remove(self) -> None:
-        """Remove the file if it is there: nobody needs it."""
+        """Remove the file if it exists: nobody needs it."""
         _remove(self.path)
 
 

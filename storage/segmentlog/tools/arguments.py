@@ -202,7 +202,7 @@ Ask: TypeAlias = Callable[[str], object]
 
 
 def is_terminal() -> bool:
-    """Whether somebody can answer."""
+    """Whether a person can answer a question."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 

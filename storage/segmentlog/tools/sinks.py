@@ -112,7 +112,7 @@ class LimitedSink:
         self._left -= not self._with_records
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        """Hand on as many as are still wanted."""
+        """Pass on records, up to the number that is still wanted."""
         self._need_more()
         self._sink.records(place, header, records.slice(0, self._left))
         self._left -= min(records.num_rows, self._left)

@@ -77,7 +77,7 @@ class _Object:
         self._read_to = -1  # byte after the last range that was requested
 
     def opened(self) -> Opened:
-        """The object; ``ESTALE`` if it is not the listed one any more."""
+        """The object; ``ESTALE`` if it is no longer the listed object."""
         if self._opened is None:
             found = self.open_now()
             listed = self._listed

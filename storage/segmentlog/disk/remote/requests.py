@@ -79,7 +79,7 @@ class _Threads:
             del future, work
 
     def end(self) -> None:
-        """Begin no request any more, wait a moment for those under way, and answer the others."""
+        """Begin no more requests, wait a moment for those under way, and answer the others."""
         with self._lock:
             self.is_ending = True
             unanswered = list(self._unanswered)
@@ -203,7 +203,7 @@ def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
 
 
 def begin(path: str, what: str, work: Callable[[], Any]) -> Pending:
-    """Make a request, and go on."""
+    """Begin a request, and return without waiting for it."""
     return Pending(path, what, work)
 
 
