@@ -81,7 +81,7 @@ def hints() -> Iterator[tuple[str, type]]:
                 yield from (("return", each) for each in classes_of(hint))
 
 
-def test_what_public_functions_return_is_exported() -> None:
+def test_results_of_public_functions_are_exported() -> None:
     """A user can name the type of each result, and of each field of it."""
     returned = {each.__name__ for name, each in hints() if name == "return"}
 
@@ -89,7 +89,7 @@ def test_what_public_functions_return_is_exported() -> None:
     assert set() == returned - set(segmentlog.__all__)
 
 
-def test_what_no_public_function_takes_or_returns_is_not_exported() -> None:
+def test_types_without_a_public_function_are_not_exported() -> None:
     """The annotations show a use of each exported class."""
     used = {each.__name__ for _, each in hints()} | set(ATTRIBUTES)
     classes = {name for name, value in exported().items() if inspect.isclass(value)}

@@ -119,7 +119,7 @@ def test_a_read_begins_and_ends_where_a_query_stands(
 @pytest.mark.parametrize(
     "start", [{"lastRecords": "3"}, {"startingOffsets": "earliest"}, {"startingTimestamp": "1"}]
 )
-def test_what_a_query_has_not_read_is_empty(
+def test_a_partition_that_a_query_has_not_read_is_empty(
     tmp_path: Path, example_data: str, start: dict[str, str], late: str
 ) -> None:
     """A partition that the checkpoint does not name has no task, whatever the start is."""

@@ -38,14 +38,14 @@ def check(name: str, text: str, *, most: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_python_shows(spark: SparkSession, places: dict[str, str], name: str) -> None:
+def test_python_shows_the_sentence(spark: SparkSession, places: dict[str, str], name: str) -> None:
     """Spark calls us in several ways. Its own frames are the lines before the sentence."""
     check(name, traceback_of(name, spark, places), most=17)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", MANY)
-def test_what_a_connect_client_shows(
+def test_a_connect_client_shows_the_sentence(
     cluster: SparkSession, places: dict[str, str], name: str
 ) -> None:
     """Spark adds more lines, and none of our frames."""

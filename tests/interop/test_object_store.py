@@ -189,7 +189,7 @@ def test_a_server_that_falls_silent_is_given_up(
     assert time.monotonic() - began < 5
 
 
-def test_what_cannot_be_reached_is_no_missing_directory(
+def test_an_unreachable_store_is_no_missing_directory(
     store: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing server, bucket and directory are three different errors, without credentials."""

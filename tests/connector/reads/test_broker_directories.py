@@ -57,7 +57,7 @@ def test_end_markers_and_aborted_records_are_no_data_loss(
 
 
 @pytest.mark.parametrize("topic", ["compacted", "compacted-transactions"])
-def test_what_compaction_left_out_is_no_data_loss(topic: str) -> None:
+def test_records_that_compaction_removed_are_no_data_loss(topic: str) -> None:
     """Offsets are missing at the bounds of the range and inside it. Each row comes once."""
     log = segmentlog.open_log_dir(GOLDEN).log(topic, 0)
     there = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()

@@ -193,7 +193,7 @@ def test_a_bad_option_is_explained(
         {"lastDuration": "a while"},
     ],
 )
-def test_what_the_options_alone_show_is_refused_by_load(
+def test_mistakes_in_options_alone_are_refused_by_load(
     spark: SparkSession, example_data: str, options: dict[str, str]
 ) -> None:
     """The error comes before any action.

@@ -114,7 +114,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
          "names partition 7, but the topic has partitions 0 to 0"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_written_is_explained(
+def test_rows_that_cannot_be_written_are_explained(
     spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
 ) -> None:
     """After the error, no row is visible."""

@@ -8,7 +8,7 @@ from segmentlog.commit.json_file import check_types, read_json, to_json
 from segmentlog.errors import CorruptCheckpointError
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_file_is_read(tmp_path: Path) -> None:
     """A file begins with the number of its format, which has to be one that the reader knows."""
     path = tmp_path / "segmentlog.state"
     path.write_bytes(to_json(2, {"token": "t", "sizes": [1, 2]}))

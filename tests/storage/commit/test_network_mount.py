@@ -72,9 +72,7 @@ def _look_at_all(directory: Path) -> None:
             Path(path, name).lstat()
 
 
-def test_what_was_committed_is_read_although_sizes_are_remembered(
-    server: Path, mount: Path
-) -> None:
+def test_committed_rows_are_read_although_sizes_are_remembered(server: Path, mount: Path) -> None:
     _write_batches(server, 1)
     assert _numbers_of(segmentlog.open_log_dir(mount)) == [1]
     _look_at_all(mount)

@@ -19,7 +19,7 @@ def test_a_missing_file_has_no_settings(tmp_path: Path) -> None:
     assert SettingsFile() == SettingsFile.read(str(tmp_path))
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_settings_are_read(tmp_path: Path) -> None:
     """The file keeps defaults and settings of topics.
 
     The last value counts, and settings can be removed.

@@ -131,7 +131,7 @@ def test_a_range_beyond_the_file_is_nothing(file: Path) -> None:
     assert set() == read(file, 0, MB)
 
 
-def test_where_the_system_shows_nothing_pages_stay(
+def test_pages_stay_where_the_system_shows_nothing(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A user that may only read sees all pages as if they were there; a warning says so."""

@@ -80,7 +80,7 @@ def test_symbolic_links_keep_the_name_that_the_user_gave(tmp_path: Path) -> None
         ("file://localhost", "contains no path"),
     ],
 )
-def test_what_is_not_on_this_machine_is_refused(written: str, named: str) -> None:
+def test_paths_on_other_machines_are_refused(written: str, named: str) -> None:
     """A writer refuses URLs, other hosts and empty paths with an error that names the reason."""
     with pytest.raises(LogDirectoryError, match=named):
         local_path(written)

@@ -78,7 +78,7 @@ def test_status_of_files_and_directories(logs: str) -> None:
         status_of(f"{logs}/nope")
 
 
-def test_what_is_there(logs: str) -> None:
+def test_the_kind_of_a_path_is_found(logs: str) -> None:
     """Files, directories and missing paths are distinguished."""
     kinds = [(exists(p), is_file(p), is_directory(p)) for p in (logs, f"{logs}/data", f"{logs}/x")]
 

@@ -118,7 +118,7 @@ def test_an_intent_that_is_no_file_of_its_size(
 
 @_STRANGE
 @pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex", "snapshot"])
-def test_what_stands_beside_a_log(
+def test_small_files_beside_a_log(
     directory: Path, strange: Callable[[Path], None], suffix: str
 ) -> None:
     strange(directory / "t-0" / f"{0:020d}.{suffix}")

@@ -371,7 +371,7 @@ def test_reading_changes_nothing_on_disk(log_dir: Path) -> None:
     assert before == state()
 
 
-def test_what_was_listed_stays(log_dir: Path) -> None:
+def test_listed_partitions_stay(log_dir: Path) -> None:
     """The partitions of an open directory do not change."""
     directory = segmentlog.open_log_dir(log_dir)
     add_partition(log_dir, "new-0")

@@ -344,7 +344,7 @@ def damaged_before_the_log_start(partition: Path) -> Path:
 
 
 @pytest.mark.parametrize("field", ["offset too low", "offset too high", "length", "magic"])
-def test_what_no_checksum_covers_ends_the_log_too(tmp_path: Path, field: str) -> None:
+def test_fields_without_a_checksum_end_the_log_too(tmp_path: Path, field: str) -> None:
     """Base offsets that fall or are too large, and impossible lengths and formats, end the log."""
     third = bytearray(batch(4))
     if field.startswith("offset"):

@@ -115,7 +115,7 @@ def test_a_snapshot_has_what_came_before(tmp_path: Path) -> None:
         (b"", "offset 1 .* it ends after 0 bytes"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, value: bytes, reason: str) -> None:
+def test_unreadable_metadata_is_named(tmp_path: Path, value: bytes, reason: str) -> None:
     """The error names the offset.
 
     Settings may be missing, so nothing may be deleted by the other settings.

@@ -67,7 +67,7 @@ LEGACY = bytes.fromhex(
         (LEGACY, "its magic is not 2"),
     ],
 )
-def test_what_a_leader_refuses_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+def test_batches_that_a_leader_refuses_are_refused(tmp_path: Path, data: bytes, said: str) -> None:
     """The error names the place of the batch, and nothing of the flush is written."""
     config = ProducerConfig(topic_config=TopicConfig(max_message_bytes=3000))
     writer = segmentlog.open_writer(tmp_path, "t", config=config)

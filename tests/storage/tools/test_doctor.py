@@ -93,7 +93,7 @@ def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch
         ({"python": [3, 1], "broken": {}, "formats": {}}, "pyspark_segmentlog is not on the path"),
     ],
 )
-def test_what_the_other_python_answers_is_judged(answer: dict, part: str) -> None:
+def test_the_answer_of_the_other_python_is_judged(answer: dict, part: str) -> None:
     """The other interpreter has another version, or lacks our package."""
     found = doctor._judge(FORMAT, "python3", "export …", answer)
 

@@ -51,7 +51,7 @@ def test_aborted_transactions_are_listed(run: Run, example_data: str) -> None:
     assert [expected | {"lastStableOffset": 122}] == entries(run, path)
 
 
-def test_what_is_left_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Path) -> None:
+def test_the_rest_of_a_transaction_index_is_a_problem(run: Run, tmp_path: Path) -> None:
     """The entries before the damage are listed."""
     entry = {"producerId": 7, "firstOffset": 5, "lastOffset": 8, "lastStableOffset": 9}
     path = tmp_path / f"{NAME}.txnindex"

@@ -212,7 +212,9 @@ def test_a_log_that_cannot_be_recovered_is_named(run: Run, crashed: Path) -> Non
     assert not (crashed / ".kafka_cleanshutdown").exists()
 
 
-def test_what_is_no_log_directory_is_refused(run: Run, stopped: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_no_log_directory_is_refused(
+    run: Run, stopped: Path, tmp_path: Path
+) -> None:
     """The command makes no file there."""
     for path in (tmp_path / "nothing", stopped / "orders-0", tmp_path):
         assert "segmentlog: " in run("recover", path, status=2).stderr

@@ -280,7 +280,9 @@ def test_names_cannot_steer_a_terminal(run: Run, tmp_path: Path) -> None:
         ("notes.txt", "notes.txt: "),
     ],
 )
-def test_what_is_no_log_is_refused(run: Run, tmp_path: Path, given: str, message: str) -> None:
+def test_a_path_that_is_no_log_is_refused(
+    run: Run, tmp_path: Path, given: str, message: str
+) -> None:
     """The status is 2, standard error has one line, and standard output has none."""
     (tmp_path / "notes.txt").write_text("no log")
     result = run("verify", tmp_path / given, "--json", status=2)

@@ -353,7 +353,7 @@ def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> 
     assert {} == census.partitions
 
 
-def test_what_cannot_be_removed_is_a_warning_and_removed_the_next_time(
+def test_a_failed_removal_is_a_warning_and_is_repeated_the_next_time(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The topic is deleted anyway, and a broker may start."""

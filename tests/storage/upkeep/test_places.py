@@ -18,7 +18,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_no_log_directory(directory: Path) -> None:
+def test_paths_that_are_no_log_directories_are_refused(directory: Path) -> None:
     """A partition and another directory are refused, and get no file."""
     with pytest.raises(LogDirectoryError, match="name the log directory that holds it"):
         log_directory(directory / "t-0")

@@ -268,7 +268,7 @@ def test_files_go_when_their_time_has_come(
     assert [] == names(directory / "t-0", ".deleted")
 
 
-def test_what_compaction_has_put_aside_goes_too(tmp_path: Path) -> None:
+def test_files_that_compaction_has_put_aside_go_too(tmp_path: Path) -> None:
     """The delay is the same, whether or not a segment has expired."""
     with segmentlog.open_writer(tmp_path, "t") as writer:
         for value in (b"1", b"2", b"3"):

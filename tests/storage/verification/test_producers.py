@@ -43,7 +43,7 @@ def table(directory: Path) -> list[dict]:
     return segmentlog.open_log_dir(directory).log("t", 0).producers().to_pylist()
 
 
-def test_what_is_in_sequence_is_no_finding(tmp_path: Path) -> None:
+def test_batches_in_sequence_are_no_finding(tmp_path: Path) -> None:
     """Producers interleave, epochs change, a sequence wraps, and some records have no producer."""
     config = ProducerConfig(topic_config=TopicConfig(segment_bytes=2000), batch_size=300)
     rows = pa.table({"value": [b"%d" % i for i in range(50)]})

@@ -104,7 +104,7 @@ def test_a_machine_whose_clock_is_a_year_ahead(
     assert not job.files.mark.stat().st_size  # no notice was written
 
 
-def test_what_a_dead_driver_has_left_goes_in_two_steps(
+def test_files_of_a_dead_driver_go_in_two_steps(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = _begin(tmp_path)

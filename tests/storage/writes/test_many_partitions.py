@@ -64,7 +64,7 @@ def syncs_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Co
     return found
 
 
-def test_what_a_commit_has_not_changed_is_not_synced_again(
+def test_files_that_a_commit_has_not_changed_are_not_synced_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For 3,000 partitions, an overwrite took 41 s, and an append took 9 s."""

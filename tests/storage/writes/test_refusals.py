@@ -85,7 +85,7 @@ def test_topics_are_created_in_a_brokers_directory_if_that_is_said(tmp_path: Pat
     assert [b"v"] == values(tmp_path)
 
 
-def test_what_was_to_be_deleted_is_deleted_at_the_second_try(tmp_path: Path) -> None:
+def test_records_are_deleted_at_the_second_try(tmp_path: Path) -> None:
     """The first flush failed, and has deleted nothing."""
     write(tmp_path, ONE)
     with segmentlog.open_writer(tmp_path, "t", overwrite=True, lock_timeout_seconds=0) as writer:

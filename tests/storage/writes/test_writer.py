@@ -46,7 +46,7 @@ def write_job(directory: Path, first: int, n_rows: int, **settings: Any) -> None
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_was_written_is_read(tmp_path: Path, codec: Codec) -> None:
+def test_rows_that_were_written_are_read(tmp_path: Path, codec: Codec) -> None:
     """Rows, offsets and keys of several jobs are read."""
     write_job(tmp_path, 0, 1000, codec=codec, batch_size=2000)
     write_job(tmp_path, 1000, 10, codec=codec)
@@ -243,7 +243,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
         assert dealt((0, 20))[0][: len(kept) - 10] == kept[:-10]
 
 
-def test_what_a_dead_driver_left_is_swept_after_a_week(tmp_path: Path) -> None:
+def test_files_of_a_dead_driver_are_swept_after_a_week(tmp_path: Path) -> None:
     """A job removes the files a week after another job has found them, if no file is younger."""
     write_job(tmp_path, 0, 2)
     week = 7 * 24 * 3600

@@ -78,7 +78,7 @@ def test_fsspec_serves_other_schemes(example_data: str) -> None:
         ("s3://bucket/kafka?request_timeout=topsecret", "cannot be opened"),
     ],
 )
-def test_what_cannot_be_opened_is_named(url: str, said: str) -> None:
+def test_a_store_that_cannot_be_opened_is_named(url: str, said: str) -> None:
     """The error names the scheme or the option, but no value that may be secret."""
     with pytest.raises(LogDirectoryError, match=said) as caught:
         open_log_dir(url)
