@@ -1,11 +1,12 @@
-"""``segmentlog cat`` writes what kcat writes of the same records."""
+"""``cat`` and ``produce`` read and write the records and bytes that kcat reads and writes."""
 
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from kafka_here import Broker, shapes
+from kafka_here import Broker, JavaClient, shapes
 from typer.testing import CliRunner
 
 from segmentlog.tools.cli import app
@@ -64,3 +65,34 @@ def test_output_is_that_of_kcat(served: Broker, options: tuple[str, ...]) -> Non
 
         assert 0 == ours.exit_code, ours.output
         assert kcat(served, topic, options) == ours.stdout_bytes, topic
+
+
+INPUTS = [
+    (b"a:1\n\nb:\n:x\nplain\nc:d:e", ("-K", ":")),
+    (b"a:1\n\nb:\n:x\n:\nplain\nc:d:e\n", ("-K", ":", "-Z", "-k", "fixed")),
+    (b"one;two;;three\n", ("-D", ";", "-k", "k", "-H", "a=1", "-H", "b", "-H", "a=")),
+    (b"k1\x1f--v1--k2\x1fv-2--", ("-D", "--", "-K", r"\x1f", "-c", "2")),
+]
+
+
+@pytest.mark.parametrize("version", ["4.3.1"], indirect=True)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_are_those_of_kcat(served: Broker, codec: str, tmp_path: Path) -> None:
+    """Keys, values and headers of the same input are equal: empty lines, nulls, fixed keys."""
+    with JavaClient(served) as client:
+        for i in range(len(INPUTS)):
+            client.create_topic(f"produced-{codec}-{i}")
+    for i, (data, options) in enumerate(INPUTS):
+        topic = f"produced-{codec}-{i}"
+        command = [KCAT, "-P", "-b", served.bootstrap_servers, "-t", topic, "-z", codec, *options]
+        subprocess.run(command, input=data, capture_output=True, timeout=60, check=True)
+        arguments = ["produce", str(tmp_path), topic, "-z", codec, *options]
+        ours = CliRunner().invoke(app, arguments, input=data)
+        written = [
+            CliRunner().invoke(app, ["cat", str(place), topic, "-f", r"%o|%k|%K|%s|%S|%h\n"])
+            for place in (served.log_dir, tmp_path)
+        ]
+
+        assert 0 == ours.exit_code, ours.output
+        assert written[0].stdout_bytes.count(b"\n") >= 2
+        assert written[0].stdout_bytes == written[1].stdout_bytes

@@ -36,6 +36,7 @@ from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
 from segmentlog.tools.grep import grep
 from segmentlog.tools.offsets import offsets
+from segmentlog.tools.produce import produce
 from segmentlog.tools.replicas import replicas
 from segmentlog.tools.text import escape
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
@@ -195,7 +196,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 for _each in (
     describe, grep, cat, dump, offsets, replicas, compare, verify, recover, reindex, delete_topic,
-    retain, compact, delete_records, configure, doctor, warmup,
+    retain, compact, delete_records, produce, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

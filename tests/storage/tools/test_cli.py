@@ -33,6 +33,7 @@ NEEDED = {
     "delete-records": ("--topic", "orders", "--before", "0"),
     "delete-topic": ("orders",),
     "offsets": ("--checkpoint", "{}/query"),
+    "produce": ("orders", "{}/query/metadata"),
 }
 
 
