@@ -23,6 +23,7 @@ __all__ = [
     "TOPIC",
     "Change",
     "Image",
+    "Row",
     "fold",
     "is_sensitive",
     "masked",

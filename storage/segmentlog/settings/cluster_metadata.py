@@ -1,13 +1,15 @@
-"""Settings of topics and brokers, from the metadata of a cluster (KRaft)."""
+"""Settings of topics and brokers, and partitions of topics, from a cluster's metadata."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, fold
+from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Row, fold
 from segmentlog.cluster.metadata_log import metadata_path, read_metadata
 from segmentlog.errors import LogDirectoryError, MalformedRecordError
 
-__all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings"]
+__all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings", "read_partition_counts"]
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
@@ -41,13 +43,7 @@ def read_cluster_settings(path: str) -> ClusterSettings:
     CorruptLogError
         If a batch is damaged.
     """
-    try:
-        tables = fold(read_metadata(path, RECORDS["configs"])).tables
-    except MalformedRecordError as error:
-        reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
-        raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error
-    except LogDirectoryError as error:
-        raise LogDirectoryError(error.path, f"{error.reason}; {_REMEDY}") from error
+    tables = _tables(path, "configs")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
     by_kind: Mapping[int, dict[str, dict[str, str]]] = {
         TOPIC: settings.topics,
@@ -57,3 +53,30 @@ def read_cluster_settings(path: str) -> ClusterSettings:
         if kind in by_kind:
             by_kind[kind].setdefault(resource, {})[name] = row["value"]
     return settings
+
+
+def read_partition_counts(path: str) -> dict[str, int]:
+    """The numbers of partitions of topics in a metadata log, by topic.
+
+    Parameters
+    ----------
+    path : of the directory ``__cluster_metadata-0``.
+
+    Raises
+    ------
+    LogDirectoryError, CorruptLogError
+        See `read_cluster_settings`.
+    """
+    tables = _tables(path, "partitions")
+    counts = Counter(topic_id for topic_id, _ in tables["partitions"])
+    return {row["topic"]: counts[topic_id] for topic_id, row in tables["topics"].items()}
+
+
+def _tables(path: str, table: str) -> Mapping[str, Mapping[Any, Row]]:
+    try:
+        return fold(read_metadata(path, RECORDS[table])).tables
+    except MalformedRecordError as error:
+        reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
+        raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error
+    except LogDirectoryError as error:
+        raise LogDirectoryError(error.path, f"{error.reason}; {_REMEDY}") from error

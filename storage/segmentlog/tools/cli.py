@@ -39,6 +39,7 @@ from segmentlog.tools.offsets import offsets
 from segmentlog.tools.produce import produce
 from segmentlog.tools.replicas import replicas
 from segmentlog.tools.text import escape
+from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.warmup import warmup
 
@@ -195,8 +196,8 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    describe, grep, cat, dump, offsets, replicas, compare, verify, recover, reindex, delete_topic,
-    retain, compact, delete_records, produce, configure, doctor, warmup,
+    topics, describe, grep, cat, dump, offsets, replicas, compare, verify, recover, reindex,
+    delete_topic, retain, compact, delete_records, produce, configure, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

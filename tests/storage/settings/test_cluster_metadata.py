@@ -9,7 +9,11 @@ import pytest
 
 import segmentlog
 from segmentlog.errors import CorruptLogError, LogDirectoryError
-from segmentlog.settings.cluster_metadata import metadata_path, read_cluster_settings
+from segmentlog.settings.cluster_metadata import (
+    metadata_path,
+    read_cluster_settings,
+    read_partition_counts,
+)
 from segmentlog.testing.reference import Record, encode_batch
 
 BEGIN, END, ABORT = bytes([1, 23, 0, 0]), bytes([1, 24, 0, 0]), bytes([1, 25, 0, 0])
@@ -30,6 +34,13 @@ def topic(name: str, number: int) -> bytes:
 def removal(number: int) -> bytes:
     """A RemoveTopicRecord."""
     return bytes([1, 9, 0]) + uuid.UUID(int=number).bytes + b"\0"
+
+
+def partition(number: int, topic_number: int) -> bytes:
+    """A PartitionRecord: broker 1 leads, in epoch 0."""
+    ids = number.to_bytes(4, "big") + uuid.UUID(int=topic_number).bytes
+    one = (1).to_bytes(4, "big")
+    return bytes([1, 3, 0]) + ids + 2 * (b"\2" + one) + b"\1\1" + one + bytes(8) + b"\0"
 
 
 def config(kind: int, resource: str, name: str, value: str | None) -> bytes:
@@ -68,6 +79,20 @@ def test_the_last_record_counts(tmp_path: Path) -> None:
 def footer(offset: int) -> bytes:
     """The last batch of a snapshot, a control batch."""
     return encode_batch([Record(offset, 1, b"\0\0\0\4", b"\0\0\0")], attributes=32)
+
+
+def test_partitions_are_counted(tmp_path: Path) -> None:
+    """Partitions of a deleted topic, and those of an aborted transaction, do not count."""
+    path = written(
+        tmp_path,
+        [
+            topic("a", 1), partition(0, 1), partition(1, 1), topic("gone", 2), partition(0, 2),
+            partition(0, 1), topic("b", 3), partition(0, 3), removal(2), BEGIN,
+            partition(5, 1), ABORT, topic("empty", 4), config(2, "a", "retention.ms", "1"),
+        ],
+    )  # fmt: skip
+
+    assert {"a": 2, "b": 1, "empty": 0} == read_partition_counts(path)
 
 
 @pytest.mark.parametrize(("ending", "expected"), [(END, "2"), (ABORT, "1"), (b"", "1")])

@@ -1,0 +1,115 @@
+"""``segmentlog topics`` lists topics, and their records over time, without reading records."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools.topics import summarize
+
+Run = Callable[..., Result]
+START = 1_700_000_000_000
+
+
+def test_a_line_a_topic(run: Run, example_data: str) -> None:
+    """A line has partitions, records, bytes, the rate, times and bars."""
+    heading, customers, orders, payments = run("topics", example_data).stdout.splitlines()
+
+    assert heading.split()[:4] == ["topic", "partitions", "records", "bytes"]
+    assert ["orders", "3", "900", "17,309", "0.00348", "2025-10-09T08:53:20Z"] == orders.split()[
+        :6
+    ]
+    assert customers.startswith("customers ")
+    assert payments.split()[-1].startswith("█▁")
+    assert "__transaction_state" in run("topics", example_data, "--internal").stdout
+    assert 2 == len(run("topics", example_data, "--topic", "orders").stdout.splitlines())
+
+
+def test_missing_partitions_are_counted(run: Run, example_data: str, tmp_path: Path) -> None:
+    """Checkpoints name partitions that are gone, also if none of a topic is left."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    shutil.rmtree(copy / "orders-1")
+    shutil.rmtree(copy / "payments-0")
+    done = run("topics", copy, status=1)
+
+    assert "2 of 3" in done.stdout
+    assert "0 of 1" in done.stdout
+    assert "orders-1: its high watermark is 317" in done.stderr
+    assert "2 of 3" in run("topics", copy, "--topic", "orders", status=1).stdout
+    assert (
+        "did you mean 'customers'" in run("topics", copy, "--topic", "customer", status=2).stderr
+    )
+
+
+def test_json_has_an_object_a_topic(run: Run, example_data: str) -> None:
+    """The numbers over time add up to the records."""
+    row = json.loads(run("topics", example_data, "--topic", "orders", "--json").stdout)
+
+    assert (3, 3, 900, 17_309) == (
+        row["partitionsHere"], row["partitions"], row["records"], row["bytes"],
+    )  # fmt: skip
+    assert 1_760_000_000_000 == row["firstTimestamp"]
+    assert 890 <= sum(row["recordsOverTime"]) <= 910
+    assert [] == row["problems"]
+
+
+def test_a_partition_that_cannot_be_read_is_told(
+    run: Run, example_data: str, tmp_path: Path
+) -> None:
+    """The other partitions of the topic are counted."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (log,) = (copy / "orders-0").glob("*.log")
+    log.write_bytes(b"\xff" * 30 + log.read_bytes()[30:])
+    row = json.loads(run("topics", copy, "--topic", "orders", "--json", status=1).stdout)
+
+    assert 317 + 248 <= row["records"] <= 900
+    assert row["problems"][0].startswith("orders-0: ")
+
+
+@pytest.mark.parametrize("n_segments", [1, 5, 200])
+def test_records_over_time_are_those_of_the_records(tmp_path: Path, n_segments: int) -> None:
+    """Counts by the time index differ from exact counts by less than the entries' distance."""
+    generator = np.random.default_rng(n_segments)
+    times = START + np.sort(generator.integers(0, 10**6, 2000) ** 2 // 10**6)
+    partition = tmp_path / "orders-0"
+    partition.mkdir()
+    for base in range(0, len(times), len(times) // n_segments):
+        data, entries = b"", b""
+        for offset in range(base, base + len(times) // n_segments):
+            data += encode_batch([Record(offset, int(times[offset]), None, b"v")])
+            if offset % 5 == 4:
+                entries += int(times[offset]).to_bytes(8, "big") + (offset - base).to_bytes(
+                    4, "big"
+                )
+        (partition / f"{base:020d}.log").write_bytes(data)
+        (partition / f"{base:020d}.timeindex").write_bytes(entries)
+    (found,) = summarize(segmentlog.open_log_dir(tmp_path))
+    begin, end = int(times[0]), int(times[-1])
+    expected, _ = np.histogram(times, 10, (begin, end))
+
+    assert (begin, end, len(times)) == (found.first_ms, found.last_ms, found.records)
+    assert abs(expected - found.counts(begin, end, 10)).max() <= 2 * len(times) / 64
+
+
+def test_no_record_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty topic has no times, and reads of slices are not needed for any topic."""
+    with segmentlog.open_writer(tmp_path, "orders", num_partitions=2) as writer:
+        writer.append(pa.table({"value": [b"a"], "partition": pa.array([0], pa.int32())}))
+    monkeypatch.setattr(segmentlog.Log, "slices", None)
+    (found,) = summarize(segmentlog.open_log_dir(tmp_path))
+
+    assert (2, 2, 1, []) == (found.n_here, found.n_partitions, found.records, found.problems)
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    (empty,) = summarize(segmentlog.open_log_dir(tmp_path))
+
+    assert (1, 2, 0, None, None) == (
+        empty.n_here, empty.n_partitions, empty.records, empty.first_ms, empty.rate,
+    )  # fmt: skip
