@@ -103,6 +103,12 @@ def example_data() -> str:
 
 
 @pytest.fixture(scope="session")
+def example_cluster() -> str:
+    """The log directory of a real broker in ``examples`` that has its own topics."""
+    return str(EXAMPLE_DATA.parent / "cluster")
+
+
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session, with Spark's own Kafka source if it is available."""
     os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))

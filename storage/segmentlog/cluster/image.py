@@ -202,8 +202,12 @@ class Image:
             yield self._set("features", fields["name"], dict(fields))
 
     def _broker(self, fields: Mapping[str, Any]) -> Iterator[Change]:
-        row = {"in_controlled_shutdown": False, "log_dirs": [], "cordoned_log_dirs": None}
-        yield self._set("brokers", fields["broker_id"], row | dict(fields))
+        row: Row = {"in_controlled_shutdown": False, "log_dirs": []}
+        row |= fields
+        row["cordoned_log_dirs"] = fields.get("cordoned_log_dirs") or []
+        for name in ("end_points", "features"):  # a snapshot has another order
+            row[name] = sorted(fields[name], key=lambda each: str(each["name"]))
+        yield self._set("brokers", fields["broker_id"], row)
 
     def _remove_broker(self, fields: Mapping[str, Any]) -> Iterator[Change]:
         yield from self._remove("brokers", fields["broker_id"])

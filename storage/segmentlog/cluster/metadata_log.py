@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from segmentlog.disk.readable import is_directory, list_names, open_file, status_of
 from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLogError
-from segmentlog.messages.records import framed_schemas, read_control, read_frame
+from segmentlog.messages.records import frame_key, framed_schemas, read_control, read_frame
 from segmentlog.messages.schema import Schema
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.names import partition_path
@@ -165,16 +165,14 @@ def read_unknown(path: str, policy: ScanPolicy | None = None) -> Iterator[tuple[
     MalformedRecordError, LogDirectoryError, CorruptLogError
         As by `read_metadata`.
     """
-    schemas = framed_schemas(METADATA_TOPIC)
-    nothing: dict[int, Schema] = {}
-    for file, offset, time, value in _values(
-        path, list_segments(path), None, policy or ScanPolicy()
-    ):
+    known = framed_schemas(METADATA_TOPIC)
+    policy = policy or ScanPolicy()
+    for file, offset, time, value in _values(path, list_segments(path), None, policy):
         try:
-            read_frame(value, nothing)
-            is_known = read_frame(value, schemas) is not None
+            is_known = frame_key(value) in known
         except ValueError as error:
-            raise MalformedRecordError(file, offset, str(error)) from error
+            _refuse(file, offset, error, policy)
+            continue
         if not is_known:
             yield offset, time, value
 
@@ -255,13 +253,18 @@ def _decoded(
         try:
             message = read_frame(value, schemas)
         except ValueError as error:
-            malformed = MalformedRecordError(file, offset, str(error))
-            if policy.on_corrupt_batch is not OnCorruptBatch.SKIP:
-                raise malformed from error
-            logger.warning("%s; it is left out", malformed)
+            _refuse(file, offset, error, policy)
             continue
         if message is not None:
             yield MetadataRecord(message.name, message.fields, offset, time)
+
+
+def _refuse(file: str, offset: int, error: ValueError, policy: ScanPolicy) -> None:
+    """Refuse a record that cannot be read, or log that it is left out."""
+    malformed = MalformedRecordError(file, offset, str(error))
+    if policy.on_corrupt_batch is not OnCorruptBatch.SKIP:
+        raise malformed from error
+    logger.warning("%s; it is left out", malformed)
 
 
 def _values(

@@ -272,7 +272,7 @@ class _ProducerError(SegmentLogError, ValueError):
 
 
 class OutOfOrderSequenceError(_ProducerError):
-    """A gap in a producer's sequences, or an old batch that the log lacks or has in another form."""
+    """A gap in a producer's sequences, or an old batch that the log lacks or has otherwise."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE
 

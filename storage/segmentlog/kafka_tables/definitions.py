@@ -54,6 +54,167 @@ _GROUP_OFFSETS_HISTORY = (
     CHANGE,
 )
 
+_TEXT, _INT, _LONG, _BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
+_TEXTS, _INTS = pa.list_(_TEXT), pa.list_(_INT)
+
+_GROUP = (
+    Column("group", _TEXT, "the group"),
+    Column("kind", _TEXT, "`classic`, `consumer` (KIP-848), `share` or `streams`"),
+)
+_OF_GROUPS = (
+    Column("epoch", _INT, "epoch of the group; its generation, if it is classic"),
+    Column("protocol_type", _TEXT, "of a classic group, such as `consumer` or `connect`"),
+    Column("protocol", _TEXT, "assignor of a classic group, or null"),
+    Column("leader", _TEXT, "member id of the leader of a classic group, or null"),
+    Column("current_state_timestamp", TIME, "when a classic group came to its state"),
+)
+_MEMBERS = Column("members", _INT, "number of members")
+_GROUPS = (
+    *_GROUP,
+    Column("state", _TEXT, "`Empty`, `Stable`, `Assigning` or `Reconciling`"),
+    _MEMBERS,
+    Column("assignment_epoch", _INT, "epoch of the target assignment; null in a classic group"),
+    *_OF_GROUPS,
+    *ORIGIN,
+)
+_GROUP_MEMBERS = (
+    *_GROUP,
+    Column("member_id", _TEXT, "the member"),
+    Column("group_instance_id", _TEXT, "of a static member, or null"),
+    Column("client_id", _TEXT, "of its client"),
+    Column("client_host", _TEXT, "address of its client"),
+    Column("rack_id", _TEXT, "rack of its client, or null"),
+    Column("member_epoch", _INT, "epoch of the member; null in a classic group"),
+    Column("state", _TEXT, "state of the member; null in a classic group"),
+    Column("subscribed_topics", _TEXTS, "topics that it has subscribed to, or null"),
+    Column(
+        "assigned",
+        pa.list_(pa.struct([("topic", _TEXT), ("topic_id", _TEXT), ("partitions", _INTS)])),
+        "partitions that it has; null if the bytes are not those of a consumer",
+    ),
+)
+_CONSUMER_LAG = (
+    Column("group", _TEXT, "the group"),
+    Column("topic", _TEXT, "the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("offset", _LONG, "the committed offset"),
+    Column("log_end_offset", _LONG, "end of the log; null if this directory does not hold it"),
+    Column("lag", _LONG, "end minus offset; below 0 if the log was cut after the commit"),
+    Column("kind", _TEXT, "kind of the group"),
+    Column("state", _TEXT, "state of the group"),
+    Column("pending_offset", _LONG, "an offset whose transaction is open"),
+    Column("commit_timestamp", TIME, "when the offset was committed"),
+)
+_TRANSACTIONS = (
+    Column("transactional_id", _TEXT, "the transactional id"),
+    Column("producer_id", _LONG, "its producer id"),
+    Column("producer_epoch", _INT, "epoch of its producer"),
+    Column("transaction_status", _TEXT, "`Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, "
+           "`CompleteCommit`, `CompleteAbort`, `Dead` or `PrepareEpochFence`"),
+    Column("transaction_partitions",
+           pa.list_(pa.struct([("topic", _TEXT), ("partition_ids", _INTS)])),
+           "partitions of the transaction; null if there has been none"),
+    Column("transaction_timeout_ms", _INT, "after which a coordinator aborts it"),
+    Column("transaction_start_timestamp", TIME, "when the transaction began"),
+    Column("transaction_last_update_timestamp", TIME, "when the state changed"),
+    Column("previous_producer_id", _LONG, "producer id of the last transaction"),
+    Column("next_producer_id", _LONG, "producer id after the epochs of this one are used up"),
+    Column("client_transaction_version", _INT, "`transaction.version` of the client"),
+    *ORIGIN,
+)  # fmt: skip
+_OPEN_TRANSACTIONS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("producer_id", _LONG, "producer of records that no end marker follows"),
+    Column("first_offset", _LONG, "offset of the first of them: the last stable offset, or above"),
+    Column("first_timestamp", TIME, "time of the first of them"),
+    Column("transactional_id", _TEXT, "of the producer, or null if no coordinator's log is here"),
+    Column("transaction_status", _TEXT, "what the coordinator had decided"),
+    Column("transaction_start_timestamp", TIME, "when the transaction began"),
+    Column("transaction_timeout_ms", _INT, "after which a coordinator aborts it"),
+)
+_UNKNOWN_RECORDS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("offset", _LONG, "offset of the record"),
+    Column("timestamp", TIME, "time of the record"),
+    Column("key", pa.binary(), "bytes of its key"),
+    Column("value", pa.binary(), "bytes of its value"),
+)
+
+_OF_METADATA = ORIGIN[1:]
+_TOPICS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("topic_id", _TEXT, "its id"),
+)
+_PARTITIONS = (
+    *_TOPICS,
+    Column("partition", _INT, "the partition"),
+    Column("leader", _INT, "broker that leads it, or -1"),
+    Column("leader_epoch", _INT, "epoch of the leader"),
+    Column("partition_epoch", _INT, "number of changes of the partition"),
+    Column("replicas", _INTS, "brokers that hold it; the first is the preferred leader"),
+    Column("isr", _INTS, "replicas in sync; empty after the last one was fenced (KIP-966)"),
+    Column("removing_replicas", _INTS, "replicas that a reassignment removes"),
+    Column("adding_replicas", _INTS, "replicas that a reassignment adds"),
+    Column("leader_recovery_state", _INT, "1 after an unclean election, or 0"),
+    Column("directories", _TEXTS, "ids of the log directories, in the order of the replicas"),
+    Column("eligible_leader_replicas", _INTS, "replicas that may lead without loss (KIP-966)"),
+    Column("last_known_elr", _INTS, "replicas that were eligible before an unclean stop"),
+)
+_BROKERS = (
+    Column("broker_id", _INT, "the broker"),
+    Column("broker_epoch", _LONG, "offset of its registration"),
+    Column("incarnation_id", _TEXT, "id of its process"),
+    Column("rack", _TEXT, "its rack, or null"),
+    Column("fenced", _BOOL, "whether it may not lead: it has not yet, or no longer, answered"),
+    Column("in_controlled_shutdown", _BOOL, "whether it was stopping"),
+    Column("end_points", pa.list_(pa.struct([("name", _TEXT), ("host", _TEXT), ("port", _INT),
+                                             ("security_protocol", _INT)])), "its listeners"),
+    Column("features", pa.list_(pa.struct([("name", _TEXT), ("min_supported_version", _INT),
+                                           ("max_supported_version", _INT)])),
+           "features that it supports"),
+    Column("log_dirs", _TEXTS, "ids of its log directories"),
+    Column("cordoned_log_dirs", _TEXTS, "ids of those that take no new partitions"),
+)  # fmt: skip
+_FEATURES = (
+    Column("name", _TEXT, "the feature; `metadata.version` is one"),
+    Column("feature_level", _INT, "its level"),
+)
+_CONFIGS = (
+    Column("resource_type", _TEXT, "`topic`, `broker`, `client-metrics` or `group`"),
+    Column("resource_name", _TEXT, "the topic, broker or group; empty for all brokers"),
+    Column("name", _TEXT, "the setting"),
+    Column("value", _TEXT, "its value; `[hidden]` if it is sensitive"),
+    Column("is_sensitive", _BOOL, "whether the value is a secret, by the name of the setting"),
+)
+_QUOTAS = (
+    Column("entity", pa.list_(pa.struct([("entity_type", _TEXT), ("entity_name", _TEXT)])),
+           "`user`, `client-id` or `ip`, and a name; null is the default of this type"),
+    Column("key", _TEXT, "the quota"),
+    Column("value", pa.float64(), "its value"),
+)  # fmt: skip
+_ACLS = (
+    Column("principal", _TEXT, "such as `User:anna`"),
+    Column("host", _TEXT, "address, or `*`"),
+    Column("operation", _TEXT, "such as `READ`"),
+    Column("permission_type", _TEXT, "`ALLOW` or `DENY`"),
+    Column("resource_type", _TEXT, "such as `TOPIC`"),
+    Column("resource_name", _TEXT, "name, or the prefix of names"),
+    Column("pattern_type", _TEXT, "`LITERAL` or `PREFIXED`"),
+    Column("id", _TEXT, "id of the ACL"),
+)
+_SCRAM_USERS = (
+    Column("name", _TEXT, "the user"),
+    Column("mechanism", _TEXT, "`SCRAM-SHA-256` or `SCRAM-SHA-512`"),
+    Column("iterations", _INT, "iterations of the hash; salt and keys are never shown"),
+)
+
+
+def _of_metadata(meaning: str, columns: tuple[Column, ...]) -> Table:
+    columns = (*columns, *_OF_METADATA)
+    return Table("__cluster_metadata", meaning, columns, (*columns, CHANGE))
+
 
 #: All tables by name, in the order of the documentation.
 TABLES = {
@@ -62,5 +223,42 @@ TABLES = {
         "Committed offsets of groups",
         _GROUP_OFFSETS,
         _GROUP_OFFSETS_HISTORY,
+    ),
+    "consumer_lag": Table(
+        "__consumer_offsets",
+        "Committed offsets, the ends of the logs that they belong to, and the difference",
+        _CONSUMER_LAG,
+    ),
+    "groups": Table(
+        "__consumer_offsets",
+        "Groups of consumers, also those that have offsets alone",
+        _GROUPS,
+        (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
+    ),
+    "group_members": Table("__consumer_offsets", "Members of groups", _GROUP_MEMBERS),
+    "transactions": Table(
+        "__transaction_state",
+        "Transactional ids, and their last transactions",
+        _TRANSACTIONS,
+        (*_TRANSACTIONS, CHANGE),
+    ),
+    "open_transactions": Table(
+        "",
+        "Transactions without an end marker, in every partition: they hold back the last stable "
+        "offset",
+        _OPEN_TRANSACTIONS,
+    ),
+    "topics": _of_metadata("Topics of the cluster", _TOPICS),
+    "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS),
+    "brokers": _of_metadata("Brokers of the cluster", _BROKERS),
+    "features": _of_metadata("Features of the cluster", _FEATURES),
+    "configs": _of_metadata("Dynamic settings of topics, brokers and groups", _CONFIGS),
+    "quotas": _of_metadata("Quotas of clients", _QUOTAS),
+    "acls": _of_metadata("Access control lists", _ACLS),
+    "scram_users": _of_metadata("Users with SCRAM credentials, without these", _SCRAM_USERS),
+    "unknown_records": Table(
+        "",
+        "Records of Kafka's own topics whose type is not known, as bytes",
+        _UNKNOWN_RECORDS,
     ),
 }

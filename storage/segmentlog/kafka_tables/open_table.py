@@ -1,17 +1,16 @@
 """``segmentlog.table`` and ``segmentlog.tables``: what Kafka knows about itself, as tables."""
 
 import os
-from collections.abc import Iterator
 
 import pyarrow as pa
 
 from segmentlog.arguments import one_of
-from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.errors import OptionError
 from segmentlog.kafka_tables.columns import schema_of
 from segmentlog.kafka_tables.definitions import TABLES
-from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 
 __all__ = ["table", "table_schema", "tables"]
 
@@ -29,7 +28,9 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
         If the path is not a log directory.
     """
     directory = _opened(path)
-    held = set(directory.topics(internal=True))
+    held = {"", *directory.topics(internal=True)}
+    if any(metadata_path(each) for each in directory.paths):
+        held.add(METADATA_TOPIC)
     return [name for name, each in TABLES.items() if each.topic in held]
 
 
@@ -72,25 +73,11 @@ def table(
     CorruptLogError
         If a batch is damaged.
     """
-    schema = table_schema(name, history=history)
+    table_schema(name, history=history)
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-    return _made(_opened(path), name, policy, schema, is_history=history)
+    from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
 
-
-def _made(
-    directory: LogDirectory,
-    name: str,
-    on_corrupt_batch: OnCorruptBatch,
-    schema: pa.Schema,
-    *,
-    is_history: bool,
-) -> pa.Table:
-    # The modules that make tables load the compiled kernels.
-    from segmentlog.kafka_tables.group_offsets import group_offsets
-
-    logs = _logs(directory, TABLES[name].topic)
-    parts = [group_offsets(log, on_corrupt_batch, is_history=is_history) for log in logs]
-    return pa.concat_tables([schema.empty_table(), *parts])
+    return make_table(_opened(path), name, policy, is_history=history)
 
 
 def table_schema(name: str, *, history: bool = False) -> pa.Schema:
@@ -112,19 +99,3 @@ def table_schema(name: str, *, history: bool = False) -> pa.Schema:
 
 def _opened(path: str | os.PathLike[str] | LogDirectory) -> LogDirectory:
     return path if isinstance(path, LogDirectory) else open_log_dir(path)
-
-
-def _logs(directory: LogDirectory, topic: str) -> Iterator[Log]:
-    """The logs of the partitions of a topic.
-
-    Raises
-    ------
-    LogDirectoryError
-        If there are none.
-    """
-    partitions = directory.topics(internal=True).get(topic)
-    if not partitions:
-        reason = f"holds no partition of {topic}; read the directory of the broker that led it"
-        raise LogDirectoryError(", ".join(directory.paths), reason)
-    for partition in partitions:
-        yield directory.log(topic, partition)

@@ -21,6 +21,7 @@ __all__ = [
     "CoordinatorRecord",
     "Framed",
     "coordinator_schemas",
+    "frame_key",
     "framed_schemas",
     "read_control",
     "read_coordinator_record",
@@ -122,6 +123,25 @@ def read_coordinator_record(
     )
 
 
+def frame_key(data: bytes) -> int:
+    """The api key of a framed record.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not a frame.
+    """
+    return _frame(Reader(data))[0]
+
+
+def _frame(reader: Reader) -> tuple[int, int]:
+    """Api key and version of a frame, which begins here."""
+    frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
+    if frame_version != _FRAME_VERSION:
+        raise ValueError(f"expected frame version {_FRAME_VERSION}, found {frame_version}")
+    return api_key, version
+
+
 def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
     """The message in the value of a framed record, or None if its api key is not in `schemas`.
 
@@ -136,9 +156,7 @@ def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
         If the bytes are not such a message, or its version is unknown.
     """
     reader = Reader(data)
-    frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
-    if frame_version != _FRAME_VERSION:
-        raise ValueError(f"expected frame version {_FRAME_VERSION}, found {frame_version}")
+    api_key, version = _frame(reader)
     schema = schemas.get(api_key)
     if schema is None:
         return None

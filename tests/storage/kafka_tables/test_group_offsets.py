@@ -1,77 +1,18 @@
 """Committed offsets are folded as a group coordinator folds them."""
 
-import itertools
-import struct
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
+from coordinator_logs import Coordinator, text
+from coordinator_logs import commit_key as key
+from coordinator_logs import commit_value as value
 
 import segmentlog
-from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 TOPIC_ID = uuid.UUID(int=7)
 PRINTED = "AAAAAAAAAAAAAAAAAAAABw"
-MARKER_VALUE = bytes(6)
-BOTH = 0x30  # control and transactional
-
-
-def text(value: str) -> bytes:
-    """A string with its length."""
-    return struct.pack(">h", len(value.encode())) + value.encode()
-
-
-def key(group: str, topic: str = "t", partition: int = 0, kind: int = 1) -> bytes:
-    """The key of a commit."""
-    return struct.pack(">h", kind) + text(group) + text(topic) + struct.pack(">i", partition)
-
-
-def value(offset: int, version: int = 3, metadata: str = "", tail: bytes | None = None) -> bytes:
-    """The value of a commit at time 1000."""
-    out = struct.pack(">hq", version, offset)
-    out += struct.pack(">i", 5) if version >= 3 else b""
-    compact = bytes([len(metadata) + 1]) + metadata.encode()
-    out += compact if version >= 4 else text(metadata)
-    out += struct.pack(">q", 1000) + (struct.pack(">q", 2000) if version == 1 else b"")
-    return out + (tail if tail is not None else b"\0" if version >= 4 else b"")
-
-
-class Groups:
-    """A partition of ``__consumer_offsets``, batch by batch."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self._offsets = itertools.count()
-
-    def add(
-        self,
-        *records: tuple[bytes | None, bytes | None],
-        producer: int = -1,
-        control: bool = False,
-    ) -> "Groups":
-        """A batch, in a transaction if it has a producer."""
-        made = [Record(next(self._offsets), 10, *record) for record in records]
-        batch = bytearray(
-            encode_batch(made, attributes=BOTH if control else 0x10 if producer >= 0 else 0)
-        )
-        batch[43:51] = struct.pack(">q", producer)
-        batch[17:21] = struct.pack(">I", crc32c(bytes(batch[21:])))
-        self.data += bytes(batch)
-        return self
-
-    def end(self, producer: int, how: int) -> "Groups":
-        """An end marker: 1 commits, and 0 aborts."""
-        return self.add(
-            (struct.pack(">hh", 0, how), MARKER_VALUE), producer=producer, control=True
-        )
-
-    def write(self, directory: Path, partition: int = 0) -> Path:
-        """The directory, with the partition."""
-        path = directory / f"__consumer_offsets-{partition}"
-        path.mkdir(parents=True)
-        (path / f"{0:020d}.log").write_bytes(self.data)
-        return directory
 
 
 def offsets(directory: Path, **options: Any) -> list[tuple[object, ...]]:
@@ -85,7 +26,7 @@ def test_all_versions_of_a_commit(tmp_path: Path) -> None:
     """Every field is there, whatever the version; a version without a field has null."""
     id_tail = bytes([1, 0, 16]) + TOPIC_ID.bytes
     unknown = bytes([2, 0, 16]) + TOPIC_ID.bytes + bytes([9, 1, 1])
-    groups = Groups().add(
+    groups = Coordinator().add(
         *((key(f"v{v}"), value(v, v, "a ü")) for v in range(4)),
         (key("v4"), value(4, 4)), (key("id", "t" * 200, 3), value(5, 4, "m", id_tail)),
         (key("old", kind=0), value(6, 1)), (key("tags"), value(7, 4, "m", unknown)),
@@ -111,7 +52,7 @@ def test_all_versions_of_a_commit(tmp_path: Path) -> None:
 
 def test_the_last_commit_counts_and_a_tombstone_removes(tmp_path: Path) -> None:
     """Keys of types 0 and 1 are one key. Other records do not matter."""
-    groups = Groups().add(
+    groups = Coordinator().add(
         (key("a"), value(1)), (key("b"), value(2)), (key("a", partition=1), value(3)),
         (b"\0\2" + text("a"), None), (b"\0\x63x", b"y"), (key("a", kind=0), value(4)),
         (key("b"), None), (key("c"), None),
@@ -141,21 +82,24 @@ def test_a_transaction_counts_after_its_marker(
     tmp_path: Path, steps: str, expected: list[tuple[object, ...]]
 ) -> None:
     """`n3` commits offset 3 outside of transactions, and `p5` commits offset 5 in one."""
-    groups = Groups().add((key("x"), value(0)))
+    groups = Coordinator().add((key("x"), value(0)))
     for step in steps.split():
         if step in ("commit", "abort"):
             groups.end(7, int(step == "commit"))
         elif step == "delete":
             groups.add((key("g"), None))
         else:
-            groups.add((key("g"), value(int(step[1:]))), producer=7 if step[0] == "p" else -1)
+            groups.add(
+                (key("g"), value(int(step[1:]))),
+                producer=7 if step[0] == "p" else -1,
+            )
 
     assert [*expected, ("x", "t", 0, 0, None)] == offsets(groups.write(tmp_path))
 
 
 def test_a_history_has_every_change(tmp_path: Path) -> None:
     """Each commit and each removal is a row, with its transaction and its place."""
-    groups = Groups().add((key("g"), value(1))).add((key("g"), value(2)), producer=7)
+    groups = Coordinator().add((key("g"), value(1))).add((key("g"), value(2)), producer=7)
     groups.add((key("g"), value(3)), producer=8).end(7, 1).end(8, 0)
     groups.add((key("g"), None), (key("g"), value(4))).add((key("g"), value(5)), producer=7)
     table = segmentlog.table(groups.write(tmp_path, 3), "group_offsets", history=True)
@@ -177,15 +121,21 @@ def test_a_history_has_every_change(tmp_path: Path) -> None:
         ((b"\0\1\xff\xff" + key("g")[5:], value(1)), "group is null"),
         ((key("g"), b""), "inside a field"),
         ((b"\0\1\0\1\xff" + key("g")[5:], value(1)), "can't decode byte 0xff"),
-        ((key("g"), value(1, 4, "", bytes([1, 0, 15]) + bytes(15))), "inside a field"),
-        ((key("g"), value(1, 4, "", b"\xff\xff\xff\xff\xff")), "varint has more than 5 bytes"),
+        (
+            (key("g"), value(1, 4, "", bytes([1, 0, 15]) + bytes(15))),
+            "inside a field",
+        ),
+        (
+            (key("g"), value(1, 4, "", b"\xff\xff\xff\xff\xff")),
+            "varint has more than 5 bytes",
+        ),
     ],
 )
 def test_a_commit_that_cannot_be_read_is_an_error(
     tmp_path: Path, bad: tuple[bytes, bytes], reason: str
 ) -> None:
     """The error names file and offset. With `skip`, the record is left out."""
-    groups = Groups().add((key("x"), value(1)), bad, (key("y"), value(2)))
+    groups = Coordinator().add((key("x"), value(1)), bad, (key("y"), value(2)))
     directory = groups.write(tmp_path)
     for history in (False, True):
         with pytest.raises(segmentlog.MalformedRecordError, match=reason) as caught:
@@ -199,11 +149,11 @@ def test_a_commit_that_cannot_be_read_is_an_error(
 
 def test_tables_and_their_names(tmp_path: Path) -> None:
     """A directory without the topic has no such table, and the error says so."""
-    directory = Groups().add((key("x"), value(1))).write(tmp_path / "a")
+    directory = Coordinator().add((key("x"), value(1))).write(tmp_path / "a")
     (tmp_path / "b" / "t-0").mkdir(parents=True)
 
     assert "group_offsets" in segmentlog.tables(directory)
-    assert [] == segmentlog.tables(tmp_path / "b")
+    assert ["open_transactions", "unknown_records"] == segmentlog.tables(tmp_path / "b")
     with pytest.raises(segmentlog.LogDirectoryError, match="holds no partition of __consumer_off"):
         segmentlog.table(tmp_path / "b", "group_offsets")
     with pytest.raises(segmentlog.OptionError, match="give one of group_offsets"):

@@ -36,7 +36,8 @@ def left_open(broker: Broker, client: JavaClient) -> Iterator[None]:
     Topics: ``orders`` with 3 partitions, ``invoices``, ``gone``, which is deleted, and ``again``,
     which is deleted and made again.  Groups: ``shipping`` (classic, with a member), ``fraud``
     (KIP-848, with a member), ``audit`` (offsets alone), ``billing`` (offsets in transactions),
-    ``left`` (empty), ``removed`` (offsets were deleted), ``shared`` (a share group).
+    ``left`` (empty), ``removed`` (offsets were deleted), ``shared`` (a share group).  A broker of
+    3.9 has neither ``fraud`` nor ``shared``.
     """
     java = _Java(broker, client)
     orders = [Outgoing(b"k", b"v%d" % i, partition=i % 3) for i in range(60)]
@@ -58,9 +59,9 @@ def left_open(broker: Broker, client: JavaClient) -> Iterator[None]:
         java.commit_alone("removed", {("orders", 0): 1})
         java.delete_offsets("removed")
         open_clients.append(java.member("shipping", "orders", group_instance_id="static-1"))
-        open_clients.append(java.member("fraud", "orders", group_protocol="consumer"))
         java.member("left", "orders").close()
         if not broker.version.startswith("3"):
+            open_clients.append(java.member("fraud", "orders", group_protocol="consumer"))
             open_clients.append(java.share_member("shared", "orders"))
         java.transactions("billing", "orders", "invoices")
         yield

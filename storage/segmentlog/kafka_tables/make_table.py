@@ -1,0 +1,162 @@
+"""A table of a log directory, by its name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.kafka_tables.columns import rows_to_table, schema_of
+from segmentlog.kafka_tables.coordinator import read_unknown_records
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kafka_tables.group_offsets import group_offsets
+from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
+from segmentlog.kafka_tables.joined import lag_rows, open_transaction_rows
+from segmentlog.kafka_tables.metadata_tables import (
+    metadata_table,
+    topic_names_by_id,
+    unknown_metadata,
+)
+from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+
+__all__ = ["make_table"]
+
+_GROUPS, _TRANSACTIONS, _SHARES = (
+    "__consumer_offsets", "__transaction_state", "__share_group_state",
+)  # fmt: skip
+
+
+def make_table(
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
+) -> pa.Table:
+    """A table.
+
+    Parameters
+    ----------
+    directory : what is read.
+    name : of `TABLES`.
+    on_corrupt_batch : what becomes of damage.
+    is_history : whether each change is a row.
+
+    Raises
+    ------
+    SegmentLogError
+        As by `segmentlog.table`.
+    """
+    made = _Tables(directory, on_corrupt_batch)
+    found = TABLES[name]
+    if found.topic == METADATA_TOPIC:
+        return metadata_table(directory, name, on_corrupt_batch, is_history=is_history)
+    if name == "group_offsets":
+        return made.group_offsets(is_history=is_history)
+    if is_history:
+        changes = {"groups": made.group_changes, "transactions": made.transaction_changes}
+        return rows_to_table([*changes[name]()], found.history)
+    rows = {
+        "groups": made.groups, "group_members": made.group_members,
+        "transactions": made.transactions, "consumer_lag": made.consumer_lag,
+        "open_transactions": made.open_transactions, "unknown_records": made.unknown_records,
+    }  # fmt: skip
+    return rows_to_table([*rows[name]()], found.columns)
+
+
+class _Tables:
+    """The tables of a directory, as rows."""
+
+    def __init__(self, directory: LogDirectory, on_corrupt_batch: OnCorruptBatch) -> None:
+        self._directory = directory
+        self._on_corrupt_batch = on_corrupt_batch
+
+    def _logs(self, topic: str) -> Iterator[Log]:
+        """The logs of the partitions of a topic."""
+        partitions = self._directory.topics(internal=True).get(topic)
+        if not partitions:
+            reason = f"holds no partition of {topic}; read the directory of the broker that led it"
+            raise LogDirectoryError(", ".join(self._directory.paths), reason)
+        for partition in partitions:
+            yield self._directory.log(topic, partition)
+
+    def group_offsets(self, *, is_history: bool = False) -> pa.Table:
+        """The table of committed offsets."""
+        found = TABLES["group_offsets"]
+        schema = schema_of(found.history if is_history else found.columns)
+        parts = [
+            group_offsets(log, self._on_corrupt_batch, is_history=is_history)
+            for log in self._logs(_GROUPS)
+        ]
+        return pa.concat_tables([schema.empty_table(), *parts])
+
+    def groups(self) -> Iterator[dict[str, Any]]:
+        """Groups, of every kind."""
+        yield from self._groups(self.group_offsets().select(["group", "record_partition"]))
+
+    def _groups(self, offsets: pa.Table) -> Iterator[dict[str, Any]]:
+        """Groups; those that have offsets alone have no record of their own."""
+        with_offsets = offsets.group_by(["group", "record_partition"]).aggregate([]).to_pylist()
+        for log in self._logs(_GROUPS):
+            groups = read_groups(log, self._on_corrupt_batch)
+            partition = log.topic_partition.partition
+            simple = {
+                row["group"]: partition
+                for row in with_offsets
+                if row["record_partition"] == partition and row["group"] not in groups
+            }
+            yield from group_rows(groups, simple)
+
+    def group_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of groups."""
+        for log in self._logs(_GROUPS):
+            yield from group_changes(log, self._on_corrupt_batch)
+
+    def group_members(self) -> Iterator[dict[str, Any]]:
+        """Members of groups."""
+        topics = topic_names_by_id(self._directory)
+        for log in self._logs(_GROUPS):
+            yield from member_rows(read_groups(log, self._on_corrupt_batch), topics)
+
+    def transactions(self) -> Iterator[dict[str, Any]]:
+        """Transactional ids."""
+        for log in self._logs(_TRANSACTIONS):
+            yield from transaction_rows(log, self._on_corrupt_batch)
+
+    def transaction_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of transactional ids."""
+        for log in self._logs(_TRANSACTIONS):
+            yield from transaction_changes(log, self._on_corrupt_batch)
+
+    def consumer_lag(self) -> Iterator[dict[str, Any]]:
+        """Committed offsets, and ends of logs."""
+        offsets = self.group_offsets()
+        groups = {row["group"]: row for row in self._groups(offsets)}
+        yield from lag_rows(self._directory, _rows(offsets), groups)
+
+    def open_transactions(self) -> Iterator[dict[str, Any]]:
+        """Transactions without an end marker."""
+        known = {}
+        if _TRANSACTIONS in self._directory.topics(internal=True):
+            known = {row["producer_id"]: row for row in self.transactions()}
+        yield from open_transaction_rows(self._directory, self._on_corrupt_batch, known)
+
+    def unknown_records(self) -> Iterator[dict[str, Any]]:
+        """Records of unknown types, of all topics that are here."""
+        for topic in (_GROUPS, _TRANSACTIONS, _SHARES):
+            if topic not in self._directory.topics(internal=True):
+                continue
+            for log in self._logs(topic):
+                place = {"topic": topic, "partition": log.topic_partition.partition}
+                for key, value, offset, time in read_unknown_records(log, self._on_corrupt_batch):
+                    yield place | {"offset": offset, "timestamp": time, "key": key, "value": value}
+        yield from unknown_metadata(self._directory, self._on_corrupt_batch)
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows of a table, with times as numbers."""
+    plain = [
+        (name, table[name].cast(pa.int64()) if pa.types.is_timestamp(kind.type) else table[name])
+        for name, kind in zip(table.column_names, table.schema, strict=True)
+    ]
+    rows: list[dict[str, Any]] = pa.table(dict(plain)).to_pylist()
+    return rows

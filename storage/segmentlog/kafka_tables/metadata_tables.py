@@ -1,0 +1,139 @@
+"""Tables of the metadata of a cluster: topics, partitions, brokers, settings, access."""
+
+import base64
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from segmentlog.cluster.image import RECORDS, Change, Image, masked
+from segmentlog.cluster.metadata_log import (
+    IN_A_SNAPSHOT,
+    metadata_path,
+    newest_copy,
+    read_metadata,
+    read_unknown,
+)
+from segmentlog.errors import LogDirectoryError
+from segmentlog.kafka_tables.columns import rows_to_table, time_of
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
+
+__all__ = ["holds_metadata", "metadata_table", "topic_names_by_id", "unknown_metadata"]
+
+
+def holds_metadata(directory: LogDirectory) -> bool:
+    """Whether one of the log directories has a copy of the metadata."""
+    return next(_copies(directory), None) is not None
+
+
+def metadata_table(
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
+) -> pa.Table:
+    """A table of the newest copy of the metadata.
+
+    Parameters
+    ----------
+    name : of the table.
+    is_history : whether each change is a row; a removed row has the values that it had.
+
+    Raises
+    ------
+    LogDirectoryError
+        If there is no copy, or it has a gap.
+    MalformedRecordError
+        If a record of the table cannot be read.
+    CorruptLogError
+        If a batch is damaged.
+    """
+    found = TABLES[name]
+    changes = _changes(_newest(directory), name, on_corrupt_batch, is_history=is_history)
+    if is_history:
+        rows = [
+            _row(each, each.row or each.before or {})
+            | {"change": "removed" if each.row is None else "set"}
+            for each in changes
+        ]
+        return rows_to_table(rows, found.history)
+    last: dict[object, Change] = {}
+    for each in changes:
+        if each.row is None:
+            last.pop(each.key, None)
+        else:
+            last[each.key] = each
+    return rows_to_table([_row(each, each.row or {}) for each in last.values()], found.columns)
+
+
+def topic_names_by_id(directory: LogDirectory) -> Mapping[uuid.UUID, str]:
+    """Names of topics by their ids; empty without metadata."""
+    if not holds_metadata(directory):
+        return {}
+    image = Image()
+    for record in read_metadata(_newest(directory), RECORDS["topics"]):
+        image.apply(record)
+    return {key: row["topic"] for key, row in image.tables["topics"].items()}
+
+
+def unknown_metadata(
+    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
+) -> list[dict[str, Any]]:
+    """Rows of the records whose api key is not known; none without metadata."""
+    if not holds_metadata(directory):
+        return []
+    policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch)
+    return [
+        {"topic": METADATA_TOPIC, "partition": 0, "offset": offset, "timestamp": time_of(time),
+         "key": None, "value": value}
+        for offset, time, value in read_unknown(_newest(directory), policy)
+    ]  # fmt: skip
+
+
+def _changes(
+    path: str, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
+) -> Iterator[Change]:
+    """The changes of one table, in order."""
+    image = Image()
+    policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch)
+    for record in read_metadata(path, RECORDS[name], is_history=is_history, policy=policy):
+        yield from (each for each in image.apply(record) if each.table == name)
+
+
+def _newest(directory: LogDirectory) -> str:
+    copies = [*_copies(directory)]
+    if not copies:
+        reason = (
+            "no cluster metadata here (__cluster_metadata-0): it is in one log directory of each "
+            "broker and controller (metadata.log.dir); a cluster with ZooKeeper keeps it there"
+        )
+        raise LogDirectoryError(", ".join(directory.paths), reason)
+    return newest_copy(copies)
+
+
+def _copies(directory: LogDirectory) -> Iterator[str]:
+    for path in directory.paths:
+        found = metadata_path(path)
+        if found is not None:
+            yield found
+
+
+def _row(change: Change, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row as they are shown."""
+    offset = change.record.offset
+    shown = {name: _shown(value) for name, value in row.items()}
+    if change.table == "configs":
+        shown["value"] = masked(row["name"], row["value"])
+    return shown | {
+        "record_offset": None if offset == IN_A_SNAPSHOT else offset,
+        "record_timestamp": time_of(change.record.timestamp_ms),
+    }
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 (each column has its type)
+    """Ids as Kafka prints them."""
+    if isinstance(value, uuid.UUID):
+        return base64.urlsafe_b64encode(value.bytes)[:22].decode()
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    return value

@@ -1,0 +1,232 @@
+"""Every record that a broker has written about itself has the fields that Kafka's tool prints."""
+
+import base64
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_here import Broker, JavaClient
+from kafka_here.gateway import Gateway, gateway
+from kafka_here.internals import SETTINGS, left_open
+
+import segmentlog
+from segmentlog.messages import lines
+from segmentlog.messages.reader import read_struct
+from segmentlog.messages.records import framed_schemas, read_coordinator_record, read_frame
+from segmentlog.messages.schema import parse_schemas, snake_case
+from segmentlog.records.one_batch import BatchReader
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import Segment
+
+pytestmark = pytest.mark.interop
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
+DECODERS = {
+    "__consumer_offsets": "--offsets-decoder",
+    "__transaction_state": "--transaction-log-decoder",
+    "__share_group_state": "--share-group-state-decoder",
+    "__cluster_metadata": "--cluster-metadata-decoder",
+}
+
+#: Fields that the tool decodes in place, as a client has written them.
+OF_CLIENTS = {"subscription": "ConsumerProtocolSubscription",
+              "assignment": "ConsumerProtocolAssignment"}  # fmt: skip
+
+
+def printed(value: Any) -> Any:
+    """A value as the tool prints it in JSON."""
+    if isinstance(value, uuid.UUID):
+        return base64.urlsafe_b64encode(value.bytes)[:22].decode()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: printed(each) for name, each in value.items()}
+    return [*map(printed, value)] if isinstance(value, list) else value
+
+
+def ours(fields: Any) -> Any:
+    """Names of the tool in snake case."""
+    if isinstance(fields, dict):
+        return {snake_case(name): ours(each) for name, each in fields.items()}
+    return [*map(ours, fields)] if isinstance(fields, list) else fields
+
+
+def equal(expected: Any, found: Any) -> bool:
+    """Whether our fields are those of the tool, which leaves out tagged fields with a default."""
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or not set(expected) <= set(found):
+            return False
+        absent = [found[name] for name in set(found) - set(expected)]
+        defaults = (-1, 0, [], None, False, "", -2, "A" * 22)
+        return all(each in defaults for each in absent) and all(
+            equal(expected[name], found[name]) for name in expected
+        )
+    if isinstance(expected, list):
+        return (
+            isinstance(found, list)
+            and len(expected) == len(found)
+            and all(map(equal, expected, found))
+        )
+    return expected == found and isinstance(expected, bool) is isinstance(found, bool)
+
+
+def decoded_in_place(value: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of clients in a classic group, read as the tool reads them."""
+    if value.get("protocol_type") != "consumer":
+        return value
+    members, others = [], parse_schemas(lines.OTHERS)
+    for member in value["members"]:
+        parts = {
+            name: read_struct(others[schema], member[name][1], member[name], 2)
+            for name, schema in OF_CLIENTS.items()
+            if member[name]
+        }
+        members.append(member | parts)
+    return value | {"members": members}
+
+
+def records_of(path: Path) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of the records of a file, without control records."""
+    data, reader = path.read_bytes(), BatchReader(str(path))
+    files = SegmentFiles(0, str(path), len(data))
+    for placed in Segment(files, is_sealed=True).headers(0):
+        if placed.header.is_control:
+            continue
+        for batch in reader.records(data[placed.position : placed.end], placed.position):
+            for row in batch.select(["offset", "key", "value"]).to_pylist():
+                yield row["offset"], row["key"], row["value"]
+
+
+def printed_by_kafka(
+    java: Gateway, topic: str, path: Path, main: str
+) -> dict[int, tuple[Any, Any]]:
+    """Key and payload of each record, as the tool prints them."""
+    output = java.run(main, DECODERS[topic], "--files", str(path))
+    found = {}
+    for line in output.splitlines():
+        match = re.match(r"\| offset: (\d+) .*?(?:key: (\{.*?\}) )?payload: (.*)$", line)
+        if match:
+            key = json.loads(match[2]) if match[2] else None
+            payload = None if match[3] == "<DELETE>" else json.loads(match[3])
+            found[int(match[1])] = key, payload
+    return found
+
+
+def compared(java: Gateway, log_dir: Path, topic: str, main: str = DUMP) -> dict[str, int]:
+    """Compare all records of a topic; the number of records of each kind."""
+    counted: dict[str, int] = {}
+    paths = sorted(
+        path for path in log_dir.glob(f"{topic}-*/*") if path.suffix in (".log", ".checkpoint")
+    )
+    for path in paths:
+        expected = printed_by_kafka(java, topic, path, main)
+        found = [*records_of(path)]
+        assert [*expected] == [offset for offset, _, _ in found], path
+        for offset, key, value in found:
+            name = CHECKS[topic](topic, key, value, *expected[offset])
+            counted[name] = counted.get(name, 0) + 1
+    return counted
+
+
+def of_coordinator(topic: str, key: Any, value: Any, of_key: Any, payload: Any) -> str:
+    """Compare a record of a coordinator."""
+    record = read_coordinator_record(topic, key, value)
+    assert record is not None
+    assert (int(of_key["type"]), ours(of_key["data"])) == (record.type, printed(record.key))
+    if payload is None:
+        assert record.value is None
+    else:
+        fields = decoded_in_place(dict(record.value or {}))
+        assert int(payload["version"]) == record.version
+        assert equal(ours(payload["data"]), printed(fields)), (payload, fields)
+    return record.name
+
+
+def of_metadata(topic: str, key: Any, value: Any, of_key: Any, payload: Any) -> str:
+    """Compare a record of the metadata."""
+    record = read_frame(value, framed_schemas(topic))
+    assert record is not None
+    assert payload["type"] == snake_case(record.name).upper()
+    assert payload["version"] == record.version
+    assert equal(ours(payload["data"]), printed(record.fields)), (payload, record)
+    return record.name
+
+
+CHECKS: dict[str, Callable[..., str]] = dict.fromkeys(DECODERS, of_coordinator)
+CHECKS["__cluster_metadata"] = of_metadata
+
+
+@pytest.mark.parametrize(("topic", "least"), [*zip(DECODERS, (12, 1, 2, 17), strict=True)])
+def test_every_record_equals_the_dump_of_kafka(java: Gateway, topic: str, least: int) -> None:
+    """Logs and snapshots are compared record by record, and field by field."""
+    counted = compared(java, CLUSTER, topic)
+
+    assert least <= len(counted), counted
+
+
+@pytest.mark.thorough
+def test_every_record_of_an_older_broker_equals_its_dump(tmp_path: Path) -> None:
+    """A broker of 3.9.2 writes older versions, and has only classic groups."""
+    broker = Broker(tmp_path / "kafka", "3.9.2", settings=SETTINGS)
+    try:
+        with JavaClient(broker.start()) as client, left_open(broker, client):
+            broker.stop()
+    finally:
+        broker.kill()
+    java = gateway(broker.jars)
+    for topic, least in (("__consumer_offsets", 2), ("__cluster_metadata", 14)):
+        assert least <= len(compared(java, broker.log_dir, topic, "kafka.tools.DumpLogSegments"))
+    tables = segmentlog.tables(broker.log_dir)
+    assert {"Ongoing"} < {
+        row["transaction_status"]
+        for row in segmentlog.table(broker.log_dir, "transactions").to_pylist()
+    }
+    assert all(segmentlog.table(broker.log_dir, name) is not None for name in tables)
+
+
+def described(java: Gateway, broker: Broker, what: str) -> list[dict[str, str]]:
+    """The rows that Kafka's tool prints about all groups."""
+    output = java.run(
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
+        broker.bootstrap_servers, "--describe", "--all-groups", what,
+    )  # fmt: skip
+    rows, names = [], []
+    for line in output.splitlines():
+        cells = line.split()
+        if cells[:1] == ["GROUP"]:
+            names = re.sub(r"COORDINATOR \(ID\)", "COORDINATOR ID", line).split()
+        elif cells and names:
+            rows.append(dict(zip(names, cells, strict=False)))
+    return rows
+
+
+def test_the_last_state_equals_what_a_broker_says(java: Gateway, tmp_path: Path) -> None:
+    """A broker that is started on a copy has the offsets, the lag and the states of our tables."""
+    settings = SETTINGS | {"offsets.retention.minutes": 2**31 - 1}
+    broker = Broker(tmp_path / "kafka", "4.3.1", settings=settings)
+    shutil.copytree(CLUSTER, broker.log_dir)
+    with broker:
+        offsets = described(java, broker, "--offsets")
+        states = described(java, broker, "--state")
+    lag = segmentlog.table(CLUSTER, "consumer_lag").to_pylist()
+    names = ["group", "topic", "partition", "offset", "log_end_offset", "lag"]
+    expected = {
+        tuple(row[each] for each in ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET",
+                                     "LOG-END-OFFSET", "LAG"))
+        for row in offsets
+    }  # fmt: skip
+    groups = segmentlog.table(CLUSTER, "groups").to_pylist()
+
+    assert len(lag) == len(expected) == 13
+    assert expected == {tuple(str(row[each]) for each in names) for row in lag}
+    assert {
+        (row["group"], row["state"], str(row["members"]))
+        for row in groups
+        if row["kind"] != "share"
+    } == {(row["GROUP"], row["STATE"], row["#MEMBERS"]) for row in states}
