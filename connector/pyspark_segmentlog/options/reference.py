@@ -126,8 +126,8 @@ READ_OPTIONS = (
            "the place after the last batch that a streaming query of Spark has committed",
            partial(OffsetBound.parse, "startingOffsets")),
     Option("startingOffsetsByTimestampStrategy", "`error`", "`error` or `latest`", "If every "
-           "record of a partition is older than its starting timestamp: `error` fails the query, "
-           "`latest` starts it at its end", one_of(NoMatch)),
+           "record of a partition is older than its starting timestamp: `error` fails the "
+           "query, `latest` starts the partition at its end", one_of(NoMatch)),
     Option("lastRecords", "none", "a number from 1", "Where to start: this number of offsets "
            "before the end of each partition; not together with another starting option",
            number(1)),
