@@ -131,6 +131,20 @@ def test_spark_connect_reads(example_data: str) -> None:
     assert "rows 1062" in done.stdout, done.stderr[-3000:]
 
 
+@pytest.mark.spark
+@pytest.mark.thorough
+def test_the_template_of_a_tested_job_passes_its_tests(tmp_path: Path) -> None:
+    """A copy of the directory runs by itself, as a new user's."""
+    copy = shutil.copytree(EXAMPLES / "tested_job", tmp_path / "tested_job")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=copy,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert "3 passed" in done.stdout, done.stdout[-3000:]
+
+
 def test_the_latest_by_key_needs_no_argument() -> None:
     """Without an argument, the example makes a temporary directory."""
     assert "compacted prices-0: kept 100 of 3,300 records" in output("latest_by_key.py")

@@ -25,6 +25,7 @@ import codecs_alone  # noqa: E402
 import committing  # noqa: E402
 import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
+import doubles  # noqa: E402
 import engine  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -70,6 +71,9 @@ STREAMS = {
 
 #: A row about streams that needs no log: small commits, one after the other.
 COMMITS = "commits"
+
+#: The row about topics of tests, which needs no log, either.
+DOUBLES = "doubles"
 
 
 def produce(
@@ -174,6 +178,8 @@ def measure_streams(scratch: Path, names: Sequence[str], *, quick: bool) -> list
     rows = [row for name in STREAMS if name in names for row in STREAMS[name](data, rounds)]
     if COMMITS in names:
         rows += committing.rows(scratch / "commits", 100 if quick else 1000)
+    if DOUBLES in names:
+        rows += doubles.rows(scratch / "doubles", _VERSION, rounds)
     return rows
 
 
@@ -206,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parts: Sequence[str] = ("reads", "queries", "writes", "streams", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")
-    alone = [*QUERIES, *STREAMS, COMMITS]
+    alone = [*QUERIES, *STREAMS, COMMITS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into the documents")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,6 +28,7 @@ settings = {
     "spark.ui.enabled": "false",
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
+    **dict(each.split("=", 1) for each in sys.argv[3:]),
 }
 session = SparkSession.builder.master(sys.argv[1]).config(map=settings).getOrCreate()
 session.sparkContext.setLogLevel("OFF")
@@ -43,11 +45,15 @@ class SparkServer:
     ----------
     master : as in Spark's settings.
     directory : for what Spark leaves: its home, which is pyspark's own in everything else.
+    settings : further ones of Spark.
     """
 
-    def __init__(self, master: str, directory: Path) -> None:
+    def __init__(
+        self, master: str, directory: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._port = free_port()
-        self._command = [sys.executable, "-c", _SERVER, master, str(self._port)]
+        given = [f"{name}={value}" for name, value in (settings or {}).items()]
+        self._command = [sys.executable, "-c", _SERVER, master, str(self._port), *given]
         self._output = directory / "spark.out"
         self._home = directory / "spark-home"
         self._home.mkdir()

@@ -13,13 +13,16 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from pyspark.errors import IllegalArgumentException
+from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote, to_str
 
+from pyspark_segmentlog.testing import initial_offsets
 from pyspark_segmentlog.testing.kafka_options import (
     SERVERS,
+    check_columns,
     check_mode,
     check_read,
+    check_schema,
     check_write,
     options_of_read,
     options_of_write,
@@ -206,13 +209,14 @@ def _load(
     self.options(**options)
     if not _is_kafka(self):
         return _original(self, "load")(self, path)
-    if self.__dict__.get("_kafka_schema") is not None:
-        message = "Kafka source has a fixed schema and cannot be set with a custom one"
-        raise IllegalArgumentException(message)
+    check_schema(self.__dict__.get("_kafka_schema"), is_stream=is_stream)
     given = _given(self)
     check_read(given, is_stream=is_stream)
     directory = _directory_of(given[SERVERS])
-    _pass_on(self, options_of_read(given, is_stream=is_stream))
+    passed = options_of_read(given, is_stream=is_stream)
+    if is_stream:
+        passed[initial_offsets.OPTION] = initial_offsets.new_link()
+    _pass_on(self, passed)
     return _original(self, "load")(self, directory)
 
 
@@ -236,9 +240,25 @@ def _save(
     check_mode(self.__dict__.get("_kafka_mode"))
     check_write(given)
     directory = _directory_of(given[SERVERS])
+    check_columns(_columns_of(self), given)
     _pass_on(self, options_of_write(given))
     _original(self, "mode")(self, "append")  # Spark refuses its default for Python sources
     _original(self, "save")(self, directory)
+
+
+def _columns_of(writer: Builder) -> StructType:
+    """The columns of the rows of a batch."""
+    rows = writer._df
+    if _is_of_connect(writer):  # its writer has a plan alone
+        from pyspark.sql.connect.dataframe import DataFrame
+
+        rows = DataFrame(rows, writer._spark)
+    columns: StructType = rows.schema
+    return columns
+
+
+def _is_of_connect(builder: Builder) -> bool:
+    return type(builder).__module__.startswith("pyspark.sql.connect")
 
 
 def _start(
@@ -255,6 +275,9 @@ def _start(
     if outputMode is not None:
         self.outputMode(outputMode)
     self.options(**options)
+    checkpoint = _given(self).get("checkpointlocation")
+    if checkpoint is not None:
+        initial_offsets.lead_to_checkpoint(self, checkpoint)
     rest = {"partitionBy": partitionBy, "queryName": queryName}
     if not _is_kafka(self):
         return _original(self, "start")(self, path, **rest)
@@ -285,8 +308,8 @@ class _Appending:
 
 def _foreach_batch(self: Builder, func: Callable[[Any, int], None]) -> Builder:
     """With Spark Connect, another process calls the function: servers travel with it."""
-    is_connect = type(self).__module__.startswith("pyspark.sql.connect")
-    return _original(self, "foreachBatch")(self, _Elsewhere(func) if is_connect else func)
+    given = _Elsewhere(func) if _is_of_connect(self) else func
+    return _original(self, "foreachBatch")(self, given)
 
 
 class _Elsewhere:

@@ -7,12 +7,19 @@ Options that `kafka` accepts and a log directory has no use for are left out.
 import json
 from collections.abc import Mapping
 
-from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    NumberFormatException,
+)
+from pyspark.sql.types import StructType
 
 __all__ = [
     "SERVERS",
+    "check_columns",
     "check_mode",
     "check_read",
+    "check_schema",
     "check_write",
     "options_of_read",
     "options_of_write",
@@ -191,17 +198,70 @@ def _json(value: str, example: str) -> dict[str, dict[str, int]]:
 
 
 def _number(text: str) -> int:
-    """A number, as Java parses it.
-
-    Raises
-    ------
-    pyspark.errors.IllegalArgumentException
-        With the message of Java's `NumberFormatException`.
-    """
+    """A number, as Java parses it."""
     try:
         return int(text)
     except ValueError:
-        raise IllegalArgumentException(f'For input string: "{text}"') from None
+        raise NumberFormatException(f'For input string: "{text}"') from None
+
+
+def check_schema(given: object, *, is_stream: bool) -> None:
+    """Refuse a schema that the user gave.
+
+    Raises
+    ------
+    pyspark.errors.AnalysisException, pyspark.errors.IllegalArgumentException
+        Of a batch, and of a stream.
+    """
+    if given is None:
+        return
+    if is_stream:
+        message = "requirement failed: Kafka source has a fixed schema and cannot be set with a "
+        raise IllegalArgumentException(f"{message}custom one")
+    shown = given.simpleString() if isinstance(given, StructType) else given
+    message = "[USER_SPECIFIED_AND_ACTUAL_SCHEMA_MISMATCH] The user-specified schema doesn't match"
+    message += f" the actual schema:\nuser-specified: {shown}, actual: {_COLUMNS}. If you're using"
+    message += (
+        "\nDataFrameReader.schema API or creating a table, please do not specify the schema."
+    )
+    raise AnalysisException(message)
+
+
+_COLUMNS = (
+    "key BINARY,value BINARY,topic STRING,partition INT,offset BIGINT,timestamp TIMESTAMP,"
+    "timestampType INT"
+)
+
+#: Types that the sink takes, by its columns, in the order of its checks.
+_ACCEPTED = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+
+
+def check_columns(columns: StructType, options: Mapping[str, str]) -> None:
+    """Refuse rows that Spark's sink refuses.
+
+    Raises
+    ------
+    pyspark.errors.AnalysisException
+        If a column is missing, or has another type.
+    """
+    found = {field.name: field.dataType.simpleString() for field in columns.fields}
+    if "topic" in options:
+        found.pop("topic", None)  # the option has precedence
+    elif "topic" not in found:
+        message = "topic option required when no 'topic' attribute is present. Use the topic "
+        raise AnalysisException(f"{message}option for setting a topic.")
+    for name, accepted in _ACCEPTED.items():
+        if name in found and found[name] not in accepted:
+            message = f"{name} attribute unsupported type {found[name]}. {name} must be a(n) "
+            raise AnalysisException(message + " or ".join(accepted))
+        if name == "value" and name not in found:
+            raise AnalysisException("Required attribute 'value' not found")
 
 
 def check_write(options: Mapping[str, str]) -> None:

@@ -1,1 +1,1 @@
-"""Public helpers for tests: a plain-Python reference of the format, and builders."""
+"""Public helpers for tests: logs that a test fills, and a plain-Python reference of the format."""

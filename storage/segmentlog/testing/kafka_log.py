@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from segmentlog.testing.small_log import NewRecord
     from segmentlog.testing.topic_rows import TopicRows
 
-__all__ = ["KafkaCluster", "KafkaLog", "Transaction"]
+__all__ = ["KafkaCluster", "KafkaLog", "NewRow", "Transaction", "fields_of", "record_of"]
 
 #: A key, a value or the value of a header: dictionaries and lists become JSON.
 Content: TypeAlias = str | bytes | Mapping[str, Any] | Sequence[Any] | None
@@ -302,7 +302,7 @@ class KafkaLog:
         found: dict[TopicPartition, list[NewRecord]] = {}
         now_ms = int(time.time() * 1000)
         for each in records:
-            named, record = _record({**own, **_fields(each)}, now_ms)
+            named, record = record_of({**own, **fields_of(each)}, now_ms)
             if named is None:
                 named = partition_of(record, n_partitions)
             if not 0 <= named < n_partitions:
@@ -471,7 +471,7 @@ class KafkaCluster(Mapping[str, KafkaLog]):
         return len(self._servers)
 
 
-def _fields(given: NewRow) -> dict[str, Any]:
+def fields_of(given: NewRow) -> dict[str, Any]:
     """The fields of a record that were given."""
     if not isinstance(given, Mapping):
         return {"value": given}
@@ -482,7 +482,7 @@ def _fields(given: NewRow) -> dict[str, Any]:
     return dict(given)
 
 
-def _record(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewRecord]":
+def record_of(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewRecord]":
     """The partition that a record names, and the record."""
     from segmentlog.arguments import whole_number
     from segmentlog.testing.small_log import NewRecord

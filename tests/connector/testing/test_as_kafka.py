@@ -259,7 +259,7 @@ def test_a_schema_and_modes_are_refused(
     """Spark's own source and sink refuse them with these words."""
     as_kafka({SERVERS: kafka_log})
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", SERVERS)
-    with pytest.raises(IllegalArgumentException, match="fixed schema"):
+    with pytest.raises(AnalysisException, match="user-specified: value binary, actual: key"):
         reader.schema("value binary").option("subscribe", "a").load()
     rows: DataFrame = spark.createDataFrame([("a",)], "value string")
     writer = rows.write.format("kafka").option("kafka.bootstrap.servers", SERVERS)

@@ -29,6 +29,7 @@ COMMANDS = tuple(REGISTERED)
 #: Arguments that a command needs before a directory, and after it.
 FIRST = {"grep": ("a",)}
 NEEDED = {
+    "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
     "delete-topic": ("orders",),

@@ -109,6 +109,10 @@ class JavaClient:
         )
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
         self._wait(self._admin.createTopics([new]).all())
+        self._wait_for_partitions(topic, partitions)
+
+    def _wait_for_partitions(self, topic: str, partitions: int) -> None:
+        """Wait until a broker takes records for the partitions of a topic."""
         # A broker announces a partition shortly before it accepts records for it. It then refuses
         # a producer's first batch, and takes the next batch for the first.
         latest = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
@@ -151,6 +155,19 @@ class JavaClient:
         asked = self.jvm.java.util.HashMap()
         asked.put(types(getattr(types.Type, kind), name), operations)
         self._wait(self._admin.incrementalAlterConfigs(asked).all())
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, `partitions` in all; they take records."""
+        kind = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.NewPartitions")
+        types = self._gateway.new_array(self.jvm.java.lang.Class, 1)
+        types[0] = self.jvm.java.lang.Integer.TYPE
+        arguments = self._gateway.new_array(self.jvm.java.lang.Object, 1)
+        arguments[0] = partitions
+        wanted = kind.getMethod("increaseTo", types).invoke(None, arguments)
+        asked = self.jvm.java.util.HashMap()
+        asked.put(topic, wanted)
+        self._wait(self._admin.createPartitions(asked).all())
+        self._wait_for_partitions(topic, partitions)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""

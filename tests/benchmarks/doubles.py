@@ -1,0 +1,90 @@
+"""A topic of a test: written and read back by the pytest plugin, and by a broker."""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kafka_here import Broker, JavaClient
+from kafka_here.java import Outgoing
+from measure import Row
+
+from segmentlog.testing.kafka_log import KafkaLog
+
+__all__ = ["rows"]
+
+_N_RECORDS = 100
+_ROWS = [{"key": f"key-{i}", "value": {"n": i}} for i in range(_N_RECORDS)]
+
+#: A first test, from the import on.
+_FIRST = f"""
+import time
+begin = time.perf_counter()
+from segmentlog.testing.kafka_log import KafkaLog
+import sys
+log = KafkaLog(sys.argv[1])
+log.write("t", [{{"key": f"key-{{i}}", "value": {{"n": i}}}} for i in range({_N_RECORDS})])
+assert len(log.read("t").rows()) == {_N_RECORDS}
+print(time.perf_counter() - begin)
+"""
+
+
+def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
+    """The rows of the table about tests without Kafka.
+
+    Parameters
+    ----------
+    scratch : an empty directory.
+    version : of the broker.
+    rounds : number of topics, and of processes.
+    """
+    scratch.mkdir()
+    begin = time.perf_counter()
+    with Broker(scratch / "kafka", version) as broker, JavaClient(broker) as client:
+        started = time.perf_counter() - begin
+        theirs = [_of_broker(client, f"t{i}") for i in range(rounds + 1)][1:]
+    log = KafkaLog(scratch / "log")
+    ours = [_of_plugin(log, f"t{i}") for i in range(10 * rounds + 1)][1:]
+    first = [_first() for _ in range(rounds)]
+    topic, broker_topic = statistics.median(ours), statistics.median(theirs)
+    work = f"a topic of {_N_RECORDS} records of a test, made, written and read back"
+    return [
+        Row(
+            work, "Kafka's Java clients on a broker", "≤ 20 ms", f"{1000 * topic:.0f} ms",
+            f"{1000 * broker_topic:.0f} ms with the broker, which takes {started:.1f} s to start; "
+            "bound by Python, and by small files",
+        ),
+        Row(
+            f"{work}: the first of a process", "–", "≤ 0.5 s", f"{statistics.median(first):.2f} s",
+            "imports too; bound by the imports of numpy and pyarrow",
+        ),
+    ]  # fmt: skip
+
+
+def _of_plugin(log: KafkaLog, topic: str) -> float:
+    begin = time.perf_counter()
+    log.write(topic, _ROWS)
+    if len(log.read(topic).rows()) != _N_RECORDS:
+        message = "records are missing"
+        raise SystemExit(message)
+    return time.perf_counter() - begin
+
+
+def _of_broker(client: JavaClient, topic: str) -> float:
+    begin = time.perf_counter()
+    client.create_topic(topic)
+    records = [Outgoing(f"key-{i}".encode(), b'{"n": %d}' % i) for i in range(_N_RECORDS)]
+    client.produce(topic, records, linger_ms=0)
+    if len(client.consume(topic)) != _N_RECORDS:
+        message = "records are missing"
+        raise SystemExit(message)
+    return time.perf_counter() - begin
+
+
+def _first() -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, "-c", _FIRST, f"{directory}/log"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout)

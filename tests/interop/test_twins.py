@@ -1,0 +1,91 @@
+"""Each body runs with the pytest plugin and with a real broker, and shows the same."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_here import Broker, JavaClient, spark_kafka_jars
+from pyspark.sql import SparkSession
+from spark_server import SparkServer
+from twins import BODIES, BROKER, BrokerWorld, PluginWorld, reads, refusals, streams, writes
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark]
+
+MODULES = (reads, refusals, streams, writes)  # that have filled `BODIES`
+
+
+@pytest.fixture(scope="module")
+def running(
+    new_version: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Broker, JavaClient]]:
+    """A broker for all bodies."""
+    with (
+        Broker(tmp_path_factory.mktemp("kafka"), new_version, settings=BROKER) as broker,
+        JavaClient(broker) as client,
+    ):
+        yield broker, client
+
+
+def both(
+    spark: SparkSession, name: str, place: Path, running: Any, topic: str = ""
+) -> tuple[Any, Any]:
+    """The outcomes of a body with the plugin, and with the broker."""
+    body, topic = BODIES[name], topic or name
+    plugin = PluginWorld(spark, topic, place / "plugin")
+    with plugin.begin():
+        ours = body.run(plugin)
+    theirs = body.run(BrokerWorld(spark, topic, place / "broker", *running))
+    return ours, theirs
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if body.is_thorough else name
+        for name, body in BODIES.items()
+    ],
+)
+def test_the_plugin_shows_what_a_broker_shows(
+    spark: SparkSession, tmp_path: Path, running: Any, name: str
+) -> None:
+    """Rows, offsets, partitions, errors, progress and checkpoints are equal."""
+    ours, theirs = both(spark, name, tmp_path, running)
+
+    assert theirs == ours
+
+
+@pytest.fixture(scope="module")
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session of Spark Connect, whose server has Spark's own source."""
+    jars = {"spark.jars": ",".join(spark_kafka_jars())}
+    with SparkServer("local[2]", tmp_path_factory.mktemp("spark"), jars) as server:
+        session = server.session()
+        yield session
+        session.stop()
+
+
+#: Bodies whose columns are expressions of the classic session, in a process that has one.
+CLASSIC = {
+    "number-of-tasks", "a-query-of-the-guide", "filters-limits-and-joins",
+    "strings-bytes-and-nulls", "times-of-written-records", "json-of-all-columns",
+}  # fmt: skip
+
+#: Bodies for Connect: those of batches.  Its `load` is lazy, so options are refused later there.
+IN_CONNECT = [
+    name
+    for name, body in BODIES.items()
+    if body.run.__module__ in {reads.__name__, writes.__name__} and name not in CLASSIC
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [*IN_CONNECT, "refused-columns", "refused-modes"])
+def test_the_plugin_shows_in_connect_what_a_broker_shows(
+    connect: SparkSession, tmp_path: Path, running: Any, name: str
+) -> None:
+    """Another process plans and writes."""
+    topic = f"{name}-connect"
+    ours, theirs = both(connect, name, tmp_path, running, topic)
+
+    assert theirs == ours

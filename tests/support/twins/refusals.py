@@ -1,0 +1,174 @@
+"""Options, columns and rows that are refused: by which class, and with which words."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from twins.body import body, refused, texts
+from twins.world import World
+
+#: Options of reads, by the name of the body; `"T"` stands for the topic.
+OF_READS: dict[str, Mapping[str, Any]] = {
+    "two_strategies": {"subscribe": "T", "subscribePattern": "T"},
+    "assign_nothing": {"assign": ""},
+    "assign_no_object": {"assign": "T"},
+    "assign_no_json": {"assign": "{T}"},
+    "subscribe_nothing": {"subscribe": " ,"},
+    "pattern_nothing": {"subscribePattern": ""},
+    "min_partitions_zero": {"minPartitions": "0"},
+    "min_partitions_no_number": {"minPartitions": "1.0"},
+    "max_records_negative": {"maxRecordsPerPartition": "-1"},
+    "auto_offset_reset": {"kafka.auto.offset.reset": "latest"},
+    "key_deserializer": {"kafka.key.deserializer": "x"},
+    "value_deserializer": {"KAFKA.VALUE.DESERIALIZER": "x"},
+    "auto_commit": {"kafka.enable.auto.commit": "true"},
+    "interceptors": {"kafka.interceptor.classes": "x"},
+    "starting_word": {"startingOffsets": "first"},
+    "starting_list": {"startingOffsets": "[1]"},
+    "starting_words_in_a_map": {"startingOffsets": '{"T":{"0":"x"}}'},
+    "starting_time_no_number": {"startingTimestamp": "yesterday"},
+    "starting_times_no_json": {"startingOffsetsByTimestamp": "{T"},
+}
+
+#: Options of batches alone.
+OF_BATCHES: dict[str, Mapping[str, Any]] = {
+    "batch_from_latest": {"startingOffsets": "latest"},
+    "batch_from_minus_one": {"startingOffsets": '{"T":{"0":-1}}'},
+    "batch_to_earliest": {"endingOffsets": " Earliest "},
+    "batch_to_minus_two": {"endingOffsets": '{"T":{"0":-2}}'},
+    "ending_time_no_number": {"endingTimestamp": "1.5"},
+}
+
+#: Options of streams alone.
+OF_STREAMS: dict[str, Mapping[str, Any]] = {
+    "stream_with_an_end": {"endingOffsets": "latest"},
+    "stream_with_ending_times": {"endingOffsetsByTimestamp": '{"T":{"0":1}}'},
+    "least_above_most": {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"},
+}
+
+
+def _named(world: World, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(value).replace("T", world.topic) for name, value in options.items()}
+
+
+def _of_batch(options: Mapping[str, Any]) -> Callable[[World], Any]:
+    def run(world: World) -> Any:
+        """Loaded and read, because a batch is checked when it is planned."""
+        world.create()
+        return refused(lambda: texts(world.read(**_named(world, options))))
+
+    return run
+
+
+def _of_stream(options: Mapping[str, Any]) -> Callable[[World], Any]:
+    def run(world: World) -> Any:
+        """Loaded alone."""
+        return refused(lambda: world.stream(**_named(world, options)))
+
+    return run
+
+
+def _of_both(options: Mapping[str, Any]) -> Callable[[World], Any]:
+    batch, stream = _of_batch(options), _of_stream(options)
+    return lambda world: (batch(world), stream(world))
+
+
+for _name, _options in OF_READS.items():
+    # A stream of `kafka` reads these when the query starts, and the plugin when it is loaded.
+    is_late = _name.startswith("starting") or _name == "assign_no_json"
+    run = _of_batch(_options) if is_late else _of_both(_options)
+    body(name=f"refused_{_name}", thorough=is_late)(run)
+for _name, _options in OF_BATCHES.items():
+    body(name=f"refused_{_name}")(_of_batch(_options))
+for _name, _options in OF_STREAMS.items():
+    body(name=f"refused_{_name}")(_of_stream(_options))
+
+
+@body()
+def refused_without_topics_or_servers(world: World) -> Any:
+    """A read needs both, and a write needs servers."""
+    spark, frame = world.spark, world.spark.createDataFrame([("a",)], "value string")
+    no_topic = spark.read.format("kafka").option("kafka.bootstrap.servers", world.servers)
+    no_servers = spark.read.format("kafka").option("subscribe", "a")
+    return [
+        refused(lambda: no_topic.load().collect()),
+        refused(lambda: no_servers.load().collect()),
+        refused(spark.readStream.format("kafka").option("subscribe", "a").load),
+        refused(frame.write.format("kafka").option("topic", "a").save),
+        refused(lambda: world.save(frame, **{"kafka.key.serializer": "x"})),
+        refused(lambda: world.save(frame, **{"kafka.value.serializer": "x"})),
+    ]
+
+
+@body()
+def refused_schema(world: World) -> Any:
+    """The source has a fixed schema."""
+    reader = world.spark.read.format("kafka").options(**world.options({}))
+    return refused(lambda: reader.schema("value binary").load())
+
+
+@body()
+def refused_columns(world: World) -> Any:
+    """A missing value, a missing topic, and wrong types: before a task starts."""
+    found = []
+    for select in (
+        "id AS key",
+        "id AS value",
+        "'v' AS value, 1 AS key",
+        "'v' AS value, 'a' AS partition",
+        "'v' AS value, 'a' AS headers",
+        "'v' AS value, array(struct('a' AS name, binary('b') AS value)) AS headers",
+    ):
+        frame = world.spark.range(1).selectExpr(*_split(select))
+        found.append(refused(partial(world.save, frame)))
+    for select in ("'v' AS value", "'v' AS value, 1 AS topic"):
+        frame = world.spark.range(1).selectExpr(*_split(select))
+        writer = frame.write.format("kafka").option("kafka.bootstrap.servers", world.servers)
+        found.append(refused(writer.save))
+    return found
+
+
+def _split(select: str) -> list[str]:
+    """The columns of a list in SQL, at commas outside of brackets."""
+    parts, depth = [""], 0
+    for each in select:
+        depth += {"(": 1, ")": -1}.get(each, 0)
+        if each == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return parts
+
+
+@body()
+def refused_modes(world: World) -> Any:
+    """Rows can only be appended."""
+    frame = world.spark.createDataFrame([("a",)], "value string")
+    options = {"kafka.bootstrap.servers": world.servers, "topic": world.topic}
+    writer = frame.write.format("kafka").options(**options)
+    return [refused(writer.mode(mode).save) for mode in ("overwrite", "ignore")]
+
+
+@body(thorough=True)
+def refused_partition_sets(world: World) -> Any:
+    """A map has to name exactly the partitions that are read: something is refused."""
+    world.create(3)
+    world.write({"value": "a", "timestamp": 1000})
+    two = json.dumps({world.topic: {"0": 0, "1": 0}})
+    one = json.dumps({world.topic: {"0": 0}})
+
+    def read(options: Mapping[str, Any]) -> Any:
+        return texts(world.read(**options))
+
+    return [
+        bool(refused(partial(read, options))[0])
+        for options in (
+            {"startingOffsets": two},
+            {"endingOffsets": two},
+            {"startingOffsetsByTimestamp": two},
+            {"startingOffsets": two, "endingOffsets": one},
+            {"startingTimestamp": "999999999999"},
+            {"kafka.isolation.level": "none"},
+        )
+    ]
