@@ -35,6 +35,7 @@ from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
 from segmentlog.tools.grep import grep
+from segmentlog.tools.kafka_tables import cluster, groups, transactions
 from segmentlog.tools.offsets import offsets
 from segmentlog.tools.produce import produce
 from segmentlog.tools.replicas import replicas
@@ -196,8 +197,9 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
 
 
 for _each in (
-    topics, describe, grep, cat, dump, offsets, replicas, compare, verify, recover, reindex,
-    delete_topic, retain, compact, delete_records, produce, configure, doctor, warmup,
+    topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, replicas, compare,
+    verify, recover, reindex, delete_topic, retain, compact, delete_records, produce, configure,
+    doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

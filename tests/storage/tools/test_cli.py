@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,6 +37,10 @@ NEEDED = {
     "offsets": ("--checkpoint", "{}/query"),
     "produce": ("orders", "{}/query/metadata"),
 }
+
+
+#: Commands that need topics which a broker keeps for itself.
+OF_CLUSTERS = {"groups", "transactions", "cluster"}
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -98,11 +103,14 @@ def test_no_arguments_show_the_commands(run: Run) -> None:
     [each for each, found in REGISTERED.items() if found.rich_help_panel != OF_THE_MACHINE],
 )
 def test_the_help_groups_commands_by_the_lock_that_they_take(
-    run: Run, tmp_path: Path, command: str
+    run: Run, tmp_path: Path, command: str, example_cluster: str
 ) -> None:
     """Beside a broker, commands of one group are refused, and commands of the other group run."""
-    with package.open_writer(tmp_path, "orders") as writer:
-        writer.append(pa.table({"value": [b"a"]}))
+    if command in OF_CLUSTERS:
+        shutil.copytree(example_cluster, tmp_path, dirs_exist_ok=True)
+    else:
+        with package.open_writer(tmp_path, "orders") as writer:
+            writer.append(pa.table({"value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
     needed = [each.format(tmp_path) for each in NEEDED.get(command, ())]

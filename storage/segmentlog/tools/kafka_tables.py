@@ -1,0 +1,171 @@
+"""``segmentlog groups``, ``transactions`` and ``cluster``: what Kafka knows about itself."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from segmentlog.kafka_tables import TABLES, table
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import METADATA_TOPIC
+from segmentlog.tools.arguments import READS, command
+from segmentlog.tools.tables import aligned
+from segmentlog.tools.text import escape, iso_time, to_json
+
+__all__ = ["cluster", "groups", "transactions"]
+
+Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
+EachRow = Annotated[bool, typer.Option("--json", help="One object a line.")]
+History = Annotated[
+    bool, typer.Option("--history", help="Every change as an object of JSON, in its order.")
+]
+
+_LAG = ("group", "kind", "state", "topic", "partition", "offset", "log_end_offset", "lag")
+_TRANSACTION = ("transactional_id", "transaction_status", "producer_id", "producer_epoch",
+                "transaction_last_update_timestamp")  # fmt: skip
+_OPEN = ("topic", "partition", "first_offset", "transactional_id", "transaction_status",
+         "producer_id", "first_timestamp")  # fmt: skip
+_BROKER = ("broker_id", "rack", "fenced", "in_controlled_shutdown", "broker_epoch")
+_CONFIG = ("resource_type", "resource_name", "name", "value")
+
+
+@command(
+    READS,
+    "segmentlog groups /var/lib/kafka",
+    "segmentlog groups /var/lib/kafka --json",
+    "segmentlog groups /var/lib/kafka --history",
+)
+def groups(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+    """Show the groups of consumers, their committed offsets, and their lag.
+
+    The lag is the end of the log less the committed offset; it is below 0 if the log was cut
+    after the commit. A partition that the directory does not hold has no end. Offsets whose
+    transaction is open do not count; JSON has them as pending_offset.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    if history:
+        _write_rows(_rows(directory, "group_offsets", is_history=True))
+        return
+    lag = _rows(directory, "consumer_lag")
+    with_offsets = {row["group"] for row in lag}
+    without = [row for row in _rows(directory, "groups") if row["group"] not in with_offsets]
+    rows = sorted(
+        [*lag, *without],
+        key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0),
+    )
+    if as_json:
+        _write_rows(rows)
+    else:
+        _write_table(_LAG, rows)
+
+
+@command(
+    READS,
+    "segmentlog transactions /var/lib/kafka",
+    "segmentlog transactions /var/lib/kafka --json",
+    "segmentlog transactions /var/lib/kafka --history",
+)
+def transactions(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+    """Show transactional ids, and the transactions that hold back the last stable offset.
+
+    The first table has the last state of each id. The second one has each partition in which
+    records of a transaction have no end marker, with what the coordinator had decided: Ongoing
+    would be aborted after its timeout, and a Prepare state would get its markers.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    if history:
+        _write_rows(_rows(directory, "transactions", is_history=True))
+        return
+    known, opened = _rows(directory, "transactions"), _rows(directory, "open_transactions")
+    known.sort(key=lambda row: str(row["transactional_id"]))
+    if as_json:
+        _write_rows({"table": "transactions", **row} for row in known)
+        _write_rows({"table": "open_transactions", **row} for row in opened)
+        return
+    _write_table(_TRANSACTION, known)
+    if opened:
+        sys.stdout.write("\nopen:\n")
+        _write_table(_OPEN, opened)
+
+
+@command(
+    READS,
+    "segmentlog cluster /var/lib/kafka",
+    "segmentlog cluster /var/lib/kafka --json",
+    "segmentlog cluster /var/lib/kafka --history",
+)
+def cluster(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+    """Show a cluster by its metadata: features, brokers, topics, settings, and access.
+
+    JSON has every row of every table of the metadata. Secrets are hidden.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
+    found = {name: _rows(directory, name, is_history=history) for name in names}
+    if as_json or history:
+        for name, rows in found.items():
+            _write_rows({"table": name, **row} for row in rows)
+        return
+    features = (f"{row['name']} {row['feature_level']}" for row in found["features"])
+    sys.stdout.write(f"features: {escape(', '.join(sorted(features)))}\n\n")
+    _write_table(_BROKER, sorted(found["brokers"], key=lambda row: int(row["broker_id"])))
+    sys.stdout.write("\n")
+    _write_table(("topic", "topic_id", "partitions", "replicas", "without_leader"), _topics(found))
+    sys.stdout.write("\n")
+    _write_table(_CONFIG, sorted(found["configs"], key=lambda row: [str(row[n]) for n in _CONFIG]))
+    counts = (f"{name} {len(found[name])}" for name in ("quotas", "acls", "scram_users"))
+    sys.stdout.write(f"\n{', '.join(counts)}\n")
+
+
+def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Topics with the numbers of their partitions, and of those that nobody leads."""
+    n_partitions = Counter(row["topic_id"] for row in found["partitions"])
+    n_leaderless = Counter(row["topic_id"] for row in found["partitions"] if row["leader"] < 0)
+    n_replicas = {row["topic_id"]: len(row["replicas"]) for row in found["partitions"]}
+    return [
+        {
+            "topic": row["topic"], "topic_id": row["topic_id"],
+            "partitions": n_partitions[row["topic_id"]],
+            "replicas": n_replicas.get(row["topic_id"]),
+            "without_leader": n_leaderless[row["topic_id"]],
+        }
+        for row in sorted(found["topics"], key=lambda row: str(row["topic"]))
+    ]  # fmt: skip
+
+
+def _rows(directory: LogDirectory, name: str, *, is_history: bool = False) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table(directory, name, history=is_history).to_pylist()
+    return rows
+
+
+def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    for row in rows:
+        sys.stdout.write(f"{to_json({name: _plain(value) for name, value in row.items()})}\n")
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
+    """A time as text."""
+    if isinstance(value, datetime):
+        return iso_time(round(value.timestamp() * 1000))
+    return value
+
+
+def _write_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    cells = [[_cell(row.get(name)) for name in names] for row in rows]
+    right = [bool(rows) and all(_is_number(row.get(name)) for row in rows) for name in names]
+    sys.stdout.write(aligned(names, cells, right))
+
+
+def _cell(value: Any) -> str:  # noqa: ANN401 (the same)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return escape(str(_plain(value)))
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))

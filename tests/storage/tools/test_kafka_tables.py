@@ -1,0 +1,65 @@
+"""Groups, transactions and the metadata of a cluster on the command line."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.kafka_tables import TABLES
+
+Run = Callable[..., Result]
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    """The objects of an output in JSON."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_groups_in_json_are_the_rows_of_the_tables(run: Run, example_cluster: str) -> None:
+    """Groups that have committed no offset are there, too."""
+    rows = objects(run("groups", example_cluster, "--json"))
+    lag = segmentlog.table(example_cluster, "consumer_lag").to_pylist()
+
+    assert len(lag) + 1 == len(rows)
+    assert ["shared"] == [row["group"] for row in rows if "topic" not in row]
+    assert sorted(row["lag"] for row in lag) == sorted(row["lag"] for row in rows if "lag" in row)
+    assert rows[0]["commit_timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("command", "tables"),
+    [
+        ("groups", ["group_offsets"]),
+        ("transactions", ["transactions"]),
+        ("cluster", [n for n, each in TABLES.items() if each.topic == "__cluster_metadata"]),
+    ],
+)
+def test_a_history_has_every_change(
+    run: Run, example_cluster: str, command: str, tables: list[str]
+) -> None:
+    """Each line is a change, and has the time of its record."""
+    rows = objects(run(command, example_cluster, "--history"))
+    expected = sum(segmentlog.table(example_cluster, t, history=True).num_rows for t in tables)
+
+    assert expected == len(rows) > 15
+    assert {"set", "removed"} >= {row["change"] for row in rows}
+    assert all(row["record_timestamp"] for row in rows)
+
+
+def test_transactions_and_the_cluster_in_json(run: Run, example_cluster: str) -> None:
+    """Each object names its table."""
+    found = objects(run("transactions", example_cluster, "--json"))
+    assert ["transactions"] * 3 + ["open_transactions"] * 2 == [row["table"] for row in found]
+    shown = objects(run("cluster", example_cluster, "--json"))
+    tables = {"topics", "partitions", "brokers", "configs", "quotas", "acls", "scram_users"}
+
+    assert {*tables, "features"} == {row["table"] for row in shown}
+
+
+def test_a_directory_without_the_topic_is_an_error(run: Run, example_data: str) -> None:
+    """The message names the topic."""
+    assert "no partition of __consumer_offsets" in run("groups", example_data, status=2).stderr
+    assert "no cluster metadata here" in run("cluster", example_data, status=2).stderr
