@@ -192,7 +192,7 @@ class LogDirectory:
             return html_table(f"{self!r}: {error}", [], len(shown))
         title = self._counted(shown)
         if n_hidden := len(self._places) - len(shown):
-            title += f"; not shown: {n_hidden:,} partitions, of brokers' topics or held twice"
+            title += f"; not shown: {n_hidden:,} in brokers' topics or held twice"
         return html_table(title, logs, len(shown) - len(logs))
 
     def _add(self, topic_partition: TopicPartition, parent: str, path: str) -> None:

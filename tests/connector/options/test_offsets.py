@@ -279,7 +279,7 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogDirectoryError, match="the path is empty"):
         start("checkpoint:")
     path = write_checkpoint(tmp_path / "c", {0: '{"a":{"0":-1}}', 1: "{"}, committed=0)
-    with pytest.raises(CorruptCheckpointError, match="JSON was expected"):
+    with pytest.raises(CorruptCheckpointError, match="expected JSON"):
         end(f"checkpoint:{path}")
     (path / "offsets" / "1").unlink()
     with pytest.raises(OptionError, match=r"may not start at latest \(-1\), as a-0 does"):

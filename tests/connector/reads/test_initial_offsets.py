@@ -44,11 +44,11 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "JSON was expected"),
-        (b'\0v1\n{"a":{"0', "JSON was expected"),
+        (b"", "expected JSON"),
+        (b'\0v1\n{"a":{"0', "expected JSON"),
         (b'\0v1\n{"a":{"0":-2}}', "no offsets.*remove the file"),
         (b"v1\n5", "no offsets.*remove the file"),
-        (b"\0v1\n" + b"[" * 100_000, "JSON was expected"),
+        (b"\0v1\n" + b"[" * 100_000, "expected JSON"),
         (b"\0v1\n\xff", "is not UTF-8"),
         (b'\0v2\n{"a":{"0":5}}', "the version is v2"),
     ],

@@ -97,4 +97,4 @@ def test_the_heading_of_a_table_counts_its_rows(tmp_path: Path) -> None:
 
     assert 3 == html.count("<tr><td")
     assert "topics=2, partitions=3" in html
-    assert "not shown: 1 of brokers" in html
+    assert "not shown: 1 in brokers" in html

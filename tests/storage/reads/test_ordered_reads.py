@@ -215,6 +215,6 @@ def test_a_read_that_an_ending_process_continues_is_refused(
     monkeypatch.setattr(ordered_reads, "end_requests", lambda: None)
     ordered_reads._end_threads()
 
-    with pytest.raises(StorageError, match="the process is ending: read to the end before"):
+    with pytest.raises(StorageError, match="the process is ending: finish the read before"):
         numbers(batches)
     assert [] == alive()
