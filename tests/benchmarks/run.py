@@ -3,11 +3,13 @@
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
 ``reads``, ``queries``, ``writes``, ``streams`` or ``compaction``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
-the whole table into storage/docs/speed.md, and a few of its rows into README.md.
+the tables into storage/docs/speed.md, each part into its own, and a few rows of all parts into
+README.md.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
 import argparse
+import itertools
 import os
 import platform
 import random
@@ -57,7 +59,6 @@ QUERIES = {
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
-    "producers": beside_broker.producers,
 }
 
 #: The rows about streams, each of which runs alone, too.
@@ -71,6 +72,8 @@ STREAMS = {
 
 #: A row about streams that needs no log: small commits, one after the other.
 COMMITS = "commits"
+#: Rows about a scan beside a broker.
+PRODUCERS = "producers"
 
 #: The row about topics of tests, which needs no log, either.
 DOUBLES = "doubles"
@@ -164,9 +167,14 @@ def measure_writes(scratch: Path, n_records: int, rounds: int, commit_bytes: int
     ]
 
 
+def query_data(scratch: Path, *, quick: bool) -> QueryData:
+    """The logs that queries read."""
+    return QueryData(scratch, *((400_000, 100_000) if quick else (20_000_000, 4_000_000)))
+
+
 def measure_queries(scratch: Path, names: Sequence[str], rounds: int, *, quick: bool) -> list[Row]:
     """The rows of the table about queries, in the order of the table."""
-    data = QueryData(scratch, *((400_000, 100_000) if quick else (20_000_000, 4_000_000)))
+    data = query_data(scratch, quick=quick)
     return [row for name in QUERIES if name in names for row in QUERIES[name](data, rounds)]
 
 
@@ -176,6 +184,8 @@ def measure_streams(scratch: Path, names: Sequence[str], *, quick: bool) -> list
     shape = (5, 20_000, 4.0) if quick else (30, 1_000_000, 20.0)
     data = streams.StreamData(scratch / "streams", *shape)
     rows = [row for name in STREAMS if name in names for row in STREAMS[name](data, rounds)]
+    if PRODUCERS in names:
+        rows += beside_broker.producers(query_data(scratch / "producers", quick=quick), rounds)
     if COMMITS in names:
         rows += committing.rows(scratch / "commits", 100 if quick else 1000)
     if DOUBLES in names:
@@ -212,37 +222,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parts: Sequence[str] = ("reads", "queries", "writes", "streams", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")
-    alone = [*QUERIES, *STREAMS, COMMITS, DOUBLES]
+    alone = [*QUERIES, *STREAMS, COMMITS, PRODUCERS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
     parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
     parser.add_argument("--write", action="store_true", help="put the table into the documents")
     arguments = parser.parse_args()
-    if arguments.write and (arguments.quick or arguments.only or arguments.row):
-        parser.error("the documents have the whole table, and --quick measures overheads")
+    if arguments.write and (arguments.quick or arguments.row):
+        parser.error("the documents have whole tables, and --quick measures overheads")
     quick, asked = arguments.quick, arguments.row or alone
     if arguments.only:
         parts = [arguments.only]
     elif arguments.row:
         parts = ["queries" if each in QUERIES else "streams" for each in asked]
     n_records, rounds = 100_000 if quick else 4_000_000, 5
-    rows = []
+    rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
         if "reads" in parts:
-            rows += measure_reads(scratch, n_records, rounds, 500 if quick else 10_000)
+            n_partitions = 500 if quick else 10_000
+            rows["reads"] = measure_reads(scratch, n_records, rounds, n_partitions)
         if "queries" in parts:
-            rows += measure_queries(scratch, asked, rounds, quick=quick)
+            rows["queries"] = measure_queries(scratch, asked, rounds, quick=quick)
         if "writes" in parts:
-            rows += measure_writes(scratch, n_records, rounds, 5 * 10 ** (7 if quick else 9))
+            n_bytes = 5 * 10 ** (7 if quick else 9)
+            rows["writes"] = measure_writes(scratch, n_records, rounds, n_bytes)
         if "streams" in parts:
-            rows += measure_streams(scratch, asked, quick=quick)
+            rows["streams"] = measure_streams(scratch, asked, quick=quick)
         if "compaction" in parts:
-            rows += measure_compaction(scratch / "compaction", 10 ** (7 if quick else 8) * 2, 3)
-    printed = table(rows, machine())
-    print(printed)
+            n_bytes = 10 ** (7 if quick else 8) * 2
+            rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
+    print(table([row for part in rows.values() for row in part], machine()))
     if arguments.write:
-        put(TOP / "storage" / "docs" / "speed.md", "benchmarks", printed)
-        put(TOP / "README.md", "figures", figures(rows))
+        for part, found in rows.items():
+            put(TOP / "storage" / "docs" / "speed.md", part, table(found, machine()))
+        if not arguments.only:
+            put(TOP / "README.md", "figures", figures([*itertools.chain(*rows.values())]))
 
 
 def put(document: Path, mark: str, text: str) -> None:
