@@ -73,7 +73,7 @@ def n_batches(directory: Path) -> int:
     return len(found) // N_ROWS
 
 
-_SLOW = [pytest.mark.slow, pytest.mark.timeout(3600)]
+_SLOW = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
 @pytest.mark.parametrize(
