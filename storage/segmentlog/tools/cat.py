@@ -25,6 +25,7 @@ from segmentlog.model import (
 )
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools.arguments import PROBLEM, READS, Ends, Topic, command
+from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.scans import Damage, cut, scan
 from segmentlog.tools.text import printable
@@ -259,10 +260,12 @@ class _Read:
     ) -> None:
         """Write the records within `bounds` that are there."""
         topic, partitions = chosen
-        for each in partitions_of(directory, [topic], partitions):
+        logs = [directory.log(*each) for each in partitions_of(directory, [topic], partitions)]
+        leave_compiler_out(sum(log.size_bytes for log in logs))
+        for log in logs:
+            each = log.topic_partition
             if each in self._ended:
                 continue
-            log = directory.log(*each)
             known = self._next.get(each)
             if known is None:
                 offsets = bounds.of(log, self)

@@ -82,10 +82,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help=(
-        "Look into Kafka log directories without a broker, and keep them in order. Commands that "
-        "write take the broker's lock; the others only read, and are safe beside a running broker."
-    ),
+    help="""Look into Kafka log directories without a broker, and keep them in order.
+
+    - what is here:  `segmentlog topics /var/lib/kafka`
+
+    - find a record:  `segmentlog grep order-58 /var/lib/kafka`
+
+    - get it back:  `segmentlog cat /var/lib/kafka payments -p 0 -o 58 -c 1`
+
+    Commands that write take the broker's lock; the others only read, and are safe beside a running
+    broker.
+    """,
 )
 
 

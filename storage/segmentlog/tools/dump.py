@@ -30,6 +30,7 @@ from segmentlog.tools.arguments import (
     command,
     time_option,
 )
+from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.progress import progress
 from segmentlog.tools.rows import Place, RecordText
@@ -127,9 +128,12 @@ def dump(
     topics, partitions = topic or (), partition or ()
     is_valid = True
     with ExitStack() as stack:
-        bar = None
+        bar = total = None
+        if records or (output is not None and sys.stderr.isatty()):
+            total = _size_of(paths, selection, topics, partitions)
+        if records and total is not None:
+            leave_compiler_out(total)
         if output is not None:
-            total = _size_of(paths, selection, topics, partitions) if sys.stderr.isatty() else None
             bar = stack.enter_context(progress("dump", total))
         opened = open_sink(output_format, output, RecordText(keys, values), with_records=records)
         count = CountingSink(stack.enter_context(opened))

@@ -6,7 +6,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -37,6 +37,7 @@ from segmentlog.tools.arguments import (
     command,
     time_option,
 )
+from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.scans import Damage, cut, scan
 from segmentlog.tools.text import escape, escape_in_quotes, iso_time, to_json
@@ -267,11 +268,15 @@ class _Search:
         for lost in missing_of(directory, topics, partitions):
             self._complain("%s is not searched: %s", lost.topic_partition, lost.reason)
         since_ms = None if self._times.start_ms == _LEAST else self._times.start_ms
+        logs = [
+            directory.log(*each)
+            for each in partitions_of(directory, topics, partitions)
+            if topics or each.topic not in INTERNAL_TOPICS
+        ]
+        with suppress(SegmentLogError):  # which the search reports
+            leave_compiler_out(sum(log.size_bytes for log in logs))
         found: list[LogSlice] = []
-        for each in partitions_of(directory, topics, partitions):
-            if each.topic in INTERNAL_TOPICS and not topics:
-                continue
-            log = directory.log(*each)
+        for log in logs:
             try:
                 # A record that is old enough may follow a newer one, so the end is the log's.
                 offsets = log.find_bounds(
@@ -281,7 +286,7 @@ class _Search:
                 )  # fmt: skip
                 found += cut(log, offsets)
             except SegmentLogError as error:
-                self._complain("%s is not searched: %s", each, error)
+                self._complain("%s is not searched: %s", log.topic_partition, error)
         return found
 
     def _complain(self, message: str, *arguments: object) -> None:

@@ -73,6 +73,27 @@ def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
     assert "0 0 False" == done.stdout.strip()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("grep", "order-58", "{}"),
+        pytest.param(("cat", "{}", "orders", "-o", "-3"), marks=pytest.mark.thorough),
+        pytest.param(("dump", "{}/orders-0", "--records"), marks=pytest.mark.thorough),
+    ],
+)
+def test_a_small_log_is_read_without_the_compiler(
+    run: Run, example_data: str, tmp_path: Path, arguments: tuple
+) -> None:
+    """A new machine shows the first record at once, and keeps no compiled kernel."""
+    words = [each.format(example_data) for each in arguments]
+    cache = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+    done = segmentlog(*words, **cache)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert run(*words).stdout == done.stdout
+    assert not [*tmp_path.glob("**/*.nbc")]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
     """The help of each command has examples, whose options exist."""
@@ -96,6 +117,17 @@ def test_no_arguments_show_the_commands(run: Run) -> None:
 
     assert all(re.search(rf"^\W*{command} ", printed, re.M) for command in COMMANDS)
     assert WRITES in re.sub(r"\s+", " ", printed)
+
+
+def test_no_arguments_show_the_first_minute(run: Run, tmp_path: Path) -> None:
+    """The first lines find a record and write it out; each of them parses."""
+    printed = CliRunner().invoke(app, []).output
+    shown = re.findall(r"segmentlog ((?:topics|grep|cat) .*?)\s*$", printed, re.MULTILINE)
+
+    assert ["topics", "grep", "cat"] == [line.split()[0] for line in shown]
+    for line in shown:
+        words = line.replace("/var/lib/kafka", f"{tmp_path}/nowhere").split()
+        assert "no such file or directory" in run(*words, status=2).stderr
 
 
 @pytest.mark.parametrize(
