@@ -86,6 +86,12 @@ class QueryData:
         self._scratch = scratch
         self.n_large, self.n_small = n_large, n_small
 
+    def directory(self, name: str) -> Path:
+        """A new directory of this name."""
+        made = self._scratch / name
+        made.mkdir(parents=True)
+        return made
+
     @cached_property
     def broker(self) -> Broker:
         """A stopped broker with `n_large` records: it made the topic, and we wrote the records."""

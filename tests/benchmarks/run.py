@@ -32,6 +32,7 @@ import engine  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
+import searching  # noqa: E402
 import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
 import spark_write  # noqa: E402
@@ -59,6 +60,7 @@ QUERIES = {
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
+    "search": searching.search,
 }
 
 #: The rows about streams, each of which runs alone, too.
