@@ -40,7 +40,9 @@ Builder: TypeAlias = Any
 _BEGUN: list["AsKafka"] = []  # the last one has precedence
 _ORIGINALS: dict[tuple[type, str], Callable[..., Any]] = {}
 
-_USING_KAFKA = re.compile(r"\busing\s+`?kafka`?(\s|\(|;|$)", re.IGNORECASE)
+_USING_KAFKA = re.compile(
+    r"^\s*(create|replace)\b.*\busing\s+`?kafka`?(\s|\(|;|$)", re.IGNORECASE | re.DOTALL
+)
 _FOR_SQL = (
     "as_kafka cannot cover tables of format kafka: make a view in Python, "
     "spark.read.format('kafka').options(…).load().createOrReplaceTempView('orders')"
@@ -73,6 +75,7 @@ class AsKafka:
             _BEGUN.remove(self)
         if not _BEGUN:
             _put_methods_back()
+            initial_offsets.remove_links()
 
     def __enter__(self) -> Self:
         return self

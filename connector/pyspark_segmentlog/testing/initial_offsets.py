@@ -11,16 +11,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OPTION", "lead_to_checkpoint", "new_link"]
+__all__ = ["OPTION", "lead_to_checkpoint", "new_link", "remove_links"]
 
 OPTION = "initialOffsetsLocation"
 
 _PREFIX = "segmentlog-initial-offsets-"
 
 
+_DIRECTORIES: list[str] = []
+
+
 def new_link() -> str:
     """A path at which nothing is yet."""
-    return str(Path(tempfile.mkdtemp(prefix=_PREFIX), "link"))
+    _DIRECTORIES.append(tempfile.mkdtemp(prefix=_PREFIX))
+    return str(Path(_DIRECTORIES[-1], "link"))
+
+
+def remove_links() -> None:
+    """Remove all links; what they lead to stays."""
+    while _DIRECTORIES:
+        shutil.rmtree(_DIRECTORIES.pop(), ignore_errors=True)
 
 
 def lead_to_checkpoint(writer: Any, checkpoint: str) -> None:  # noqa: ANN401

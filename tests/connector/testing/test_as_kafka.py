@@ -220,6 +220,15 @@ def test_a_use_that_cannot_be_covered_is_refused(
         use(spark, spark.range(1))
 
 
+def test_words_of_other_statements_are_not_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """Only a statement that makes a table or a view has a format."""
+    as_kafka({SERVERS: kafka_log})
+
+    assert "using kafka" == spark.sql("SELECT 'using kafka' AS text -- using kafka").first().text
+
+
 def test_a_stream_into_a_table_of_kafka_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:

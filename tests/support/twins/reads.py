@@ -169,7 +169,7 @@ def committed_records(world: World) -> Any:
     return before, found, rows(world.read(**{level: "read_committed"}), "offset", "value")
 
 
-@body()
+@body(thorough=True)
 def number_of_tasks(world: World) -> Any:
     """One for each partition, unless options ask for more."""
     fill(world, 3, 8)

@@ -37,6 +37,10 @@ class Run:
     def _take(self, batch: DataFrame, _: int) -> None:
         self.batches.append(texts(batch))
 
+    def start(self) -> Any:
+        """The offsets at which the query has started, of its first source."""
+        return json.loads((self._place / "sources" / "0" / "0").read_text().splitlines()[-1])
+
     def offsets(self) -> list[Any]:
         """The offsets that the checkpoint has of each micro-batch."""
         logged = sorted((self._place / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -64,6 +68,7 @@ def a_stream_and_its_restart(world: World) -> Any:
     return (
         first.batches,
         second.batches,
+        second.start(),
         second.offsets(),
         [source[name] for name in ("startOffset", "endOffset", "latestOffset", "numInputRows")],
     )
