@@ -29,6 +29,7 @@ import compacting  # noqa: E402
 import dataset_queries  # noqa: E402
 import doubles  # noqa: E402
 import engine  # noqa: E402
+import group_state  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
@@ -61,6 +62,7 @@ QUERIES = {
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
     "search": searching.search,
+    "offset-commits": group_state.fold,
 }
 
 #: The rows about streams, each of which runs alone, too.
