@@ -57,7 +57,7 @@ def at_once(keys: list[bytes], values: list[bytes | None]) -> list[dict[str, Any
 
 
 def mutated(source: random.Random, data: bytes) -> bytes:
-    """Bytes with a change, a cut or an addition, or the same bytes."""
+    """Bytes with a change, a cut or an addition, or without any."""
     changed = bytearray(data)
     match source.randrange(4):
         case 0:
@@ -70,7 +70,7 @@ def mutated(source: random.Random, data: bytes) -> bytes:
 
 
 def test_mutated_commits_have_the_fields_of_the_reader_of_one() -> None:
-    """The same records are refused, and all others have the same fields."""
+    """Both readers refuse the same records, and find the same fields in all others."""
     source = random.Random(1)
     keys, values = [], []
     for _ in range(4000):
@@ -93,7 +93,7 @@ def test_noise_is_refused_by_both(pairs: list[tuple[bytes, bytes | None]]) -> No
 
 
 def test_times_that_arrow_cannot_hold_are_null() -> None:
-    """A time of a damaged or strange clock is no error."""
+    """A time of a damaged or strange clock gives null."""
     value = commit_value(7)[:-8] + b"\x7f" + b"\xff" * 7
     (row,) = at_once([KEYS[0]], [value])
 

@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
+import pytest
 
+import segmentlog
 from segmentlog.kafka_tables.columns import Column
 from segmentlog.kafka_tables.definitions import TABLES
 
@@ -50,6 +53,24 @@ def test_the_document_has_the_columns_of_each_table() -> None:
 
     assert found
     assert "\n\n".join(map(section, TABLES)) == found[1].strip("\n")
+
+
+def test_the_questions_of_the_document_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB runs each statement on the example, and each of them finds rows."""
+    monkeypatch.chdir(DOCUMENT.parents[2])
+    text = DOCUMENT.read_text()
+    (tables,) = re.findall(r"^```python\n(consumer_lag = .*?)^```", text, re.M | re.S)
+    found: dict[str, pa.Table] = {}
+    exec(tables, {"segmentlog": segmentlog}, found)
+    statements = re.findall(r"^```sql\n(.*?)^```", text, re.M | re.S)
+    with duckdb.connect() as connection:
+        for name, each in found.items():
+            connection.register(name, each)
+        counts = [len(connection.execute(each).fetchall()) for each in statements]
+
+    assert [5, 14] == [counts[0], counts[4]]
+    assert all(counts)
+    assert len(counts) == 5
 
 
 def write() -> None:
