@@ -133,6 +133,17 @@ _OPEN_TRANSACTIONS = (
     Column("transaction_start_timestamp", TIME, "when the transaction began"),
     Column("transaction_timeout_ms", _INT, "after which a coordinator aborts it"),
 )
+_SCHEMAS = (
+    Column("subject", _TEXT, "the subject, with its context"),
+    Column("version", _INT, "version of the subject"),
+    Column("id", _INT, "id of the schema, which values have before their bytes"),
+    Column("schema_type", _TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
+    Column("schema", _TEXT, "text of the schema"),
+    Column("references", pa.list_(pa.struct([("name", _TEXT), ("subject", _TEXT),
+                                             ("version", _INT)])), "schemas that it refers to"),
+    Column("deleted", _BOOL, "whether it was deleted softly: its id can still be resolved"),
+    *ORIGIN,
+)  # fmt: skip
 _UNKNOWN_RECORDS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
@@ -256,6 +267,12 @@ TABLES = {
     "quotas": _of_metadata("Quotas of clients", _QUOTAS),
     "acls": _of_metadata("Access control lists", _ACLS),
     "scram_users": _of_metadata("Users with SCRAM credentials, without these", _SCRAM_USERS),
+    "schemas": Table(
+        "_schemas",
+        "Schemas of a schema registry (Confluent, Karapace)",
+        _SCHEMAS,
+        (*_SCHEMAS, CHANGE),
+    ),
     "unknown_records": Table(
         "",
         "Records of Kafka's own topics whose type is not known, as bytes",

@@ -17,12 +17,15 @@ from segmentlog.kafka_tables.metadata_tables import (
     topic_names_by_id,
     unknown_metadata,
 )
+from segmentlog.kafka_tables.schemas import schema_changes, schema_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 
 __all__ = ["make_table"]
+
+_REGISTRY = "_schemas"
 
 _GROUPS, _TRANSACTIONS, _SHARES = (
     "__consumer_offsets", "__transaction_state", "__share_group_state",
@@ -53,12 +56,16 @@ def make_table(
     if name == "group_offsets":
         return made.group_offsets(is_history=is_history)
     if is_history:
-        changes = {"groups": made.group_changes, "transactions": made.transaction_changes}
+        changes = {
+            "groups": made.group_changes, "transactions": made.transaction_changes,
+            "schemas": made.schema_changes,
+        }  # fmt: skip
         return rows_to_table([*changes[name]()], found.history)
     rows = {
         "groups": made.groups, "group_members": made.group_members,
         "transactions": made.transactions, "consumer_lag": made.consumer_lag,
         "open_transactions": made.open_transactions, "unknown_records": made.unknown_records,
+        "schemas": made.schemas,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
 
@@ -139,6 +146,16 @@ class _Tables:
         if _TRANSACTIONS in self._directory.topics(internal=True):
             known = {row["producer_id"]: row for row in self.transactions()}
         yield from open_transaction_rows(self._directory, self._on_corrupt_batch, known)
+
+    def schemas(self) -> Iterator[dict[str, Any]]:
+        """Schemas of a registry."""
+        for log in self._logs(_REGISTRY):
+            yield from schema_rows(log, self._on_corrupt_batch)
+
+    def schema_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of schemas."""
+        for log in self._logs(_REGISTRY):
+            yield from schema_changes(log, self._on_corrupt_batch)
 
     def unknown_records(self) -> Iterator[dict[str, Any]]:
         """Records of unknown types, of all topics that are here."""

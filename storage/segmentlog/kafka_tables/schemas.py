@@ -1,0 +1,121 @@
+"""``schemas``: the topic of a schema registry, as Confluent's registry and Karapace write it.
+
+Keys and values are JSON.  A key is parsed and never compared as bytes, because releases differ in
+the order of its members.  A tombstone removes a version of a subject.  ``DELETE_SUBJECT`` marks
+versions as deleted; their ids can still be resolved.
+
+Rules: ``SchemaRegistryKey``, ``SchemaValue`` and ``KafkaStoreMessageHandler`` of the registry.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from segmentlog.arguments import LARGEST_INT
+from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.logs.log import Log
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+
+__all__ = ["schema_changes", "schema_rows"]
+
+#: Errors of JSON that has another form, in the code that takes it apart.
+_NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+_SCANNED = ("key", "value", "offset", "timestamp")
+
+
+def schema_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+    """The last state of each version of each subject.
+
+    Raises
+    ------
+    MalformedRecordError
+        If a key or a value is not JSON of a registry.
+    CorruptLogError
+        If the log is damaged.
+    """
+    last: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in schema_changes(log, on_corrupt_batch):
+        key = row["subject"], row["version"]
+        if row["change"] == "removed":
+            last.pop(key, None)
+        else:
+            last[key] = row
+    yield from last.values()
+
+
+def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+    """Every record of a schema, and every version that the deletion of a subject marks."""
+    known: dict[str, dict[int, dict[str, Any]]] = {}
+    scan = log.scan(
+        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
+    )
+    for batch in scan:
+        columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast("int64")]
+        for key, value, offset, time in zip(*(each.to_pylist() for each in columns), strict=True):
+            origin = {
+                "record_partition": log.topic_partition.partition,
+                "record_offset": offset,
+                "record_timestamp": time,
+            }
+            try:
+                changes = _changes(key, value, known)
+            except _NOT_OF_A_REGISTRY as error:
+                reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
+                refuse_record(log, offset, reason, on_corrupt_batch)
+                continue
+            for row in changes:
+                yield row | origin
+
+
+def _changes(
+    key: bytes | None, value: bytes | None, known: dict[str, dict[int, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The rows that a record sets or removes; records of other types make none."""
+    parsed = json.loads(key or b"")
+    kind = parsed["keytype"]
+    if kind == "DELETE_SUBJECT" and value is not None:
+        subject, version = parsed["subject"], _number(json.loads(value)["version"])
+        versions = known.get(subject, {})
+        marked = [row | {"deleted": True} for n, row in versions.items() if n <= version]
+        versions |= {row["version"]: row for row in marked}
+        return marked
+    if kind != "SCHEMA":
+        return []
+    subject, version = _text(parsed["subject"]), _number(parsed["version"])
+    row: dict[str, Any] = {"subject": subject, "version": version}
+    if value is None:
+        known.get(subject, {}).pop(version, None)
+        return [row | {"change": "removed"}]
+    fields = json.loads(value)
+    row |= {
+        "id": _number(fields["id"]),
+        "schema_type": _text(fields.get("schemaType") or "AVRO"),
+        "schema": _text(fields["schema"]),
+        "references": [
+            {
+                "name": _text(each["name"]),
+                "subject": _text(each["subject"]),
+                "version": _number(each["version"]),
+            }
+            for each in fields.get("references") or ()
+        ],
+        "deleted": bool(fields.get("deleted", False)),
+        "change": "set",
+    }
+    known.setdefault(subject, {})[version] = row
+    return [row]
+
+
+def _number(value: object) -> int:
+    """An id or a version, which Java holds as an int."""
+    if not isinstance(value, int) or not 0 <= value <= LARGEST_INT:
+        raise ValueError(f"{value!r:.40} is not an id or a version")
+    return value
+
+
+def _text(value: object) -> str:
+    """A text that is UTF-8: JSON can name halves of characters."""
+    text = str(value)
+    text.encode()
+    return text

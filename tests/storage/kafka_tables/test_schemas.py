@@ -1,0 +1,78 @@
+"""The topic of a schema registry is folded by subject and version."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coordinator_logs import Coordinator
+
+import segmentlog
+
+Pair = tuple[bytes, bytes | None]
+
+
+def schema(
+    subject: str, version: int, value: dict[str, Any] | None, *, swapped: bool = False
+) -> Pair:
+    """A record of a schema; Karapace has written the members of keys in another order."""
+    key: dict[str, object] = {"keytype": "SCHEMA", "subject": subject, "version": version}
+    key["magic"] = 1
+    if swapped:
+        key = dict(reversed(key.items()))
+    fields = {"subject": subject, "version": version, "schema": "{}"}
+    return json.dumps(key).encode(), None if value is None else json.dumps(fields | value).encode()
+
+
+def other(keytype: str, value: object, **fields: object) -> Pair:
+    """A record of another type."""
+    return json.dumps({"keytype": keytype, **fields}).encode(), json.dumps(value).encode()
+
+
+def test_the_schemas_of_a_registry(tmp_path: Path) -> None:
+    """A tombstone removes a version, and a deleted subject keeps its versions, marked."""
+    reference = {"name": "a.proto", "subject": "s", "version": 1}
+    log = Coordinator().add(
+        schema("a", 1, {"id": 1}), schema("a", 2, {"id": 2, "schemaType": "JSON"}),
+        other("CONFIG", {"compatibilityLevel": "BACKWARD"}, subject=None, magic=0),
+        other("NOOP", None, magic=0), schema("b", 1, {"id": 3}),
+        other("DELETE_SUBJECT", {"subject": "b", "version": 1}, subject="b", magic=0),
+        schema("b", 2, {"id": 4, "schemaType": "PROTOBUF", "references": [reference]}),
+        schema("c", 1, {"id": 5, "deleted": True}), schema("a", 1, None, swapped=True),
+    )  # fmt: skip
+    directory = log.write(tmp_path, 0, "_schemas")
+    rows = segmentlog.table(directory, "schemas").to_pylist()
+
+    assert [
+        ("a", 2, 2, "JSON", False), ("b", 1, 3, "AVRO", True), ("b", 2, 4, "PROTOBUF", False),
+        ("c", 1, 5, "AVRO", True),
+    ] == [
+        tuple(row[n] for n in ("subject", "version", "id", "schema_type", "deleted"))
+        for row in sorted(rows, key=lambda row: (row["subject"], row["version"]))
+    ]  # fmt: skip
+    assert [[reference]] == [row["references"] for row in rows if row["references"]]
+    history = segmentlog.table(directory, "schemas", history=True).to_pylist()
+    assert [("a", 1, "removed")] == [
+        (row["subject"], row["version"], row["change"])
+        for row in history
+        if row["change"] == "removed"
+    ]
+    assert [0, 1, 4, 5, 6, 7, 8] == [row["record_offset"] for row in history]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [(b"no JSON", b"{}"), (b"[]", b"{}"), (b"{}", b"{}"), schema("a", 1, {}),
+     schema("a", 1, {"id": 2**31}), schema("a", 1, {"id": -1}), schema("a", 1, {"id": 1e400}),
+     schema("a", 1, {"id": 1, "schema": "\ud800"}), (b"[" * 9999, b""),
+     (b'{"keytype":"SCHEMA","subject":"a","version":1}', b"[1]"), (b"\xff", b"")],
+)  # fmt: skip
+def test_other_bytes_are_an_error(tmp_path: Path, bad: Pair) -> None:
+    """The error names the offset. With `skip`, the record is left out."""
+    directory = Coordinator().add(schema("a", 9, {"id": 1}), bad).write(tmp_path, 0, "_schemas")
+    with pytest.raises(
+        segmentlog.MalformedRecordError, match="not JSON of a schema registry"
+    ) as e:
+        segmentlog.table(directory, "schemas")
+    assert e.value.offset == 1
+    assert segmentlog.table(directory, "schemas", on_corrupt_batch="skip").num_rows == 1
