@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
+    from pyspark_segmentlog.framing import payload, schema_id
     from pyspark_segmentlog.progress import lag
 
-__all__ = ["DefaultSource", "SegmentLogDataSource", "compact", "lag", "read", "register"]
+__all__ = [
+    "DefaultSource", "SegmentLogDataSource", "compact", "lag", "payload", "read", "register",
+    "schema_id",
+]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
 DefaultSource = SegmentLogDataSource
@@ -36,7 +40,7 @@ def register(spark: "SparkSession") -> None:
 
 
 def __getattr__(name: str) -> object:
-    """`compact`, `lag` and `read`, which load the engine, when they are first asked for."""
+    """The functions, most of which load the engine, when they are first asked for."""
     if name == "compact":
         from pyspark_segmentlog.compaction import compact
 
@@ -49,5 +53,9 @@ def __getattr__(name: str) -> object:
         from pyspark_segmentlog.frames import read
 
         return read
+    if name in ("payload", "schema_id"):
+        from pyspark_segmentlog import framing
+
+        return getattr(framing, name)
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

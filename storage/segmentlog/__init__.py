@@ -47,6 +47,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.kafka_tables.framing import payload, schema_id
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
@@ -181,11 +182,13 @@ __all__ = [
     "open_log_dir",
     "open_replicas",
     "open_writer",
+    "payload",
     "read",
     "recover",
     "reindex",
     "replicas",
     "retain",
+    "schema_id",
     "table",
     "tables",
     "topic_settings",
