@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -165,6 +166,8 @@ def test_rows_are_those_that_pythons_re_finds(
     search = Pattern(text, columns, is_text=is_text, ignores_case=ignores_case)
 
     assert expected == search.rows(rows).to_pylist()
+    with mock.patch("segmentlog.tools.grep._PIECE_ROWS", 2):
+        assert expected == search.rows(rows).to_pylist()
 
 
 @pytest.mark.parametrize(
