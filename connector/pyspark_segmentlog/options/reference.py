@@ -69,6 +69,13 @@ def _pattern(text: str) -> str:
     return pattern
 
 
+def _table(text: str) -> str:
+    name = text.strip()
+    if not name:
+        raise ValueError
+    return name
+
+
 def _codec(text: str) -> Codec:
     name = text.strip().upper()
     if name not in Codec.__members__:
@@ -112,7 +119,7 @@ READ_OPTIONS = (
     Option("table", "none", "the name of a table such as `group_offsets`", "Reads what Kafka "
            "knows about itself, in place of records: groups, offsets, transactions, the metadata "
            "of the cluster; with `path`, `paths`, `history` and `onCorruptBatch` alone",
-           str.strip, _BATCH),
+           _table, _BATCH),
     Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
            "its offset and time; `false` gives the last state", boolean, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
