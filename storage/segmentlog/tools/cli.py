@@ -190,7 +190,11 @@ def recover(
     "segmentlog reindex /var/lib/kafka/orders-0",
     "segmentlog reindex /backup --index-interval-bytes 1024",
 )
-def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES) -> None:
+def reindex(
+    paths: Paths,
+    index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
+    as_json: AsJson = False,
+) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
     Batch headers are read, but no records, and each file is replaced in one step. Files that are
@@ -199,7 +203,7 @@ def reindex(paths: Paths, index_interval_bytes: IndexInterval = INDEX_INTERVAL_B
     """
     from segmentlog.tools.recover import reindex_paths
 
-    if not reindex_paths(paths, index_interval_bytes):
+    if not reindex_paths(paths, index_interval_bytes, as_json=as_json):
         raise typer.Exit(PROBLEM)
 
 

@@ -70,13 +70,14 @@ def recover_directory(
     return steps
 
 
-def reindex_paths(paths: Sequence[str], interval_bytes: int) -> bool:
+def reindex_paths(paths: Sequence[str], interval_bytes: int, *, as_json: bool = False) -> bool:
     """Build index files again and write which changed; return whether every segment was readable.
 
     Parameters
     ----------
     paths : log directories, partition directories or ``.log`` files.
     interval_bytes : bytes of log from index entry to index entry.
+    as_json : whether each file or damaged segment is an object on a line.
     """
     with progress("reindex", None, is_bytes=False) as bar:
 
@@ -85,6 +86,13 @@ def reindex_paths(paths: Sequence[str], interval_bytes: int) -> bool:
             bar.advance(1)
 
         def write(indexed: IndexedSegment) -> None:
+            if as_json:
+                place = {"topic": indexed.topic, "partition": indexed.partition}
+                error = indexed.error and str(indexed.error)
+                for path in indexed.changed or ([indexed.path] if error else []):
+                    shown = as_given(path, paths)
+                    bar.write(to_json({**place, "path": shown, "error": error}))
+                return
             if indexed.error is not None:
                 bar.write(f"not indexed: {escape(str(indexed.error))}")
             for file in indexed.changed:
@@ -95,6 +103,11 @@ def reindex_paths(paths: Sequence[str], interval_bytes: int) -> bool:
         )
     n_segments = sum(each.error is None for each in found)
     n_changed = sum(len(each.changed) for each in found)
+    if as_json:
+        n_failed = len(found) - n_segments
+        counts = {"segments": n_segments, "files": n_changed, "failed": n_failed}
+        sys.stdout.write(to_json(counts) + "\n")
+        return not n_failed
     sys.stdout.write(
         f"{n_segments:,} segments indexed, {n_changed:,} files were missing or wrong\n"
     )

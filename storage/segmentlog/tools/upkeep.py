@@ -21,6 +21,7 @@ from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, META_PROPERTIES_FILE
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.arguments import (
     WRITES,
+    AsJson,
     Directory,
     Metadata,
     Partitions,
@@ -36,7 +37,7 @@ from segmentlog.tools.arguments import (
     time_option,
 )
 from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import counted, escape, iso_time
+from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
 from segmentlog.upkeep.delete_records import DeletedRecords
 from segmentlog.upkeep.delete_topic import DeletedTopic
 from segmentlog.upkeep.places import log_directory, partitions_of
@@ -110,6 +111,7 @@ def retain(
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove the old segments that a broker's retention would remove, and say why.
 
@@ -127,6 +129,9 @@ def retain(
     write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     found = retaining(dry_run=True) if dry_run or ask else retaining()
     for each in found:
+        if as_json:
+            write(to_json(json_fields(each)) + "\n")
+            continue
         offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
         where = f"{escape(each.topic)}-{each.partition}: {offsets}"
         write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
@@ -134,6 +139,10 @@ def retain(
         if found:
             ask(f"remove {_segments(found)}?")
         found = retaining()
+    if as_json:
+        n_bytes = sum(each.n_bytes for each in found)
+        write(to_json({"segments": len(found), "bytes": n_bytes, "dryRun": dry_run}) + "\n")
+        return
     write(f"{'would remove' if dry_run else 'removed'} {_segments(found)}\n")
     if not dry_run:
         known = DirectorySettings.read(

@@ -58,6 +58,29 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
     assert "removed 0 segments, 0 bytes\n" == run("retain", directory).stdout
 
 
+def test_retain_has_an_object_a_segment(run: Run, directory: Path) -> None:
+    """The objects are those of the lines, and the last one counts them."""
+    lines = run("retain", directory, "--dry-run", "--kafka-defaults").stdout.splitlines()
+    printed = run("retain", directory, "--dry-run", "--kafka-defaults", "--json").stdout
+    *rows, counts = map(json.loads, printed.splitlines())
+
+    assert len(lines) - 1 == len(rows) == counts["segments"] > 0
+    assert sum(row["bytes"] for row in rows) == counts["bytes"]
+    assert counts["dryRun"]
+    for line, row in zip(lines, rows, strict=False):
+        assert line.startswith(f"{row['topic']}-{row['partition']}: offsets {row['baseOffset']} ")
+
+
+def test_reindex_has_an_object_a_file(run: Run, directory: Path) -> None:
+    """Each object names a file that was missing, and the last one counts them."""
+    (index,) = [*directory.glob("**/*.index")][:1]
+    index.unlink()
+    row, counts = map(json.loads, run("reindex", directory, "--json").stdout.splitlines())
+
+    assert (str(index), None) == (row["path"], row["error"])
+    assert (1, 0) == (counts["files"], counts["failed"])
+
+
 def test_retain_by_other_settings(run: Run, directory: Path) -> None:
     """The call gives settings for some topics."""
     printed = run(
