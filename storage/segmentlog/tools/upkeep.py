@@ -46,6 +46,9 @@ from segmentlog.upkeep.retain import Reason, RemovedSegment
 __all__ = ["compact", "configure", "delete_records", "delete_topic", "retain"]
 
 
+AsOneObject = Annotated[bool, typer.Option("--json", help="The result as one object.")]
+
+
 @command(
     WRITES,
     "segmentlog delete-topic /data/logs orders --dry-run",
@@ -60,6 +63,7 @@ def delete_topic(
         bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
     ] = False,
     yes: Yes = False,
+    as_json: AsOneObject = False,
 ) -> None:
     """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
 
@@ -71,8 +75,11 @@ def delete_topic(
     ask = None if dry_run else asking(yes=yes)
     if ask:
         ask(f"delete topic {escape(topic)}: {_topic_size(deleting(dry_run=True))}?")
-    size = _topic_size(deleting(dry_run=dry_run))
-    write = sys.stdout.write
+    done = deleting(dry_run=dry_run)
+    write, size = sys.stdout.write, _topic_size(done)
+    if as_json:
+        write(to_json({**json_fields(done), "dryRun": dry_run}) + "\n")
+        return
     write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
     if exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
         write(
@@ -305,6 +312,7 @@ def delete_records(
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a partition.")] = False,
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
 
@@ -326,8 +334,8 @@ def delete_records(
     ask = None if dry_run else asking(yes=yes)
     if dry_run or ask:
         planned = [deleting(number, dry_run=True) for number in numbers]
-        for each in planned:
-            _write_deleted(each, dry_run=True)
+        for each in planned if dry_run or not as_json else ():
+            _write_deleted(each, dry_run=True, as_json=as_json)
         if dry_run:
             return
         n_changed = sum(each.new_start > each.old_start or each.segments > 0 for each in planned)
@@ -337,16 +345,19 @@ def delete_records(
     for number in numbers:
         done = deleting(number)
         n_segments += done.segments
-        _write_deleted(done)
-    if n_segments:
+        _write_deleted(done, as_json=as_json)
+    if n_segments and not as_json:
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
         _write_when_freed([topic], known, "retain or write")
 
 
-def _write_deleted(done: DeletedRecords, *, dry_run: bool = False) -> None:
+def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
     """The line of a partition."""
+    if as_json:
+        sys.stdout.write(to_json({**json_fields(done), "dryRun": dry_run}) + "\n")
+        return
     where = f"{escape(done.topic)}-{done.partition}"
     if done.new_start == done.old_start and not done.segments:
         sys.stdout.write(

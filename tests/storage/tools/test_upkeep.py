@@ -71,6 +71,21 @@ def test_retain_has_an_object_a_segment(run: Run, directory: Path) -> None:
         assert line.startswith(f"{row['topic']}-{row['partition']}: offsets {row['baseOffset']} ")
 
 
+def test_deletions_have_objects(run: Run, directory: Path) -> None:
+    """An object a partition, or one for the topic, also for what would be deleted."""
+    topic = next(iter(segmentlog.open_log_dir(directory).topics()))
+    arguments = ("delete-records", directory, "--topic", topic, "--before", "2100-01-01", "--json")
+    planned = list(map(json.loads, run(*arguments, "--dry-run").stdout.splitlines()))
+    done = list(map(json.loads, run(*arguments).stdout.splitlines()))
+
+    assert [each | {"dryRun": False} for each in planned] == done
+    assert all(each["newStart"] > each["oldStart"] for each in done)
+    deleted = json.loads(run("delete-topic", directory, topic, "--json").stdout)
+    assert (topic, len(done), False) == (
+        deleted["topic"], deleted["partitions"], deleted["dryRun"],
+    )  # fmt: skip
+
+
 def test_reindex_has_an_object_a_file(run: Run, directory: Path) -> None:
     """Each object names a file that was missing, and the last one counts them."""
     (index,) = [*directory.glob("**/*.index")][:1]
