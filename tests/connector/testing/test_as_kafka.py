@@ -1,6 +1,7 @@
 """Jobs that say ``format("kafka")`` run on log directories, in the classic session."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from segmentlog.testing.topic_rows import assert_rows
 pytestmark = pytest.mark.spark
 
 SERVERS = "broker:9092"
+DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
 
 
 def count_values(spark: SparkSession, servers: str) -> None:
@@ -57,6 +59,27 @@ def test_a_batch_job_runs_unmodified(
             {"key": "c", "value": {"count": 1}},
         ],
     )
+
+
+def sum_values(spark: SparkSession, servers: str) -> None:
+    """The job that the test in the document tests."""
+    orders = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
+    number = F.get_json_object(F.col("value").cast("string"), "$.n").cast("int")
+    rows = orders.option("subscribe", "orders").load().groupBy("key").agg(F.sum(number).alias("n"))
+    writer = rows.selectExpr("key", "to_json(struct(n)) AS value").write.format("kafka")
+    writer.option("kafka.bootstrap.servers", servers).option("topic", "totals").save()
+
+
+def test_the_test_of_the_document_passes(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """The first block of Python is a test, of which only the job is left out."""
+    block = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)[0]
+    names: dict[str, Any] = {"assert_rows": assert_rows, "run_job": sum_values}
+    exec(block, names)
+    names["test_totals"](spark, kafka_log, as_kafka)
+
+    assert 1 == len(kafka_log.read("totals"))
 
 
 def copied(spark: SparkSession, checkpoint: Path, **trigger: Any) -> None:
