@@ -33,8 +33,9 @@ def rows(columns: tuple[Column, ...]) -> list[str]:
 def section(name: str) -> str:
     """The text that the document has for a table."""
     table = TABLES[name]
+    source = f"`{table.topic}`" if table.topic else "several topics"
     head = ["| column | type | meaning |", "|---|---|---|"]
-    lines = [f"### `{name}`", "", f"{table.meaning}. From `{table.topic}`.", "",
+    lines = [f"### `{name}`", "", f"{table.meaning}. From {source}.", "",
              *head, *rows(table.columns)]  # fmt: skip
     names = {each.name for each in table.columns}
     more = [each for each in table.history if each.name not in names]
