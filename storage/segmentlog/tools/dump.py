@@ -8,14 +8,17 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import pyarrow as pa
 import typer
 
+from segmentlog.cluster.secrets import hide_secrets
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file, open_file, status_of, survey
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import METADATA_TOPIC
 from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import SegmentFiles
@@ -301,6 +304,8 @@ class _RecordDump:
         self._sink = sink
         self._selection = selection
         self._reader = BatchReader(place.file)
+        # A snapshot of the metadata may lie anywhere.
+        self._is_metadata = place.topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
 
     def dump(self, found: Found, header: BatchHeader) -> bool:
         """Dump a batch if one of its records is selected; return whether they can be read."""
@@ -309,6 +314,8 @@ class _RecordDump:
         try:
             for piece in self._reader.records(batch, found.position):
                 records = self._selection.records(piece)
+                if self._is_metadata and not header.is_control:
+                    records = _without_secrets(records)
                 if records.num_rows and not is_shown:
                     self._sink.batch(self._place, found)
                     is_shown = True
@@ -321,3 +328,10 @@ class _RecordDump:
             self._sink.batch(self._place, found._replace(problem=reason))
             return False
         return True
+
+
+def _without_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Records of the metadata; Kafka's own dump tool prints credentials."""
+    at = records.schema.get_field_index("value")
+    hidden = hide_secrets(records.column(at).to_pylist())
+    return records.set_column(at, records.schema.field(at), pa.array(hidden, pa.binary()))
