@@ -208,6 +208,7 @@ def compact(
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
@@ -230,7 +231,11 @@ def compact(
     write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     if dry_run or ask:
         planned = compacting(dry_run=True)
-        _write_compacted(planned)
+        if as_json and dry_run:
+            _write_objects(planned, dry_run=True)
+            return
+        if not as_json:
+            _write_compacted(planned)
         size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
         if dry_run:
             write(f"would compact {size}{'' if planned else why_none()}\n")
@@ -240,11 +245,23 @@ def compact(
         elif ask and planned:
             ask(f"compact {size}?")
     found = compacting()
+    if as_json:
+        _write_objects(found, dry_run=False)
+        return
     _write_compacted(found)
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
     _write_when_freed({each.topic for each in found}, known, "compact or retain")
+
+
+def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
+    """A line of JSON for each partition, and one that counts them."""
+    for each in found:
+        sys.stdout.write(to_json(json_fields(each)) + "\n")
+    removed = 0 if dry_run else sum(each.bytes_before - each.bytes_after for each in found)
+    counts = {"partitions": len(found), "bytesRemoved": removed, "dryRun": dry_run}
+    sys.stdout.write(to_json(counts) + "\n")
 
 
 def _why_none(

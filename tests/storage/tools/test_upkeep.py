@@ -180,6 +180,21 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
     } in map(json.loads, lines)  # fmt: skip
 
 
+def test_compact_has_an_object_a_partition(run: Run, tmp_path: Path) -> None:
+    """The last object counts the partitions and the bytes that went."""
+    first = records_of(0, (b"a", b"1"), (b"a", b"2"), (None, b"3"))
+    lay_out(tmp_path, {0: [first], 3: [records_of(3, (b"b", b"4"))]}, "customers-0")
+    policy = ("-s", "cleanup.policy=compact", "--json")
+    printed = [run("compact", tmp_path, *policy, *dry).stdout for dry in (["--dry-run"], [])]
+    (planned, due), (done, counts) = (map(json.loads, each.splitlines()) for each in printed)
+
+    assert (87, None, True) == (planned["bytesBefore"], planned["bytesAfter"], due["dryRun"])
+    assert (87, 70, 3, 1) == (
+        done["bytesBefore"], done["bytesAfter"], done["recordsBefore"], done["recordsAfter"],
+    )  # fmt: skip
+    assert {"partitions": 1, "bytesRemoved": 17, "dryRun": False} == counts
+
+
 def test_compact_says_what_became_of_each_partition(run: Run, tmp_path: Path) -> None:
     """The output has a line for each partition, and a total. A dry run names the segments."""
     first = records_of(0, (b"a", b"1"), (b"a", b"2"), (None, b"3"))
