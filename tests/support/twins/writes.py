@@ -111,14 +111,14 @@ def json_of_all_columns(world: World) -> Any:
 
 @body(thorough=True)
 def modes_of_a_write(world: World) -> Any:
-    """Without a mode, and with `append` and `errorifexists`, rows are appended."""
+    """Without a mode, and with `append` and `error`, rows are appended."""
     world.create()
     frame = world.spark.createDataFrame([("a",)], "value string")
     options = {"kafka.bootstrap.servers": world.servers, "topic": f" {world.topic} "}
     writer = frame.write.format("kafka").options(**options)
     writer.save()
     writer.mode("append").save()
-    writer.mode("errorifexists").save()
+    writer.mode("error").save()
     frame.write.save(format="kafka", mode="append", **options)
     return texts(world.read())
 
