@@ -13,6 +13,7 @@ from segmentlog.layout.checkpoint import write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.topic_config import TopicConfig
+from segmentlog.upkeep.move_log_starts import LogStartMove
 
 
 @pytest.fixture
@@ -92,8 +93,11 @@ def test_checkpoints_are_read_once_and_again_after_a_change(directory: Path) -> 
     """A change replaces the files of checkpoints."""
     partition = TopicPartition("t", 0)
     with hold(str(directory), 0) as held:
-        assert held.checkpoints.high_watermarks.offsets == {partition: 1}
+        move = LogStartMove(held, [partition])
+        known = held.checkpoints
+        assert (known.high_watermarks.offsets, known.starts) == ({partition: 1}, {})
         write_offsets(str(directory), HIGH_WATERMARK_CHECKPOINT, {partition: 0})
         assert held.checkpoints.high_watermarks.offsets == {partition: 1}
-        held.forget_checkpoints()
-        assert held.checkpoints.high_watermarks.offsets == {partition: 0}
+        write_offsets(str(directory), HIGH_WATERMARK_CHECKPOINT, {partition: 1})
+        move.commit({partition: 1})
+        assert held.checkpoints.starts == {partition: 1}
