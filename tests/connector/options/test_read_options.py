@@ -60,6 +60,7 @@ def test_options_travel_to_a_task_unchanged() -> None:
 GOOD_VALUES = {
     "path": "/e",
     "paths": '["/d1"]',
+    "replicas": "reconcile",
     "subscribe": "a",
     "subscribePattern": "a.*",
     "assign": '{"a":[0]}',
