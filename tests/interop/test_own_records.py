@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,21 +192,26 @@ def test_every_record_of_an_older_broker_equals_its_dump(tmp_path: Path) -> None
 
 
 def described(java: Gateway, broker: Broker, what: str) -> list[dict[str, str]]:
-    """The rows that Kafka's tool prints about all groups."""
-    output = java.run(
-        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
-        broker.bootstrap_servers, "--describe", "--all-groups", what,
-    )  # fmt: skip
-    rows, names = [], []
-    for line in output.splitlines():
-        cells = line.split()
-        if cells[:1] == ["GROUP"]:
-            names = re.sub(r"COORDINATOR \(ID\)", "COORDINATOR ID", line).split()
-        elif cells and names:
-            rows.append(dict(zip(names, cells, strict=False)))
-    return rows
+    """The rows that Kafka's tool prints about all groups, once the coordinator has loaded them."""
+    until = time.monotonic() + 120
+    while True:
+        output = java.run(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
+            broker.bootstrap_servers, "--describe", "--all-groups", what,
+        )  # fmt: skip
+        rows, names = [], []
+        for line in output.splitlines():
+            cells = line.split()
+            if cells[:1] == ["GROUP"]:
+                names = re.sub(r"COORDINATOR \(ID\)", "COORDINATOR ID", line).split()
+            elif cells and names:
+                rows.append(dict(zip(names, cells, strict=False)))
+        if rows:
+            return rows
+        assert time.monotonic() < until, output
 
 
+@pytest.mark.thorough
 def test_the_last_state_equals_what_a_broker_says(java: Gateway, tmp_path: Path) -> None:
     """A broker that is started on a copy has the offsets, the lag and the states of our tables."""
     settings = SETTINGS | {"offsets.retention.minutes": 2**31 - 1}

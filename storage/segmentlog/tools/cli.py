@@ -34,6 +34,7 @@ from segmentlog.tools.compare import compare
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
+from segmentlog.tools.few_bytes import begin_program
 from segmentlog.tools.grep import grep
 from segmentlog.tools.kafka_tables import cluster, groups, transactions
 from segmentlog.tools.offsets import offsets
@@ -224,6 +225,7 @@ class _WarningHandler(logging.Handler):
 
 def main() -> None:
     """Run the command line and exit."""
+    begin_program()
     logging.getLogger("segmentlog").addHandler(_WarningHandler(logging.WARNING))
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a locale without Unicode still gets every line
