@@ -369,12 +369,22 @@ def _digest_of_sources(package: str) -> str | None:
     try:
         path = list(importlib.import_module(package).__path__)
         for name in sorted(info.name for info in pkgutil.iter_modules(path)):
-            spec = importlib.util.find_spec(f"{package}.{name}")
-            source = spec.loader.get_source(spec.name)  # type: ignore[union-attr]
+            source = _source(importlib.util.find_spec(f"{package}.{name}"))
             digest.update(f"{name}\0{len(source)}\0{source}".encode())
     except Exception:  # noqa: BLE001 - no sources, or an archive that was replaced meanwhile
         return None
     return digest.hexdigest()
+
+
+def _source(spec: Any) -> str:  # noqa: ANN401 - a spec whose loader is known at runtime alone
+    """The text of a module.
+
+    A pytest plugin has the modules of its distribution loaded by pytest's hook for assertions,
+    which returns bytes alone.  Without a digest, each test process would compile all kernels.
+    """
+    if hasattr(spec.loader, "get_source"):
+        return str(spec.loader.get_source(spec.name))
+    return importlib.util.decode_source(spec.loader.get_data(spec.origin))
 
 
 def _user_cache_directory() -> Path:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import segmentlog
-from segmentlog.kernel_cache import KernelStore
+from segmentlog.kernel_cache import KernelStore, _digest_of_sources
 
 SOURCES = Path(segmentlog.__file__).parent
 LINE = "compiling segmentlog's kernels, which takes up to a minute"
@@ -171,7 +171,7 @@ def test_processes_compile_at_once(package: Path, cache: Path) -> None:
 #: A process that holds the turn of each kernel that its argument names, until its input ends.
 HOLD = """
 import sys
-from segmentlog.kernel_cache import KernelStore
+from segmentlog.kernel_cache import KernelStore, _digest_of_sources
 store = KernelStore("segmentlog.kernels")
 for name in sys.argv[1:]:
     store.take_turn(name)
@@ -470,3 +470,23 @@ def test_without_a_word_from_the_user_they_are_in_the_cache_directory(
 
     assert in_home.name == in_xdg.name
     assert 2 == len(list(in_home.glob("*.nbc"))) == len(list(in_xdg.glob("*.nbc")))
+
+
+def test_modules_that_pytest_has_rewritten_have_the_same_digest(tmp_path: Path) -> None:
+    """An installed plugin has all modules of its distribution loaded by pytest."""
+    expected = _digest_of_sources("segmentlog.kernels")
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\npytest.register_assert_rewrite('segmentlog')\n"
+    )
+    (tmp_path / "test_digest.py").write_text(
+        "def test_digest():\n"
+        "    from segmentlog import kernel_cache\n"
+        "    from segmentlog.kernels import layout\n"
+        "    assert 'rewrite' in type(layout.__spec__.loader).__module__\n"
+        f"    assert {expected!r} == kernel_cache._digest_of_sources('segmentlog.kernels')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    assert expected is not None
+    assert done.returncode == 0, done.stdout
