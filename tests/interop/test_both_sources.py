@@ -115,7 +115,7 @@ REFUSED = [
     (ONE | {"startingOffsetsByTimestampStrategy": "x"}, "No value found", "error or latest"),
     (
         THREE | {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"0":1,"1":1,"2":1}}'},
-        "should have the same topic-partitions", "names other partitions",
+        "should have the same topic-partitions", "names different partitions",
     ),
     (
         ONE | {"startingOffsets": '{"b":{"0":5}}', "endingOffsets": '{"b":{"0":4}}'},

@@ -17,7 +17,10 @@ def a_topic_as_option_and_as_column(world: World) -> Any:
     spark, one, two = world.spark, f"{world.topic}.1", f"{world.topic}.2"
     for name in (one, two, world.topic):
         world.create(topic=name)
-    by_column = spark.createDataFrame([(one, "a"), (two, "b")], "topic string, value string")
+    # Two tasks would write to one partition in any order.
+    by_column = spark.createDataFrame(
+        [(one, "a"), (two, "b")], "topic string, value string"
+    ).coalesce(1)
     plain = by_column.write.format("kafka").option("kafka.bootstrap.servers", world.servers)
     plain.save()
     world.save(by_column)
@@ -44,7 +47,7 @@ def partitions_that_rows_name(world: World) -> Any:
         [(3, "a", "v"), (0, "a", "v"), (None, "a", "v"), (2, None, "v")],
         "partition int, key string, value string",
     )
-    world.save(frame)
+    world.save(frame.coalesce(1))
     return rows(world.read(), "partition", "offset", "key")
 
 
