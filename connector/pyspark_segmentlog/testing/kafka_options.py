@@ -210,8 +210,10 @@ def check_schema(given: object, *, is_stream: bool) -> None:
 
     Raises
     ------
-    pyspark.errors.AnalysisException, pyspark.errors.IllegalArgumentException
-        Of a batch, and of a stream.
+    pyspark.errors.AnalysisException
+        If a batch query has a schema.
+    pyspark.errors.IllegalArgumentException
+        If a stream has a schema.
     """
     if given is None:
         return

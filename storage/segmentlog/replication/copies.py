@@ -11,13 +11,12 @@ Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.layout.metadata import read_meta_properties
 from segmentlog.logs.log import Log
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.replication.epochs import EpochEnds, common_end
@@ -35,20 +34,25 @@ class Copy:
     ----------
     log : the log as that directory alone shows it.
     directory : the log directory.
+    broker : the properties in its ``meta.properties``.
     """
 
-    def __init__(self, log: Log, directory: str) -> None:
-        self.log, self.directory = log, directory
+    def __init__(self, log: Log, directory: str, broker: Mapping[str, str]) -> None:
+        self.log, self.directory, self._broker = log, directory, broker
 
     def __repr__(self) -> str:
         return f"Copy({self.log.path!r})"
 
-    @cached_property
+    @property
     def node_id(self) -> int | None:
         """Id of the broker, from ``meta.properties``; None without that file."""
-        found = read_meta_properties(self.directory)
-        number = found.get("node.id") or found.get("broker.id")
+        number = self._broker.get("node.id") or self._broker.get("broker.id")
         return int(number) if number and number.isdecimal() else None
+
+    @property
+    def directory_id(self) -> str | None:
+        """Id of the log directory, from ``meta.properties``; None in directories before KRaft."""
+        return self._broker.get("directory.id")
 
     @cached_property
     def epochs(self) -> EpochEnds:
@@ -83,9 +87,7 @@ class Copy:
 
 
 def choose(
-    copies: Sequence[Copy],
-    registration: Registration | None,
-    directory_id: Callable[[str], str | None],
+    copies: Sequence[Copy], registration: Registration | None
 ) -> tuple[Copy, str, str | None]:
     """The copy that is the log, the reason, and a warning or None.
 
@@ -93,16 +95,16 @@ def choose(
     ----------
     copies : of one topic id and partition; at least one.
     registration : the partition in the cluster's metadata, if that is known.
-    directory_id : looks up the ``directory.id`` of a log directory.
     """
     best = max(copies, key=lambda each: each.rank)
     by_epoch = f"its last leader epoch is {best.rank[0]}, and its log end offset {best.rank[1]}"
     if len(copies) == 1:
         by_epoch = "no other directory has a copy"
-    if registration is None:
+    # A copy of the metadata may be older than an election that the logs have seen.
+    if registration is None or best.rank[0] > registration["leader_epoch"]:
         return best, by_epoch, None
     nodes, role = _preferred(registration)
-    held = _held(copies, nodes, registration, directory_id)
+    held = _held(copies, nodes, registration)
     if held:
         found = max(held, key=lambda each: each.rank)
         return found, f"broker {found.node_id} is {role}, by the cluster's metadata", None
@@ -141,7 +143,6 @@ def _held(
     copies: Sequence[Copy],
     nodes: Collection[int],
     registration: Registration,
-    directory_id: Callable[[str], str | None],
 ) -> list[Copy]:
     """Copies of these brokers, in the log directories that the metadata names."""
     held = [each for each in copies if each.node_id in nodes]
@@ -151,6 +152,6 @@ def _held(
     exact = [
         each
         for each in held
-        if each.node_id is not None and assigned.get(each.node_id) == directory_id(each.directory)
+        if each.node_id is not None and assigned.get(each.node_id) == each.directory_id
     ]
     return exact or held

@@ -109,6 +109,16 @@ class ReplicatedDirectory(LogDirectory):
         """Ids of the topics that the metadata has, by name."""
         return {each["topic"]: each["topic_id"] for each in self._registrations.values()}
 
+    def _broker(self, directory: str) -> Mapping[str, str]:
+        """The properties of the broker that has a log directory, read once."""
+        if directory not in self._brokers:
+            self._brokers[directory] = read_meta_properties(directory)
+        return self._brokers[directory]
+
+    @cached_property
+    def _brokers(self) -> dict[str, Mapping[str, str]]:
+        return {}
+
     def _chosen(self, topic_partition: TopicPartition) -> Log:
         choice = self._choice(topic_partition)
         if choice.warning:
@@ -124,7 +134,10 @@ class ReplicatedDirectory(LogDirectory):
 
     def _choice(self, topic_partition: TopicPartition) -> _Choice:
         places = self._copies.get(topic_partition) or [self._places[topic_partition]]
-        found = [Copy(self._open(topic_partition, *each), each[0]) for each in places]
+        found = [
+            Copy(self._open(topic_partition, *each), each[0], self._broker(each[0]))
+            for each in places
+        ]
         copies = self._of_one_topic(topic_partition, found)
         registration = self._registration(topic_partition, copies)
         assigned = copies
@@ -135,7 +148,7 @@ class ReplicatedDirectory(LogDirectory):
             }  # fmt: skip
             # A broker that was down when its copy was moved away still has it.
             assigned = [each for each in copies if each.node_id in nodes] or copies
-        chosen, reason, warning = choose(assigned, registration, _directory_id)
+        chosen, reason, warning = choose(assigned, registration)
         others = [each.log.path for each in found if each not in assigned]
         return _Choice(assigned, chosen, reason, warning, others)
 
@@ -223,10 +236,6 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
         last_timestamp_ms=max(times) // 1000 if times else None,
         was_acknowledged=(found.high_watermark or 0) > common,
     )
-
-
-def _directory_id(directory: str) -> str | None:
-    return read_meta_properties(directory).get("directory.id")
 
 
 @storage_errors()

@@ -157,3 +157,18 @@ def test_a_dataset_of_replicas(killed: list[Path]) -> None:
         assert [*b"abcxz"] == [value[0] for value in each.to_table()["value"].to_pylist()]
     with pytest.raises(OptionError, match="replicas"):
         segmentlog.dataset(*killed, replicas="merge")
+
+
+def test_metadata_that_is_older_than_the_logs_decides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later leader has written its epoch, and the metadata at hand does not know it."""
+    paths = [broker(tmp_path, 1, [(0, "abc")]), broker(tmp_path, 2, [(0, "a"), (3, "z")])]
+    row = {
+        "topic": "t", "topic_id": IDS[0], "partition": 0, "leader": 1, "leader_epoch": 0,
+        "isr": [1, 2], "replicas": [1, 2], "adding_replicas": [], "removing_replicas": [],
+        "eligible_leader_replicas": [], "last_known_elr": [],
+    }  # fmt: skip
+    directory = segmentlog.open_replicas(*paths)
+    monkeypatch.setitem(vars(directory), "_registrations", {(IDS[0], 0): row})
+    assert [b"a", b"z"] == values(directory)
