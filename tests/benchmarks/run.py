@@ -1,7 +1,7 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams`` or ``compaction``.
+``reads``, ``queries``, ``writes``, ``streams``, ``polls`` or ``compaction``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of all parts into
 README.md.
@@ -128,7 +128,7 @@ def make_topics(broker: Broker, n_records: int) -> None:
 
 def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int) -> list[Row]:
     """The rows of the table about reading."""
-    for part in ("ipc", "seek", "plan", "refresh"):
+    for part in ("ipc", "seek", "plan"):
         (scratch / part).mkdir()
     with Broker(scratch / "kafka", _VERSION, is_measured=True) as broker:
         make_topics(broker, n_records)
@@ -153,7 +153,6 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         engine.against_checksum(plain, "≥ 0.85", rounds),
         *planning.seek(scratch / "seek", rounds),
         planning.plan(scratch / "plan", n_partitions, rounds),
-        *planning.refresh(scratch / "refresh", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
     ]  # fmt: skip
@@ -224,7 +223,7 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts: Sequence[str] = ("reads", "queries", "writes", "streams", "compaction")
+    parts: Sequence[str] = ("reads", "queries", "writes", "streams", "polls", "compaction")
     parser.add_argument("--only", choices=parts, help="part of the table")
     alone = [*QUERIES, *STREAMS, COMMITS, PRODUCERS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
@@ -252,6 +251,10 @@ def main() -> None:
             rows["writes"] = measure_writes(scratch, n_records, rounds, n_bytes)
         if "streams" in parts:
             rows["streams"] = measure_streams(scratch, asked, quick=quick)
+        if "polls" in parts:
+            made_here = scratch / "polls"
+            made_here.mkdir()
+            rows["polls"] = planning.refresh(made_here, 500 if quick else 10_000, rounds)
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
