@@ -353,7 +353,10 @@ USUAL = {"some .swap, some .cleaned", "one .swap renamed"}
 
 @pytest.mark.parametrize(
     "state",
-    [pytest.param(each, marks=[pytest.mark.thorough] * (each not in USUAL)) for each in STATES],
+    [
+        pytest.param(each, marks=pytest.mark.thorough if each in USUAL else pytest.mark.slow)
+        for each in STATES
+    ],
 )
 def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
     cleaned: tuple[Broker, Path, Path],

@@ -129,7 +129,11 @@ def moved(
 
 @pytest.mark.parametrize(
     "moved",
-    ["v1", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("v2", "named"))],
+    [
+        "v1",
+        pytest.param("v2", marks=pytest.mark.slow),
+        pytest.param("named", marks=pytest.mark.thorough),
+    ],
     indirect=True,
 )
 def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:

@@ -91,7 +91,7 @@ sys.exit(pty.spawn([sys.executable, "-m", "segmentlog", "warmup"]) >> 8)
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
     """Scans, look-ups, dumps and writes find every kernel in the cache.
 
