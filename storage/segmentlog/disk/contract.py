@@ -100,6 +100,10 @@ class ReadableFile(Protocol):
     #: Whether no byte of the open file is ever removed: only then may it be mapped.
     never_cut: bool
 
+    @property
+    def descriptor(self) -> int | None:
+        """Number by which kernels may read the file themselves; None if only `read_into` may."""
+
     def status(self) -> FileStatus:
         """Status of the open file, even if its name now leads to another file."""
 
