@@ -81,7 +81,7 @@ class OnePassDecoder:
         self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
         self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
         self._schema = schema
-        self._constants = Constants(topic_partition)
+        self._constants = Constants.of(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._room: Output | None = None
         self._max_inflated_bytes = max_inflated_batch_bytes
