@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from broker_lock import as_broker
 from checkpoints import write_checkpoint
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
@@ -41,6 +42,18 @@ NEEDED = {
 
 #: Commands that need topics which a broker keeps for itself.
 OF_CLUSTERS = {"groups", "transactions", "cluster"}
+
+
+def test_each_command_has_json() -> None:
+    """A script needs no other form; `dump` has ``--format json``."""
+    command = get_command(app)
+    without = [
+        name
+        for name, each in command.commands.items()
+        if "--json" not in {option for one in each.params for option in one.opts}
+    ]
+
+    assert ["dump"] == without
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
