@@ -74,7 +74,26 @@ def test_duckdb_and_polars(run: Run) -> None:
     assert "│ customer-30 ┆ 11     ┆ 3562.99 │" in printed
 
 
+def test_dask(run: Run) -> None:
+    """Each fragment is a part of Dask's frame."""
+    lines = run("dask_frames.py", DATA).splitlines()
+
+    assert "5 parts" == lines[0]
+    assert "orders     0            335" in lines
+    assert "customer-07: 23 orders" in lines
+
+
+def test_loads_into_delta_and_iceberg(run: Run, tmp_path: Path) -> None:
+    """The second load of a table finds nothing new."""
+    lines = run("load_into_tables.py", DATA, str(tmp_path)).splitlines()
+
+    assert ["Delta: 900 new records", "Iceberg: 900 new records"] == lines[:2]
+    assert ["Delta: 0 new records", "Iceberg: 0 new records"] == lines[2:4]
+    assert "Delta has 900 records, Iceberg has 900" == lines[4]
+
+
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_a_comparison_of_directories(
     spark: SparkSession, run: Run, example_data: str, tmp_path: Path
 ) -> None:
