@@ -1,10 +1,10 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls`` or ``compaction``.
+``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of all parts into
-README.md.
+README.md; the databases have their own page.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
@@ -26,6 +26,7 @@ import beside_broker  # noqa: E402
 import codecs_alone  # noqa: E402
 import committing  # noqa: E402
 import compacting  # noqa: E402
+import databases  # noqa: E402
 import dataset_queries  # noqa: E402
 import doubles  # noqa: E402
 import engine  # noqa: E402
@@ -223,7 +224,15 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts: Sequence[str] = ("reads", "queries", "writes", "streams", "polls", "compaction")
+    parts: Sequence[str] = (
+        "reads",
+        "queries",
+        "writes",
+        "streams",
+        "polls",
+        "compaction",
+        "databases",
+    )
     parser.add_argument("--only", choices=parts, help="part of the table")
     alone = [*QUERIES, *STREAMS, COMMITS, PRODUCERS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
@@ -258,8 +267,16 @@ def main() -> None:
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
-    print(table([row for part in rows.values() for row in part], machine()))
+        compared = ""
+        if "databases" in parts:
+            sizes = [1_000, 5_000] if quick else [10_000, 1_000_000, 10_000_000]
+            compared = f"{machine()}\n\n{databases.measure(scratch, sizes)}"
+    if rows:
+        print(table([row for part in rows.values() for row in part], machine()))
+    print(compared)
     if arguments.write:
+        if compared:
+            put(TOP / "storage" / "docs" / "databases.md", "databases", compared)
         for part, found in rows.items():
             put(TOP / "storage" / "docs" / "speed.md", part, table(found, machine()))
         if not arguments.only:
