@@ -64,6 +64,7 @@ QUERIES = {
     "timeline": dataset_queries.timeline,
     "search": searching.search,
     "offset-commits": group_state.fold,
+    "consumer-lag": group_state.lag,
 }
 
 #: The rows about streams, each of which runs alone, too.

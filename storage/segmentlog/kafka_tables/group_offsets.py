@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.kafka_tables.columns import ORIGIN, schema_of
-from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.kafka_tables.coordinator import record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
 from segmentlog.kafka_tables.offset_commits import commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
@@ -31,7 +31,7 @@ _HISTORY = schema_of(TABLES["group_offsets"].history)
 _FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
 
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
-_TYPES = pa.array([b"\0\0", b"\0\1"], pa.binary())
+_OLD, _NEW = 0, 1
 
 _SCANNED = ("topic", "partition", "key", "value", "offset", "timestamp")
 _MOST_ROWS = 1 << 18
@@ -75,20 +75,16 @@ def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterat
         columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
     )
     for batch in scan:
-        kinds = pc.binary_slice(batch["key"], 0, 2)
-        rows = batch.filter(pc.is_in(kinds, value_set=_TYPES))
-        if rows.num_rows:
-            rows = _of_one_type(rows)
-            yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
-
-
-def _of_one_type(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Give keys of type 0 the type 1: both name the same thing."""
-    kinds = pc.binary_slice(rows["key"], 0, 2)
-    if not pc.any(pc.equal(kinds, _TYPES[0])).as_py():
-        return rows
-    keys = pc.binary_replace_slice(rows["key"], 0, 2, _TYPES[1].as_py())
-    return rows.set_column(_SCANNED.index("key"), "key", keys)
+        types = record_types(batch["key"])
+        is_commit = (types == _OLD) | (types == _NEW)
+        if not is_commit.any():
+            continue
+        rows = batch if is_commit.all() else batch.filter(pa.array(is_commit))
+        if (types == _OLD).any():
+            # Keys of both types name the same thing.
+            keys = pc.binary_replace_slice(rows["key"], 0, 2, _NEW.to_bytes(2, "big"))
+            rows = rows.set_column(_SCANNED.index("key"), "key", keys)
+        yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
 
 
 def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commits]) -> pa.Table:
