@@ -44,6 +44,16 @@ def broker(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
+def whole_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example without snapshots: all comes from the log."""
+    directory = tmp_path_factory.mktemp("whole") / "kafka"
+    shutil.copytree(CLUSTER, directory)
+    for path in directory.glob("*/*.checkpoint"):
+        path.unlink()
+    return directory
+
+
+@pytest.fixture(scope="module")
 def tools(broker: Broker) -> Tools:
     """Kafka's tools; the coordinators have loaded all groups."""
     found = Tools(broker)
@@ -178,9 +188,10 @@ def test_transactions_equal_those_of_the_tool(tools: Tools) -> None:
     assert_transactions_are_equal(tools, CLUSTER)
 
 
-def test_metadata_equals_that_of_the_tools(tools: Tools) -> None:
+def test_metadata_equals_that_of_the_tools(tools: Tools, whole_log: Path) -> None:
     """Topics were deleted and made again, and settings, quotas and ACLs were removed."""
     assert_metadata_is_equal(tools, CLUSTER)
+    assert_metadata_is_equal(tools, whole_log)
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -268,11 +279,9 @@ def assert_image_is_equal(jars: Path, directory: Path) -> None:
     assert not brokers
 
 
-def test_metadata_equals_the_image_of_the_shell(new_version: str, tmp_path: Path) -> None:
-    """The shell locks the directory, so that it gets a copy of the example."""
-    directory = tmp_path / "kafka"
-    shutil.copytree(CLUSTER, directory)
-    assert_image_is_equal(kafka_jars(new_version), directory)
+def test_metadata_equals_the_image_of_the_shell(new_version: str, whole_log: Path) -> None:
+    """The shell and the tables replay each record of the log."""
+    assert_image_is_equal(kafka_jars(new_version), whole_log)
 
 
 def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_path: Path) -> None:
