@@ -216,6 +216,21 @@ def test_the_notebook_counts_and_draws() -> None:
     assert height > 400
 
 
+@pytest.mark.thorough
+def test_the_notebook_of_a_dead_cluster_answers_and_draws() -> None:
+    """It prints the groups that were behind, the last changes, and the open transactions."""
+    printed, (width, height) = executed("end_of_a_cluster.ipynb")
+
+    assert "│ audit    │ Empty   │      15 │              1 │" in printed
+    assert "62 changes, the last ones:" in printed
+    assert "│ brokers  │ fenced   │ broker 1 " in printed
+    assert (
+        "│ invoices           │         0 │            6 │ bill-3           │ Ongoing" in printed
+    )
+    assert width > 800
+    assert height > 600
+
+
 @pytest.mark.spark
 @pytest.mark.thorough
 def test_the_notebook_of_a_stream_draws(monkeypatch: pytest.MonkeyPatch) -> None:

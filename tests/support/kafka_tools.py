@@ -78,7 +78,8 @@ class Tools:
 
     def topics(self) -> set[tuple[str, ...]]:
         """Topic, id, partition and replicas of all partitions."""
-        found, ids = set(), {}
+        found: set[tuple[str, ...]] = set()
+        ids: dict[str, str] = {}
         for line in self.run(f"{_TOOLS}.TopicCommand", "--describe").splitlines():
             cells = dict(re.findall(r"(\w+): (\S*)", line))
             if "TopicId" in cells:
@@ -108,7 +109,7 @@ class Tools:
 
     def configs(self) -> set[tuple[str, str, str, str]]:
         """Type and name of the resource, setting, and value; ``null`` is a secret."""
-        found = set()
+        found: set[tuple[str, str, str, str]] = set()
         for plural, kind in _RESOURCES.items():
             output = self.run(_CONFIGS, "--describe", "--entity-type", plural)
             name = ""
