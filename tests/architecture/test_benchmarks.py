@@ -33,6 +33,25 @@ def test_rows_are_measured_alone() -> None:
     assert all("bound by" in detail or "checksum" in detail for detail in details)
 
 
+@pytest.mark.thorough
+def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> None:
+    """Clone, `pip install .` and the commands of the README find the record, without Spark.
+
+    The benchmark measures the times: here, other tests run beside it.
+    """
+    script = RUN.with_name("first_record.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    for reason in ("No matching distribution", "Could not find a version", "not a git repository"):
+        if reason in done.stderr:
+            pytest.skip(f"nothing can be installed here: {reason}")
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "`segmentlog grep order-58 examples/data`" in done.stdout
+    assert 2 == len(re.findall(r"^\| from `pip install \.`.*bound by", done.stdout, re.MULTILINE))
+
+
 @pytest.mark.parametrize(
     ("goal", "measured", "detail", "is_met"),
     [

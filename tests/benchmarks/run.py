@@ -30,6 +30,7 @@ import databases  # noqa: E402
 import dataset_queries  # noqa: E402
 import doubles  # noqa: E402
 import engine  # noqa: E402
+import first_record  # noqa: E402
 import group_state  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -157,6 +158,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         planning.plan(scratch / "plan", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
+        *first_record.rows(),
     ]  # fmt: skip
 
 
