@@ -45,7 +45,7 @@ class FirstMinute(NamedTuple):
 
     @property
     def ours(self) -> float:
-        """The same, without the downloads and the installation of the requirements."""
+        """`all_of_it` without the downloads and the installation of the requirements."""
         return self.again + sum(self.commands.values())
 
 
@@ -88,8 +88,8 @@ def rows() -> list[Row]:
         Row(work, "–", "≤ 60 s", f"{found.all_of_it:.0f} s",
             f"one run; pip {found.install:.0f} s; {each}; bound by the network, and by pip"),
         Row(f"{work}: requirements installed", "–", "≤ 10 s", f"{found.ours:.1f} s",
-            f"one run; pip {found.again:.1f} s; bound by pip, which builds the wheel in an "
-            "environment of its own, and by the imports of numpy and pyarrow"),
+            f"one run; pip {found.again:.1f} s; bound by pip, which builds the wheel in a "
+            "separate environment, and by the imports of numpy and pyarrow"),
     ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
-"""What Kafka's own tools print about a cluster, as rows that can be compared with tables.
+"""The output of Kafka's own tools about a cluster, as rows that can be compared with tables.
 
-The tools run in one JVM, and the metadata shell in one of its own.
+The tools run in one JVM, and the metadata shell in its own JVM.
 """
 
 import re
