@@ -77,6 +77,8 @@ def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterat
     for batch in scan:
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)
+        # A broker may have appended records, and even transactions, since the fates were read.
+        is_commit &= batch["offset"].to_numpy() < fates.end_offset
         if not is_commit.any():
             continue
         rows = batch if is_commit.all() else batch.filter(pa.array(is_commit))

@@ -12,6 +12,7 @@ from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.reads.look_again import looks_again
 
 __all__ = ["lag_table", "open_transaction_rows"]
 
@@ -89,6 +90,7 @@ def open_transaction_rows(
             }  # fmt: skip
 
 
+@looks_again
 def _time_at(log: Log, offset: int) -> int | None:
     """Time of the batch that has an offset."""
     for segment in reversed(log.untorn_segments):
