@@ -23,7 +23,7 @@ CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 _SECONDS = 20
 
 
-def rows(directory: Path, table: str) -> list[dict[str, Any]]:
+def rows(directory: Any, table: str) -> list[dict[str, Any]]:
     """Rows of a table."""
     return segmentlog.table(directory, table).to_pylist()
 
@@ -31,7 +31,9 @@ def rows(directory: Path, table: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def broker(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker on a copy of the example, with a second log directory."""
-    settings = SETTINGS | {"offsets.retention.minutes": 2**31 - 1}
+    settings = SETTINGS | {
+        "offsets.retention.minutes": 2**31 - 1, "group.streams.initial.rebalance.delay.ms": 0,
+    }  # fmt: skip
     made = Broker(tmp_path_factory.mktemp("kafka"), new_version, 2, settings)
     shutil.copytree(CLUSTER, made.log_dirs[0])
     made.log_dirs[1].mkdir()
@@ -99,7 +101,7 @@ def assert_groups_are_equal(tools: Tools, directory: Any) -> None:
     assert {(row["GROUP"], row["STATE"], row["#MEMBERS"]) for row in tools.groups("--state")} == {
         (row["group"], row["state"], str(row["members"]))
         for row in groups
-        if row["kind"] != "share"
+        if row["kind"] not in ("share", "streams")
     }
     columns = ["GROUP", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH", "#MEMBERS"]
     names = ["group", "state", "epoch", "assignment_epoch", "members"]
@@ -126,6 +128,7 @@ def assert_members_are_equal(tools: Tools, directory: Any) -> None:
          ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}"
                   for each in row["assigned"]))
         for row in rows(directory, "group_members")
+        if row["kind"] != "streams"
     ]  # fmt: skip
     assert sorted(printed, key=str) == sorted(ours, key=str)
 
@@ -282,6 +285,29 @@ def assert_image_is_equal(jars: Path, directory: Path) -> None:
 def test_metadata_equals_the_image_of_the_shell(new_version: str, whole_log: Path) -> None:
     """The shell and the tables replay each record of the log."""
     assert_image_is_equal(kafka_jars(new_version), whole_log)
+
+
+@pytest.mark.parametrize(("source", "state"), [("orders", "Stable"), ("missing", "NotReady")])
+def test_a_streams_group_equals_that_of_the_tool(
+    broker: Broker, tools: Tools, source: str, state: str
+) -> None:
+    """The coordinator assigns tasks at once, unless the topic is missing."""
+    group = f"streams-{source}"
+    tools.join_streams(group, "member-1", source)
+    directory = segmentlog.open_log_dir(*broker.log_dirs)
+    (ours,) = (row for row in rows(directory, "groups") if row["group"] == group)
+    (printed,) = (row for row in tools.streams_groups("--state") if row["GROUP"] == group)
+
+    assert state == ours["state"]
+    assert [printed[each] for each in ("STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH",
+                                       "#MEMBERS")] == [
+        str(ours[each]) for each in ("state", "epoch", "assignment_epoch", "members")
+    ]  # fmt: skip
+    (ours,) = (row for row in rows(directory, "group_members") if row["group"] == group)
+    (printed,) = (row for row in tools.streams_groups("--members") if row["GROUP"] == group)
+    assert [printed[each] for each in ("MEMBER", "MEMBER-EPOCH", "CLIENT-ID")] == [
+        str(ours[each]) for each in ("member_id", "member_epoch", "client_id")
+    ]
 
 
 def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_path: Path) -> None:

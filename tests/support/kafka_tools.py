@@ -4,6 +4,8 @@ The tools run in one JVM, and the metadata shell in its own JVM.
 """
 
 import re
+import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -65,6 +67,43 @@ class Tools:
         verbose = [] if what == "--offsets" else ["--verbose"]
         asked = ("--describe", "--all-groups", what, *verbose)
         return [*_cells(self.run(f"{_GROUPS}.{command}", *asked))]
+
+    def streams_groups(self, what: str) -> list[dict[str, str]]:
+        """Rows about all groups of Kafka Streams: ``--state`` or ``--members``."""
+        asked = ("--describe", "--all-groups", what, "--verbose")
+        return [*_cells(self.run(f"{_TOOLS}.streams.StreamsGroupCommand", *asked))]
+
+    def join_streams(self, group: str, member: str, source: str) -> None:
+        """Join a group of Kafka Streams with a topology that reads one topic."""
+        jvm = self._java.jvm
+        message = jvm.org.apache.kafka.common.message
+
+        def part(name: str) -> Any:
+            return getattr(message, f"StreamsGroupHeartbeatRequestData${name}")()
+
+        read = part("Subtopology").setSubtopologyId("0").setSourceTopics([source])
+        topology = part("Topology").setEpoch(1).setSubtopologies([read])
+        data = message.StreamsGroupHeartbeatRequestData().setGroupId(group).setMemberId(member)
+        data = data.setMemberEpoch(0).setProcessId("process").setRebalanceTimeoutMs(60000)
+        data = data.setTopology(topology).setActiveTasks([]).setStandbyTasks([])
+        kind = jvm.org.apache.kafka.common.protocol.ApiKeys.STREAMS_GROUP_HEARTBEAT
+        version = jvm.Short.parseShort("0")
+        requests = jvm.org.apache.kafka.common.requests
+        request = requests.StreamsGroupHeartbeatRequest.Builder(data.setWarmupTasks([]))
+        head = requests.RequestHeader(kind, version, "streams-client", 1)
+        body = bytes(request.build(version).serializeWithHeader(head).array())
+        until = time.monotonic() + _SECONDS
+        while True:  # the coordinator may not know the group's partition yet
+            with socket.create_connection(("localhost", self._broker.port)) as connection:
+                connection.sendall(struct.pack(">i", len(body)) + body)
+                with connection.makefile("rb") as answers:
+                    answer = answers.read(struct.unpack(">i", answers.read(4))[0])
+            # Correlation id, tags, and the time of a throttle come before the error.
+            (error,) = struct.unpack_from(">h", answer, 9)
+            if not error:
+                return
+            assert time.monotonic() < until, error
+            time.sleep(0.1)
 
     def transactions(self) -> list[dict[str, str]]:
         """Transactional ids, as they are listed and described."""
