@@ -8,6 +8,8 @@ import pytest
 from coordinator_logs import Coordinator, text
 from coordinator_logs import commit_key as key
 from coordinator_logs import commit_value as value
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import segmentlog
 from segmentlog.errors import CorruptLogError
@@ -161,6 +163,60 @@ def test_tables_and_their_names(tmp_path: Path) -> None:
         segmentlog.table(tmp_path / "b", "group_offsets")
     with pytest.raises(segmentlog.OptionError, match="give one of group_offsets"):
         segmentlog.table(directory, "offsets")
+
+
+def replayed(events: list[tuple[str, int, int]]) -> list[tuple[object, ...]]:
+    """Offset and pending offset of each group, as a coordinator replays events."""
+    stored: dict[int, int] = {}
+    pending: dict[int, dict[int, int]] = {}
+    for offset, (kind, group, producer) in enumerate(events):
+        if kind == "commit":
+            stored[group] = offset
+        elif kind == "transactional":
+            pending.setdefault(producer, {})[group] = offset
+        elif kind == "tombstone":
+            for each in (stored, *pending.values()):
+                each.pop(group, None)
+        else:
+            for key, own in pending.pop(producer, {}).items():
+                if kind == "end" and own > stored.get(key, -1):
+                    stored[key] = own
+    waiting = [(own, key) for each in pending.values() for key, own in each.items()]
+    newest = {key: own for own, key in sorted(waiting)}
+    return sorted(
+        ((f"{key}", "t", 0, stored.get(key), newest.get(key)) for key in {*stored, *newest}),
+        key=str,
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["commit", "transactional", "transactional", "tombstone", "end",
+                             "abort"]),
+            st.integers(0, 2),
+            st.integers(1, 3),
+        ),
+        min_size=1,
+    )
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_any_events_are_folded_as_a_coordinator_replays_them(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int, int]]
+) -> None:
+    """Commits, transactions of three producers, markers and tombstones come in any order."""
+    groups = Coordinator()
+    for offset, (kind, group, producer) in enumerate(events):
+        if kind == "commit":
+            groups.add((key(f"{group}"), value(offset)))
+        elif kind == "transactional":
+            groups.add((key(f"{group}"), value(offset)), producer=producer)
+        elif kind == "tombstone":
+            groups.add((key(f"{group}"), None))
+        else:
+            groups.end(producer, int(kind == "end"))
+
+    assert replayed(events) == offsets(groups.write(tmp_path_factory.mktemp("log")))
 
 
 @pytest.mark.parametrize("where", [3, 8, 10, 11, 70], ids=lambda each: f"byte {each}")
