@@ -310,6 +310,14 @@ def test_a_streams_group_equals_that_of_the_tool(
     ]
 
 
+def copied_metadata(broker: Broker, into: Path) -> Path:
+    """A copy of the metadata of a running broker, which the shell can lock."""
+    copied = into / "kafka"
+    shutil.copytree(broker.log_dir / "__cluster_metadata-0", copied / "__cluster_metadata-0")
+    shutil.copy(broker.log_dir / "meta.properties", copied)
+    return copied
+
+
 def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_path: Path) -> None:
     """A change of settings, access, quotas, partitions or directories is in the next table."""
     directory = segmentlog.open_log_dir(*broker.log_dirs)
@@ -340,8 +348,29 @@ def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_pa
     ):
         _eventually(functools.partial(check, tools, directory))
     _wait(lambda: SECOND in str(rows(broker.log_dirs[0], "partitions")))
-    copied = tmp_path / "kafka"
-    shutil.copytree(broker.log_dirs[0] / "__cluster_metadata-0", copied / "__cluster_metadata-0")
-    shutil.copy(broker.log_dirs[0] / "meta.properties", copied)
+    copied = copied_metadata(broker, tmp_path)
     assert_image_is_equal(broker.jars, copied)
     assert "not-a-secret" not in str(rows(copied, "configs"))
+
+
+def test_a_reassignment_equals_that_of_the_tool(
+    broker: Broker, tools: Tools, tmp_path: Path
+) -> None:
+    """The new replica never answers, so that the reassignment does not end."""
+    tools.register_broker(7)
+    with JavaClient(broker) as client:
+        listed = tools.reassign(client, "orders", 1, [7])
+    (row,) = (
+        each for each in rows(broker.log_dir, "partitions")
+        if (each["topic"], each["partition"]) == ("orders", 1)
+    )  # fmt: skip
+    brokers = {each["broker_id"]: each["fenced"] for each in rows(broker.log_dir, "brokers")}
+
+    assert {1: False, 7: True} == brokers
+    assert ([7], [1]) == (row["adding_replicas"], row["removing_replicas"])
+    assert (
+        f"orders-1: replicas: {','.join(map(str, row['replicas']))}. "
+        f"adding: {','.join(map(str, row['adding_replicas']))}. "
+        f"removing: {','.join(map(str, row['removing_replicas']))}."
+    ) in listed
+    assert_image_is_equal(broker.jars, copied_metadata(broker, tmp_path))

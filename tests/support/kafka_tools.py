@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafka_here import Broker
+from kafka_here import Broker, JavaClient
 from kafka_here.artifacts import java, logging_jars, shell_jars
 from kafka_here.gateway import gateway
 from quick_java import FLAGS
@@ -86,24 +86,57 @@ class Tools:
         data = message.StreamsGroupHeartbeatRequestData().setGroupId(group).setMemberId(member)
         data = data.setMemberEpoch(0).setProcessId("process").setRebalanceTimeoutMs(60000)
         data = data.setTopology(topology).setActiveTasks([]).setStandbyTasks([])
-        kind = jvm.org.apache.kafka.common.protocol.ApiKeys.STREAMS_GROUP_HEARTBEAT
-        version = jvm.Short.parseShort("0")
-        requests = jvm.org.apache.kafka.common.requests
-        request = requests.StreamsGroupHeartbeatRequest.Builder(data.setWarmupTasks([]))
-        head = requests.RequestHeader(kind, version, "streams-client", 1)
-        body = bytes(request.build(version).serializeWithHeader(head).array())
+        data = data.setWarmupTasks([])
         until = time.monotonic() + _SECONDS
-        while True:  # the coordinator may not know the group's partition yet
-            with socket.create_connection(("localhost", self._broker.port)) as connection:
-                connection.sendall(struct.pack(">i", len(body)) + body)
-                with connection.makefile("rb") as answers:
-                    answer = answers.read(struct.unpack(">i", answers.read(4))[0])
-            # Correlation id, tags, and the time of a throttle come before the error.
-            (error,) = struct.unpack_from(">h", answer, 9)
-            if not error:
-                return
-            assert time.monotonic() < until, error
+        # The error comes after the time of a throttle.
+        while (error := self._asked(self._broker.port, "StreamsGroupHeartbeat", 0, data, 4)) != 0:
+            assert time.monotonic() < until, error  # the coordinator loads its groups
             time.sleep(0.1)
+
+    def register_broker(self, broker_id: int) -> None:
+        """Register another broker, which has never answered: the controller keeps it fenced."""
+        jvm = self._java.jvm
+        data = jvm.org.apache.kafka.common.message.BrokerRegistrationRequestData()
+
+        def part(name: str) -> Any:
+            parts = jvm.org.apache.kafka.common.message
+            return getattr(parts, f"BrokerRegistrationRequestData${name}")()
+
+        listeners, features = part("ListenerCollection"), part("FeatureCollection")
+        listeners.add(part("Listener").setName("PLAINTEXT").setHost("localhost").setPort(9))
+        output = self.run(f"{_TOOLS}.FeatureCommand", "describe")
+        for name in re.findall(r"^Feature: (\S+)", output, re.M):
+            feature = part("Feature").setName(name)
+            features.add(feature.setMaxSupportedVersion(jvm.Short.parseShort("99")))
+        new_id = jvm.org.apache.kafka.common.Uuid.randomUuid
+        data = data.setBrokerId(broker_id).setIncarnationId(new_id()).setLogDirs([new_id()])
+        data = data.setClusterId(_property(self._broker.log_dir / "meta.properties", "cluster.id"))
+        settings = self._broker.directory / "server.properties"
+        controller = int(_property(settings, "controller.quorum.voters").rpartition(":")[2])
+        data = data.setListeners(listeners).setFeatures(features)
+        assert self._asked(controller, "BrokerRegistration", 4, data, 4) == 0
+
+    def reassign(self, client: JavaClient, topic: str, partition: int, replicas: list[int]) -> str:
+        """Begin a reassignment; the reassignments of the cluster, as the tool lists them."""
+        client.reassign(topic, partition, replicas)
+        return self.run(f"{_TOOLS}.reassign.ReassignPartitionsCommand", "--list")
+
+    def _asked(self, port: int, name: str, version: int, data: Any, error_at: int) -> int:
+        """Send a request that no client of Kafka sends by itself; the error of the answer."""
+        jvm = self._java.jvm
+        number = jvm.Short.parseShort(str(version))
+        common = jvm.org.apache.kafka.common
+        kind = common.protocol.ApiKeys.valueOf(re.sub(r"\B([A-Z])", r"_\1", name).upper())
+        request = getattr(common.requests, f"{name}Request").Builder(data).build(number)
+        head = common.requests.RequestHeader(kind, number, "streams-client", 1)
+        body = bytes(request.serializeWithHeader(head).array())
+        with socket.create_connection(("localhost", port), timeout=_SECONDS) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            with connection.makefile("rb") as answers:
+                answer = answers.read(struct.unpack(">i", answers.read(4))[0])
+        after_head = 5  # a correlation id, and no tags
+        (error,) = struct.unpack_from(">h", answer, after_head + error_at)
+        return int(error)
 
     def transactions(self) -> list[dict[str, str]]:
         """Transactional ids, as they are listed and described."""
@@ -188,6 +221,12 @@ class Tools:
             )
             for pair in re.findall(r"(SCRAM-SHA-\d+)=iterations=(\d+)", pairs)
         }
+
+
+def _property(path: Path, name: str) -> str:
+    """A line of a file of properties."""
+    (value,) = re.findall(rf"^{re.escape(name)}=(.*)$", path.read_text(), re.M)
+    return str(value)
 
 
 def _cells(output: str) -> Iterator[dict[str, str]]:

@@ -176,6 +176,13 @@ class JavaClient:
         asked.put(replica, str(log_dir))
         self._wait(self._admin.alterReplicaLogDirs(asked).all())
 
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition to other brokers, which need not answer."""
+        asked = self.jvm.java.util.HashMap()
+        wanted = self.jvm.org.apache.kafka.clients.admin.NewPartitionReassignment([*replicas])
+        asked.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(wanted))
+        self._wait(self._admin.alterPartitionReassignments(asked).all())
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
         # By reflection: py4j does not see a static method that shares its name with another one.
