@@ -35,6 +35,7 @@ from segmentlog.tools.arguments import (
     Paths,
     Topics,
     command,
+    refuse_swapped,
     time_option,
 )
 from segmentlog.tools.few_bytes import leave_compiler_out
@@ -110,6 +111,7 @@ def grep(
     1 if none is, and 2 if something could not be read. Damaged batches and partitions that are
     missing are named on standard error, and the others are searched.
     """
+    refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)

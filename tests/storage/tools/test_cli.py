@@ -165,6 +165,16 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     assert writes == ("is in use" in done.stderr)
 
 
+def test_a_wrong_path_leads_to_the_log_directories_in_it(example_data: str) -> None:
+    """Images of brokers keep their log directory below the directory that users mount."""
+    done = segmentlog("topics", str(Path(example_data).parent))
+
+    assert 2 == done.returncode
+    assert done.stderr.endswith(
+        "or a .log file; in it, these are log directories: cluster, data\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -173,6 +183,9 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
         (["verify", "{}"], "holds neither a directory named"),
         (["recover", "s3://bucket/x"], "a directory at a URL can only be read"),
         (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
+        (["grep", "{}", "order-58"], "in this order: segmentlog grep PATTERN DIR"),
+        (["cat", "orders", "{}"], "in this order: segmentlog cat DIR TOPIC"),
+        (["cat", "orders", "{}/nothing"], "there is no such file or directory"),
     ],
 )
 def test_errors_are_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
