@@ -38,6 +38,7 @@ import pyspark  # noqa: E402
 import searching  # noqa: E402
 import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
+import spark_settings  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
 import streams  # noqa: E402
@@ -59,6 +60,9 @@ QUERIES = {
     "window-engine": spark_queries.time_window_engine,
     "small": spark_queries.small_query,
     "narrow": spark_queries.narrow_spark,
+    "columns": spark_settings.columns,
+    "settings": spark_settings.recommended,
+    "write-batches": spark_settings.write_batches,
     "narrow-engine": spark_queries.narrow_engine,
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
