@@ -8,7 +8,7 @@ import stat
 from typing import NamedTuple
 
 from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import list_entries, list_names, open_file
+from segmentlog.disk.readable import list_entries, list_names, open_file, survey
 from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.tiered.aiven_manifest import (
@@ -68,15 +68,16 @@ class AivenTier:
     def __init__(self, root: str, key_file: str = "") -> None:
         self._root = root.rstrip("/")
         self._keys = KeyFiles.parse(key_file)
-        self._folders: dict[RemoteLog, str] = {}
+        self._folders: dict[RemoteLog, str] | None = None  # by the last listing
         self._opened: dict[tuple[RemoteLog, str], _Opened] = {}
         self._unwrapped: dict[str, Unwrapped] = {}
+        survey(self._root)
 
     def logs(self) -> list[RemoteLog]:
         """The logs with at least one complete segment, in the order of their folders.
 
-        A prefix that does not end in a slash is part of the folder's name; then one manifest of
-        the folder is read, because only manifests contain the name of the topic.
+        A prefix that does not end in a slash is part of the names of folders, so one manifest of
+        each topic is read for the name of the topic.
 
         Raises
         ------
@@ -85,19 +86,34 @@ class AivenTier:
         RemoteSegmentError
             If such a manifest cannot be used.
         """
-        folders: dict[RemoteLog, str] = {}
+        return list(self._logs())
+
+    def _logs(self) -> dict[RemoteLog, str]:
+        """Folders of the logs; the tier is listed once."""
+        if self._folders is not None:
+            return self._folders
+        first: dict[str, SegmentKey] = {}
+        partitions: list[SegmentKey] = []
         for folder in sorted(list_entries(self._root)):
             if folder.type is not FileType.DIRECTORY or len(folder.name) < 24:
                 continue
             for partition in sorted(list_entries(f"{self._root}/{folder.name}")):
                 keys = self._manifests(f"{folder.name}/{partition.name}")
-                if partition.type is FileType.DIRECTORY and keys:
-                    facts = self._read(folder.name, keys[0]).manifest.facts
-                    topic = keys[0].topic if facts is None else facts.topic
-                    log = RemoteLog(topic, keys[0].topic_id, keys[0].partition)
-                    folders[log] = folder.name
+                if keys:
+                    first.setdefault(folder.name, keys[0])
+                    partitions.append(keys[0])
+        read = side_by_side(lambda name: self._read(name, first[name]), list(first))
+        topics = {}
+        for folder_name, opened in zip(first, read, strict=True):
+            facts = opened.manifest.facts
+            topics[folder_name] = first[folder_name].topic if facts is None else facts.topic
+        folders = {}
+        for key in partitions:
+            folder_name = f"{key.topic}-{key.topic_id}"
+            log = RemoteLog(topics[folder_name], key.topic_id, key.partition)
+            folders[log] = folder_name
         self._folders = folders
-        return list(folders)
+        return folders
 
     def _manifests(self, folder: str) -> list[SegmentKey]:
         try:
@@ -128,7 +144,10 @@ class AivenTier:
         return segments
 
     def _folder(self, log: RemoteLog) -> str:
-        return self._folders.get(log, f"{log.topic}-{log.topic_id}")
+        usual = f"{log.topic}-{log.topic_id}"
+        if self._folders is None and self._manifests(f"{usual}/{log.partition}"):
+            return usual
+        return self._logs().get(log, usual)
 
     def _read_listed(self, folder: str, key: SegmentKey) -> _Opened | None:
         """A segment, or None if it was deleted since it was listed."""

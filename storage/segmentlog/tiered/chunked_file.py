@@ -83,6 +83,9 @@ class ChunkedFile(Closing):
     #: As for objects: a new object takes the name instead.
     never_cut = True
 
+    #: The bytes of the object are not those of the file.
+    descriptor = None
+
     def __init__(
         self,
         file: ReadableFile,
@@ -258,6 +261,7 @@ class SectionFile(Closing):
     """
 
     never_cut = True
+    descriptor = None
 
     def __init__(self, file: ReadableFile, start: int, size: int) -> None:
         self.path = file.path

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from aiven_plugin import AivenPlugin, KeyPair, custom_metadata, new_id
+from stores_here import CountingStore, serve, store_of
 
-from segmentlog import OptionError, RemoteSegmentError
+from segmentlog import OptionError, RemoteSegmentError, StorageError
 from segmentlog.tiered import aiven, chunked_file
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
@@ -162,11 +163,13 @@ def test_a_segment_without_a_manifest_is_left_out(tmp_path):
 
 
 def test_a_prefix_without_a_slash_is_part_of_the_folder(tmp_path):
-    _plugin, log, _ = tier_of(tmp_path, "segments-0", prefix="clusters/pre-")
+    _plugin, log, mains = tier_of(tmp_path, "segments-0", prefix="clusters/pre-")
     tier = AivenTier(str(tmp_path / "clusters"))
 
     assert tier.logs() == [log]
     assert len(tier.segments(log)) == 3
+    listed = RemoteSegment(log, mains[0][-22:], 0)  # of the broker's metadata
+    assert read(AivenTier(str(tmp_path / "clusters")).open(listed, Part.LOG))
 
 
 def test_other_objects_are_passed_over(tmp_path):
@@ -205,6 +208,54 @@ def test_a_segment_of_the_metadata_is_opened_without_a_listing(tmp_path, keys):
 
     expected = (GOLDEN / "segments-0" / f"{0:020}.log").read_bytes()
     assert read(tier.open(segment, Part.LOG)) == expected
+
+
+# Requests to a store
+
+
+@pytest.mark.parametrize(("compresses", "encrypts"), FORMS, ids=IDS)
+def test_a_store_gets_a_listing_and_a_request_for_each_manifest_and_each_range(
+    tmp_path, keys, compresses, encrypts, monkeypatch
+):
+    given = keys if encrypts else None
+    _plugin, log, mains = tier_of(
+        tmp_path, "segments-0", given, compresses=compresses, chunk_bytes=100
+    )
+    store = CountingStore(store_of(tmp_path))
+    url = serve(monkeypatch, store, "tier")
+    tier = AivenTier(url, str(keys.file))
+
+    assert tier.logs() == [log]
+    segments = tier.segments(log)
+    assert [each[0] for each in store.requests if each[0] == "list"] == ["list"]
+    read_keys = [each[1] for each in store.requests if each[0] == "read"]
+    assert sorted(read_keys) == sorted(f"{each}.rsm-manifest" for each in mains)
+
+    store.requests.clear()
+    expected = (GOLDEN / "segments-0" / f"{segments[1].start_offset:020}.log").read_bytes()
+    with tier.open(segments[1], Part.LOG) as file:
+        file.expect(120, 450)
+        assert file.read(120, 330) == expected[120:450]
+        ranges = [each[2:] for each in store.requests if each[0] == "read"]
+    if compresses or encrypts:
+        assert ranges == [(file._chunks.place(1), file._chunks.place(5))]
+    else:
+        assert ranges == [(120, 450)]
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_named(tmp_path, keys, monkeypatch):
+    plugin, log, mains = tier_of(tmp_path, "segments-0", keys)
+    tier = AivenTier(serve(monkeypatch, store_of(tmp_path), "tier"), str(keys.file))
+    segment = tier.segments(log)[0]
+    path = plugin.path(mains[0], ".log")
+
+    with tier.open(segment, Part.LOG) as file:
+        file.expect(0, 100)
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(StorageError, match="was replaced by another one") as found:
+            file.check_unchanged()
+
+    assert found.value.filename == f"test://tier/{mains[0]}.log"
 
 
 # Errors
