@@ -1,5 +1,6 @@
 """A tier in the layout of Aiven's plugin is read as the broker's own files."""
 
+import base64
 import itertools
 import json
 import os
@@ -273,6 +274,21 @@ def test_a_wrong_key_is_an_error_that_names_the_manifest_and_no_key(tmp_path, ke
 
         assert found.value.path.endswith(".rsm-manifest")
         assert "BEGIN" not in str(found.value)
+
+
+@pytest.mark.parametrize("change", [lambda wrapped: b"\0" + wrapped, lambda _: b"\xff" * 256])
+def test_a_data_key_that_does_not_fit_the_private_key_is_refused(tmp_path, keys, change):
+    plugin, log, mains = tier_of(tmp_path, "segments-0", keys)
+    path = plugin.path(mains[0], ".rsm-manifest")
+    found = json.loads(path.read_bytes())
+    name, _, wrapped = found["encryption"]["dataKey"].partition(":")
+    wrapped = base64.b64encode(change(base64.b64decode(wrapped))).decode()
+    found["encryption"]["dataKey"] = f"{name}:{wrapped}"
+    path.write_text(json.dumps(found))
+    tier = AivenTier(str(tmp_path), str(keys.file))
+
+    with pytest.raises(RemoteSegmentError, match="was not encrypted for the private key"):
+        tier.open(tier.segments(log)[0], Part.LOG)
 
 
 def test_an_encrypted_segment_needs_a_key(tmp_path, keys):
