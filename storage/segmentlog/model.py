@@ -121,6 +121,7 @@ class RemoteStorageLayout(StrEnum):
     """The plugin that has arranged the remote segments of tiered storage."""
 
     LOCAL = "local"  #: Kafka's own ``LocalTieredStorage``
+    AIVEN = "aiven"  #: ``io.aiven.kafka.tieredstorage.RemoteStorageManager``
 
 
 class Replicas(StrEnum):

@@ -114,9 +114,12 @@ READ_OPTIONS = (
     Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
            "copied segments (KIP-405): partitions begin with their remote segments; without "
            "`path`, the partitions of the tier are read"),
-    Option("remoteStorageLayout", "`local`", "`local`", "How the tier is arranged: by Kafka's own "
-           "`LocalTieredStorage`", one_of(RemoteStorageLayout)),
-    Option("remoteStorageKeyFile", "none", "a path", "Private keys of a tier that is encrypted"),
+    Option("remoteStorageLayout", "`local`", "`local` or `aiven`", "How the tier is arranged: by "
+           "Kafka's own `LocalTieredStorage`, or by the plugin of Aiven",
+           one_of(RemoteStorageLayout)),
+    Option("remoteStorageKeyFile", "none", "a path, or pairs such as "
+           "`key-1=/k1.pem,key-2=/k2.pem`", "PEM files of the private keys of an encrypted "
+           "tier; all tasks need them"),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
     Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "

@@ -580,8 +580,9 @@ def open_log_dir(
         or a URL with the prefix of its keys.  Each partition of the directories then begins with
         its remote segments.  With no path, the partitions are those of the tier, and end with it.
     remote_storage_layout : how the tier is arranged: ``local``, the default, is Kafka's own
-        ``LocalTieredStorage``.
-    remote_storage_key_file : private keys of a tier that is encrypted.
+        ``LocalTieredStorage``, and ``aiven`` the plugin of Aiven (S3, GCS, Azure, file system).
+    remote_storage_key_file : the PEM file of the private key of an encrypted tier, or, with
+        several keys, ``id=path`` pairs with commas between them.
     fail_on_data_loss : whether offsets that are missing between two segments of the tier are an
         error, or are left out with a warning.
 

@@ -31,7 +31,7 @@ from segmentlog.disk.readable import (
 from segmentlog.errors import OptionError
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.layout.metadata import read_topic_id
-from segmentlog.model import TopicPartition
+from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
@@ -40,6 +40,7 @@ from segmentlog.names import (
     parse_partition_directory,
     parse_segment_file,
 )
+from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.tiered.location import TieredLocation, parse_tiered
@@ -382,6 +383,8 @@ class TieredDisk:
 
 
 def _tier_at(location: TieredLocation) -> Layout:
+    if location.layout is RemoteStorageLayout.AIVEN:
+        return AivenTier(location.remote, location.key_file)
     if location.key_file:
         accepted = f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
         raise OptionError("remote_storage_key_file", location.key_file, accepted)

@@ -13,7 +13,7 @@ segment is read up to the segment that follows.
 import logging
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.disk.contract import ReadableFile
@@ -95,8 +95,10 @@ def choose(
         return []
     known = {each.segment_id: _known_epochs(tier, each) for each in wanted}
     if not epochs:
-        newest = max(wanted, key=lambda each: (known[each.segment_id][-1:], each.start_offset))
-        epochs = known[newest.segment_id]
+        # The epochs that a manifest or the broker's list has begin with the segment: the epochs of
+        # the whole log are in a file of the segment.
+        newest = max(wanted, key=lambda each: (_last_epoch(known, each), each.start_offset))
+        epochs = epochs_of(tier, newest)
     found = []
     for each in wanted:
         if not _is_of_lineage(each.start_offset, known[each.segment_id], epochs):
@@ -114,6 +116,11 @@ def choose(
         limit = chain[i + 1].start_offset if i + 1 < len(chain) else local_start
         placed.append(PlacedSegment(each, _n_bytes_below(tier, each, limit)))
     return placed
+
+
+def _last_epoch(known: Mapping[str, Epochs], segment: RemoteSegment) -> int:
+    epochs = known[segment.segment_id]
+    return epochs[-1][0] if epochs else -1
 
 
 def _known_epochs(tier: Layout, segment: RemoteSegment) -> Epochs:

@@ -62,7 +62,7 @@ GOOD_VALUES = {
     "paths": '["/d1"]',
     "replicas": "reconcile",
     "remoteStorage": "/t",
-    "remoteStorageLayout": "local",
+    "remoteStorageLayout": "aiven",
     "remoteStorageKeyFile": "/k",
     "subscribe": "a",
     "subscribePattern": "a.*",
@@ -132,8 +132,7 @@ def test_names_are_taken_in_any_case(name: str) -> None:
 
     for written in (name.lower(), name.upper(), name.swapcase()):
         assert expected == ReadOptions.parse({**raw, written: GOOD_VALUES[name]}, query), written
-    # A strategy alone decides nothing, and there is one layout.
-    is_used = not name.endswith(("Strategy", "Layout")) and USED_BY[name]
+    is_used = not name.endswith("Strategy") and USED_BY[name]  # a strategy alone decides nothing
     assert name == "path" or bool(is_used) == (expected != ReadOptions.parse(raw, query))
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ class Tiered:
         for each in base_offsets:
             copy_segment(self.partition, self.tier, each, each + 100, epochs)
 
-    def log(self, **options: bool) -> segmentlog.Log:
+    def log(self, **options: Any) -> segmentlog.Log:
         """The log with its tier."""
         opened = segmentlog.open_log_dir(self.local, remote_storage=self.tier, **options)
         return opened.log("t", 0)
@@ -66,7 +67,7 @@ def test_a_log_begins_in_its_tier(tiered: Tiered) -> None:
 
 def test_datasets_and_tables_take_a_tier(tiered: Tiered) -> None:
     """The options have equal names everywhere."""
-    options = {"remote_storage": tiered.tier, "remote_storage_layout": "local"}
+    options: dict[str, Any] = {"remote_storage": tiered.tier, "remote_storage_layout": "local"}
 
     assert 1000 == segmentlog.dataset(tiered.local, **options).count_rows()
     assert 10 == segmentlog.read(tiered.local, "t", last=10, **options).num_rows
@@ -247,7 +248,7 @@ def test_a_look_up_opens_few_objects(tiered: Tiered, monkeypatch: pytest.MonkeyP
         ({"remote_storage_key_file": "/k"}, "remote_storage_key_file"),
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, str], option: str) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any], option: str) -> None:
     """The error names the option."""
     with pytest.raises(OptionError) as caught:
         segmentlog.open_log_dir(**options)
