@@ -28,12 +28,13 @@ from segmentlog.disk.readable import (
     status_of,
     survey,
 )
-from segmentlog.errors import OptionError
-from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.errors import CorruptCheckpointError, OptionError
+from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.layout.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.names import (
     LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
     FileKind,
     FileState,
@@ -189,6 +190,7 @@ class TieredDisk:
         self._logs: dict[TopicPartition, RemoteLog] | None = None
         self._announced: Mapping[RemoteLog, list[RemoteSegment]] | None = None
         self._is_announced = False
+        self._log_starts: Mapping[TopicPartition, int] | None = None
         self._assembled: dict[str, _Assembled] = {}
 
     def survey(self, path: str) -> None:
@@ -276,7 +278,7 @@ class TieredDisk:
         start = min(_base_offsets(names), default=None)
         placed = choose(
             self._tier, log, self._segments(log), epochs, start,
-            skips_gaps=self._location.skips_gaps,
+            log_start=self._log_start(topic_partition), skips_gaps=self._location.skips_gaps,
         )  # fmt: skip
         remote: dict[str, _RemoteFile | bytes] = {}
         for each in placed:
@@ -287,6 +289,17 @@ class TieredDisk:
         return _Assembled(
             names, {name: file for name, file in remote.items() if name not in names}
         )
+
+    def _log_start(self, topic_partition: TopicPartition) -> int:
+        """First offset of a log by the checkpoint; without one, any offset may be the first."""
+        if not self._location.local:
+            return 2**63 - 1
+        if self._log_starts is None:
+            try:
+                self._log_starts = read_offsets(self._location.local, LOG_START_CHECKPOINT)
+            except CorruptCheckpointError:  # the view of the directory reports it
+                self._log_starts = {}
+        return self._log_starts.get(topic_partition, 2**63 - 1)
 
     def _segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The segments of a log, by the broker's list if it is in the log directory.

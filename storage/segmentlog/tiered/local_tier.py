@@ -1,7 +1,8 @@
 """Kafka's own ``LocalTieredStorage``, which tests and demonstrations of tiered storage use.
 
-Layout: ``<topic>-<partition>-<topic id>/<start offset>-<segment id>.<part>``.  Topic ids contain
-``-`` and ``_``, so names are read from their end.
+Layout: ``<topic>-<partition>-<topic id>/<start offset>-<segment id>.<part>``, in the directory
+``kafka-tiered-storage`` below the directory of the broker's setting.  Topic ids contain ``-`` and
+``_``, so names are read from their end.
 
 Rules: ``RemoteLogSegmentFileset``, ``RemoteTopicPartitionDirectory``.
 """
@@ -10,12 +11,14 @@ import os
 import re
 
 from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import list_entries, list_names, open_file, survey
+from segmentlog.disk.readable import is_directory, list_entries, list_names, open_file, survey
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.names import parse_partition_directory
 from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
 
 __all__ = ["LocalTier"]
+
+_BELOW = "kafka-tiered-storage"
 
 _ID = r"[A-Za-z0-9_-]{22}"
 _DIRECTORY = re.compile(rf"(?P<partition>.+-[0-9]+)-(?P<id>{_ID})")
@@ -27,12 +30,14 @@ class LocalTier:
 
     Parameters
     ----------
-    root : the directory of the tier (``rsm.config.dir``): a path, or a URL in the form of a path.
+    root : the directory of the broker's setting (``rsm.config.dir``), or the one below it: a path,
+        or a URL in the form of a path.
     """
 
     def __init__(self, root: str) -> None:
-        self._root = root
         survey(root)
+        below = os.path.join(root, _BELOW)
+        self._root = below if is_directory(below) else root
 
     def logs(self) -> list[RemoteLog]:
         """See `Layout`."""

@@ -72,6 +72,7 @@ def choose(
     epochs: Epochs,
     local_start: int | None,
     *,
+    log_start: int = 0,
     skips_gaps: bool = False,
 ) -> list[PlacedSegment]:
     """The remote segments of a log, in the order of their offsets.
@@ -83,6 +84,7 @@ def choose(
     segments : all that are complete.
     epochs : leader epochs of the local log; empty if there is none: the newest segment has them.
     local_start : first offset of the local log, or None.
+    log_start : first offset of the log by its checkpoint, or 0.
     skips_gaps : whether offsets that no segment holds are left out, and logged.
 
     Raises
@@ -110,6 +112,12 @@ def choose(
             continue
         found.append(whole)
     chain = _chain(found)
+    if chain and chain[0].start_offset > log_start:
+        # Perhaps retention: a broker writes the checkpoint once a minute.
+        logger.warning(
+            "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
+            log, chain[0].start_offset, log_start,
+        )  # fmt: skip
     _check_gaps(tier, log, chain, local_start, skips_gaps=skips_gaps)
     placed = []
     for i, each in enumerate(chain):
@@ -140,6 +148,8 @@ def _is_of_lineage(start: int, own: Epochs, epochs: Epochs) -> bool:
     """Whether the epochs of a segment that begins at `start` are those of the log."""
     if not own or not epochs:
         return True  # logs of before 0.11 have none
+    # The first epoch of the log begins with its first record: DeleteRecords has moved that start.
+    start = max(start, epochs[0][1])
     inside = {each for each in own if each[1] > start}
     return inside <= set(epochs) and _floor(own, start) == _floor(epochs, start)
 

@@ -22,6 +22,7 @@ __all__ = [
     "schema_jars",
     "shell_jars",
     "spark_kafka_jars",
+    "tier_jars",
 ]
 
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
@@ -60,8 +61,12 @@ def cache() -> Path:
 
 
 def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
+    _run_ivy(into, coordinates, ["-dependency", *coordinates, *options])
+
+
+def _run_ivy(into: Path, coordinates: Sequence[str], options: Sequence[str]) -> None:
     command = [java(), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
-    command += ["-cache", str(cache() / "ivy"), "-dependency", *coordinates, *options]
+    command += ["-cache", str(cache() / "ivy"), *options]
     command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
     command += ["-types", "jar", "bundle"]
     try:
@@ -133,6 +138,37 @@ def schema_jars(version: str) -> Path:
     alone = ("-notransitive",)
     wanted = ((("org.apache.kafka", name, version), alone) for name in names)
     return _fetched(f"kafka-schemas-{version}", *wanted)
+
+
+#: A jar with a classifier has no place on Ivy's command line.
+_TEST_JAR = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="segmentlog" module="tests"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="{name}" rev="{version}" transitive="false">
+      <artifact name="{name}" type="jar" ext="jar" m:classifier="test"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def tier_jars(version: str) -> Path:
+    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests.
+
+    Raises
+    ------
+    ArtifactsError
+        If it cannot be fetched.
+    """
+
+    def fetch(into: Path) -> None:
+        name = "kafka-storage"
+        settings = into / "ivy.xml"
+        settings.write_text(_TEST_JAR.format(name=name, version=version))
+        _run_ivy(into, (name, version, "test"), ["-ivy", str(settings)])
+        settings.unlink()
+
+    return kept(f"kafka-tier-{version}", fetch)
 
 
 def shell_jars(version: str) -> Path:
