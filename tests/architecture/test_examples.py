@@ -63,7 +63,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
     """Each command runs on a copy, and prints exactly the output in its document."""
     for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
-    for name in ("checkpoint", "cluster"):
+    for name in ("checkpoint", "cluster", "tier"):
         shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
     done = subprocess.run(
         [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,

@@ -1,7 +1,6 @@
 """A broker with tiered storage: the log directory and its tier are what the broker serves."""
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from kafka_here import ArtifactsError, Broker, JavaClient, KafkaRecord
 from kafka_here.artifacts import tier_jars
 from kafka_here.java import Outgoing
 from kafka_here.rows import rows_of
+from kafka_here.tiered import local_start, tiered_settings, wait_for_local_start
 
 import segmentlog
 from segmentlog.reads.scan import scan_slice
@@ -18,25 +18,8 @@ from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, remote_segments
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 
 VERSION = "4.3.1"
-_SECONDS = 60
 _LEVELS = ("read_uncommitted", "read_committed")
 _FIRST_MS = 1_700_000_000_000
-
-
-def settings(tier: Path) -> dict[str, object]:
-    """Of a broker that copies closed segments at once."""
-    return {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name":
-            "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        "rsm.config.dir": tier,
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": 1,
-        "rlmm.config.remote.log.metadata.topic.num.partitions": 2,
-        "remote.log.manager.task.interval.ms": 200,
-        "log.retention.check.interval.ms": 300,
-        "log.initial.task.delay.ms": 500,
-    }  # fmt: skip
 
 
 class Served(NamedTuple):
@@ -52,11 +35,6 @@ class Served(NamedTuple):
         return {"remote_storage": self.tier}
 
 
-def local_start(partition: Path) -> int:
-    """Base offset of the first local segment."""
-    return min(int(path.stem) for path in partition.glob("*.log"))
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     """Segments of plain, compressed and transactional batches, of which few are local."""
@@ -66,7 +44,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
         pytest.skip(str(error))
     root = tmp_path_factory.mktemp("tiers")
     tier = root / "tier"
-    broker = Broker(root / "kafka", VERSION, settings=settings(tier), libraries=[jars])
+    broker = Broker(root / "kafka", VERSION, settings=tiered_settings(tier), libraries=[jars])
     with broker, JavaClient(broker) as client:
         for topic in ("t", "times"):
             client.create_topic(
@@ -84,10 +62,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
             client.produce("t", records, compression_type=codec, batch_size=2000)
             client.produce("times", records, compression_type=codec, batch_size=2000)
             client.produce("t", records[:20], transactions=["commit", "abort"], batch_size=500)
-        deadline = time.monotonic() + _SECONDS
-        while min(local_start(broker.log_dir / f"{topic}-0") for topic in ("t", "times")) < 700:
-            assert time.monotonic() < deadline, broker.tail()
-            time.sleep(0.1)
+        for topic in ("t", "times"):
+            wait_for_local_start(broker, topic, 700)
         client.delete_records("t", 0, 130)
         rows = {level: client.consume("t", isolation=level) for level in _LEVELS}
         wanted = [_FIRST_MS + each for each in (0, 650, 3210, 7777, 11_300, 10**9)]
@@ -109,7 +85,7 @@ def scanned(log: segmentlog.Log, level: str) -> list[KafkaRecord]:
 def test_rows_are_those_of_a_consumer(
     served: Served, level: str, has_metadata: bool, tmp_path: Path
 ) -> None:
-    """By the broker's own list of remote segments, and by the bucket alone."""
+    """The broker's list of remote segments is used, or the bucket alone."""
     directory = served.log_dir
     if not has_metadata:
         ignored = shutil.ignore_patterns(f"{REMOTE_LOG_METADATA}-*")

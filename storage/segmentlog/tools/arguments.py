@@ -1,5 +1,6 @@
 """Commands as modules declare them, and the arguments and options that they share."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
@@ -11,7 +12,8 @@ from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import ReadUpTo
+from segmentlog.model import ReadUpTo, RemoteStorageLayout
+from segmentlog.tiered.location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
 __all__ = [
@@ -29,7 +31,11 @@ __all__ = [
     "Metadata",
     "Partitions",
     "Paths",
+    "PathsOrTier",
     "Purge",
+    "RemoteKeyFile",
+    "RemoteLayout",
+    "RemoteStorage",
     "ServerProperties",
     "Settings",
     "Topic",
@@ -42,6 +48,7 @@ __all__ = [
     "parse_settings",
     "refuse_swapped",
     "time_option",
+    "with_tier",
 ]
 
 #: Exit status of a command that has read something damaged or missing.
@@ -96,6 +103,42 @@ def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
 PATHS_HELP = "Log directories, partition directories or .log files."
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="A log directory.")]
 Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=PATHS_HELP)]
+PathsOrTier = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="DIR", help=f"{PATHS_HELP} None, with --remote-storage alone."),
+]
+RemoteStorage = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-storage",
+        metavar="DIR",
+        help="The tier into which the brokers have copied segments: a directory, or a URL.",
+    ),
+]
+RemoteLayout = Annotated[
+    RemoteStorageLayout | None,
+    typer.Option("--remote-storage-layout", help="How the tier is arranged; by default local."),
+]
+RemoteKeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-storage-key-file",
+        metavar="FILE",
+        help="Private key of an encrypted tier; id=FILE pairs for several.",
+    ),
+]
+
+
+def with_tier(
+    paths: Sequence[str] | None,
+    remote_storage: str | None,
+    layout: RemoteStorageLayout | None,
+    key_file: str | None,
+) -> list[str]:
+    """The paths of a command, each with the tier if there is one."""
+    return [*map(os.fsdecode, tiered_paths(paths or (), remote_storage, layout, key_file))]
+
+
 Topics = Annotated[
     list[str] | None,
     typer.Option(

@@ -24,7 +24,18 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.times import epoch_milliseconds
-from segmentlog.tools.arguments import PROBLEM, READS, Ends, Topic, command, refuse_swapped
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    READS,
+    Ends,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
+    Topic,
+    command,
+    refuse_swapped,
+    with_tier,
+)
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.scans import Damage, cut, scan
@@ -164,6 +175,9 @@ def cat(
         IsolationLevel, typer.Option(help="kcat's own default is read_committed.")
     ] = IsolationLevel.READ_COMMITTED,
     read_up_to: Ends = ReadUpTo.LOG_END,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
     """Write the records of a topic, with the options and the output of kcat.
 
@@ -176,7 +190,8 @@ def cat(
         raise OptionError("-e", "given beside --follow", "leave one of the two out")
     bounds = Bounds.parse(offset or ())
     refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
-    opened = open_log_dir(directory)
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
+    opened = open_log_dir(*with_tier([directory], *tier))
     if as_json:
         node = opened.node_id
         written: MessageFormat = JsonFormat(unescaped(delimiter), -1 if node is None else node)

@@ -26,8 +26,13 @@ from segmentlog.tools.arguments import (
     IndexInterval,
     Partitions,
     Paths,
+    PathsOrTier,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
     Topics,
     command,
+    with_tier,
 )
 from segmentlog.tools.cat import cat
 from segmentlog.tools.compare import compare
@@ -123,7 +128,7 @@ def _options(
     "segmentlog verify /var/lib/kafka --topic payments --producers",
 )
 def verify(
-    paths: Paths,
+    paths: PathsOrTier = None,
     topic: Topics = None,
     partition: Partitions = None,
     records: Annotated[
@@ -137,6 +142,9 @@ def verify(
         bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
     ] = False,
     as_json: AsJson = False,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
@@ -147,8 +155,9 @@ def verify(
     """
     from segmentlog.tools.verify import verify_paths
 
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
     is_good = verify_paths(
-        paths, topic or (), partition or (),
+        with_tier(paths, *tier), topic or (), partition or (),
         with_records=records, with_producers=producers, with_notes=notes, as_json=as_json,
     )  # fmt: skip
     if not is_good:

@@ -19,10 +19,14 @@ from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
     Metadata,
-    Paths,
+    PathsOrTier,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
     ServerProperties,
     Topics,
     command,
+    with_tier,
 )
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
@@ -48,7 +52,7 @@ _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
     "segmentlog describe /var/lib/kafka --settings --topic orders",
 )
 def describe(
-    paths: Paths,
+    paths: PathsOrTier = None,
     topic: Topics = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     all_headers: Annotated[
@@ -67,6 +71,9 @@ def describe(
     ] = False,
     metadata: Metadata = None,
     server_properties: ServerProperties = None,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
     """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
 
@@ -74,10 +81,12 @@ def describe(
     codecs and times are then those of the first and last batches; --all reads every header,
     but no records.
     """
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
+    places = with_tier(paths, *tier)
     if settings:
-        _write_settings(paths, topic or (), metadata, server_properties, as_json=as_json)
+        _write_settings(places, topic or (), metadata, server_properties, as_json=as_json)
         return
-    rows = describe_paths(paths, topic or (), all_headers=all_headers)
+    rows = describe_paths(places, topic or (), all_headers=all_headers)
     is_good = write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
     if not is_good:
         raise typer.Exit(PROBLEM)

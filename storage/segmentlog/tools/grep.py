@@ -32,11 +32,15 @@ from segmentlog.tools.arguments import (
     READS,
     Ends,
     Partitions,
-    Paths,
+    PathsOrTier,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
     Topics,
     command,
     refuse_swapped,
     time_option,
+    with_tier,
 )
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
@@ -78,7 +82,7 @@ def grep(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
     ],
-    paths: Paths,
+    paths: PathsOrTier = None,
     topic: Topics = None,
     partition: Partitions = None,
     since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
@@ -103,6 +107,9 @@ def grep(
     as_json: Annotated[bool, typer.Option("--json", help="One object a record.")] = False,
     color: Annotated[Color, typer.Option(help="auto: on a terminal.")] = Color.AUTO,
     read_up_to: Ends = ReadUpTo.LOG_END,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
@@ -111,13 +118,16 @@ def grep(
     1 if none is, and 2 if something could not be read. Damaged batches and partitions that are
     missing are named on standard error, and the others are searched.
     """
-    refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
+    if paths:
+        refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
     times = TimestampRange(_LEAST if since is None else since, _MOST if until is None else until)
     run = _Search(search, times, read_up_to, shows_rows=not count)
-    slices = run.slices(open_log_dir(paths[0], *paths[1:]), topic or (), partition or ())
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
+    directory = open_log_dir(*with_tier(paths, *tier))
+    slices = run.slices(directory, topic or (), partition or ())
     n_found = 0
     with progress("grep", sum(each.n_bytes for each in slices)) as bar:
         lines = _line_writer(search, as_json=as_json, color=color)

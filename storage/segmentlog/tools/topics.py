@@ -21,7 +21,17 @@ from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.segments.segment import Segment
 from segmentlog.settings.cluster_metadata import metadata_path, read_partition_counts
-from segmentlog.tools.arguments import PROBLEM, READS, Paths, Topics, command
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    READS,
+    PathsOrTier,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
+    Topics,
+    command,
+    with_tier,
+)
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
@@ -41,12 +51,15 @@ _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a s
     "segmentlog topics /var/lib/kafka --json | jq 'select(.bytes > 1e9) | .topic'",
 )
 def topics(
-    paths: Paths,
+    paths: PathsOrTier = None,
     topic: Topics = None,
     internal: Annotated[
         bool, typer.Option("--internal", help="Brokers' own topics, too.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a topic.")] = False,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
     """List topics: partitions that are here, records, bytes, first and last time.
 
@@ -54,7 +67,8 @@ def topics(
     are the records over time, from the first time of all topics to the last one. The exit status
     is 1 if a partition is missing or cannot be read.
     """
-    opened = open_log_dir(paths[0], *paths[1:])
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
+    opened = open_log_dir(*with_tier(paths, *tier))
     found = list(summarize(opened, topic or (), internal=internal))
     if as_json:
         for each in found:

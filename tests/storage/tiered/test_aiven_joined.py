@@ -94,7 +94,7 @@ def test_an_object_that_is_missing_is_named(tiered: tuple[Path, dict[str, Any], 
 
 
 def test_keys_are_needed(tiered: tuple[Path, dict[str, Any], Any]) -> None:
-    """The error tells of the key, and does not show it."""
+    """The error names the key pair, and does not show the key."""
     local, options, _ = tiered
     without = {name: each for name, each in options.items() if "key" not in name}
     if len(without) == len(options):
