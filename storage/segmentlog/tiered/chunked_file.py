@@ -101,7 +101,8 @@ class ChunkedFile(Closing):
         self._is_compressed = is_compressed
         self._key = key
         self._last: tuple[int, bytes] = -1, b""
-        self._is_ahead = False
+        self._ahead = range(0)  # chunks that are requested ahead
+        self._shared = -1  # chunk that the range before this one ends in
         self._found = file.status()
         end = chunks.place(chunks.n_chunks)
         if self._found.size < end or (is_whole and self._found.size != end):
@@ -117,13 +118,25 @@ class ChunkedFile(Closing):
         return self._found._replace(size=self._chunks.file_bytes)
 
     def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`: the chunks with these bytes are requested ahead."""
+        """See `ReadableFile`: the chunks with these bytes are requested ahead.
+
+        Two ranges of one scan may meet inside a chunk.  The reader of the later range needs this
+        chunk first, and keeps it for the reader of the earlier range, which needs it last and
+        does not request it ahead.
+        """
         chunks = self._chunks
         end = min(end, chunks.file_bytes)
-        if start < end:
-            first, last = chunks.number_at(start), chunks.number_at(end - 1)
-            self._file.expect(chunks.place(first), chunks.place(last + 1))
-            self._is_ahead = True
+        if start >= end:
+            return
+        begin, stop = chunks.number_at(start), chunks.number_at(end - 1) + 1
+        if end % chunks.chunk_bytes and end < chunks.file_bytes:
+            stop -= 1
+        if start % chunks.chunk_bytes:
+            self._shared = begin
+            begin += _kept.find(self._of(begin)) is not None
+        self._ahead = range(begin, stop)
+        if self._ahead:
+            self._file.expect(chunks.place(begin), chunks.place(stop))
 
     def spare_page_cache(self, start: int, end: int) -> None:
         """See `ReadableFile`; nothing is done, because a chunk is read once."""
@@ -158,8 +171,10 @@ class ChunkedFile(Closing):
         """A decoded chunk; those after it, up to `last`, are fetched with it."""
         if self._last[0] == number:
             return self._last[1]
-        if self._is_ahead:
+        if number in self._ahead:
             chunk = self._decode(number, self._fetch(number, number))
+            if number == self._shared:
+                _kept.keep(self._of(number), chunk)
         else:
             found = _kept.find(self._of(number))
             chunk = self._fetch_run(number, last) if found is None else found
@@ -174,6 +189,7 @@ class ChunkedFile(Closing):
         chunks, end = self._chunks, number
         while (
             end < last
+            and end + 1 not in self._ahead
             and _kept.find(self._of(end + 1)) is None
             and chunks.place(end + 2) - chunks.place(number) <= _REQUEST_BYTES
         ):

@@ -169,7 +169,7 @@ def _read_numbers(file: str) -> "RSAPrivateNumbers":
     if len(pem) > _MOST_PEM_BYTES:
         raise refused(f"has {len(pem)} bytes")
     try:
-        key = load_pem_private_key(pem, None)
+        key = load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
     except TypeError:  # it asks for a password
         raise refused("is protected by a password, which the plugin does not support") from None
     except (ValueError, UnsupportedAlgorithm):  # their messages may quote the file

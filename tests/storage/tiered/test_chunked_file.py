@@ -29,6 +29,19 @@ def opened(path, frames, chunk_bytes=10, file_bytes=None):
     return ChunkedFile(open_file(str(path)), chunks, is_compressed=True, key=None)
 
 
+def noted_fetches(monkeypatch):
+    """First and last chunk of each fetch from now on."""
+    noted = []
+    real = ChunkedFile._fetch
+
+    def fetch(self, first, last):
+        noted.append((first, last))
+        return real(self, first, last)
+
+    monkeypatch.setattr(ChunkedFile, "_fetch", fetch)
+    return noted
+
+
 def frame(data, **options):
     return zstandard.ZstdCompressor(**options).compress(data)
 
@@ -61,13 +74,7 @@ def test_a_frame_without_a_content_size_is_inflated(tmp_path):
 def test_a_kept_chunk_is_not_fetched_with_its_neighbours(tmp_path, monkeypatch):
     frames = [frame(bytes([i]) * 10) for i in range(6)]
     with opened(tmp_path / "a", frames) as file:
-        fetched = []
-        real = ChunkedFile._fetch
-        monkeypatch.setattr(
-            ChunkedFile,
-            "_fetch",
-            lambda self, first, last: fetched.append((first, last)) or real(self, first, last),
-        )
+        fetched = noted_fetches(monkeypatch)
         file.read(30, 1)
         assert file.read(0, 60) == b"".join(bytes([i]) * 10 for i in range(6))
 
@@ -78,16 +85,36 @@ def test_a_request_has_a_bound(tmp_path, monkeypatch):
     frames = [frame(bytes([i]) * 10) for i in range(6)]
     monkeypatch.setattr(chunked_file, "_REQUEST_BYTES", 2 * len(frames[0]))
     with opened(tmp_path / "a", frames) as file:
-        fetched = []
-        real = ChunkedFile._fetch
-        monkeypatch.setattr(
-            ChunkedFile,
-            "_fetch",
-            lambda self, first, last: fetched.append((first, last)) or real(self, first, last),
-        )
+        fetched = noted_fetches(monkeypatch)
         assert len(file.read(0, 60)) == 60
 
     assert fetched == [(0, 1), (2, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_ranges_that_meet_inside_a_chunk_fetch_it_once(tmp_path, monkeypatch, in_turn):
+    """The scan cuts a log into ranges, which several threads read, or one after the other."""
+    frames = [frame(bytes([i]) * 10) for i in range(6)]
+    fetched = noted_fetches(monkeypatch)
+    ranges = [(0, 25), (25, 42), (42, 60)]
+    files = [opened(tmp_path / "a", frames) for _ in ranges[:1]]
+    files += [
+        ChunkedFile(open_file(files[0].path), files[0]._chunks, is_compressed=True, key=None)
+        for _ in ranges[1:]
+    ]
+    found = {}
+    for file, (start, end) in zip(files, ranges, strict=True):
+        file.expect(start, end)
+        found[start] = file.read(start, 5 if not in_turn else end - start)
+    for file, (start, end) in zip(files, ranges, strict=True):
+        if not in_turn:
+            found[start] += file.read(start + 5, end - start - 5)
+        file.close()
+
+    assert b"".join(found[start] for start, _ in ranges) == b"".join(
+        bytes([i]) * 10 for i in range(6)
+    )
+    assert sorted(fetched) == [(number, number) for number in range(6)]
 
 
 def test_kept_chunks_have_a_bound(monkeypatch):
