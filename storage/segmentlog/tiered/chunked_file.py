@@ -133,7 +133,10 @@ class ChunkedFile(Closing):
             stop -= 1
         if start % chunks.chunk_bytes:
             self._shared = begin
-            begin += _kept.find(self._of(begin)) is not None
+        while begin < stop and _kept.find(self._of(begin)) is not None:
+            begin += 1
+        while begin < stop and _kept.find(self._of(stop - 1)) is not None:
+            stop -= 1
         self._ahead = range(begin, stop)
         if self._ahead:
             self._file.expect(chunks.place(begin), chunks.place(stop))
