@@ -42,6 +42,7 @@ import spark_settings  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
 import streams  # noqa: E402
+import tier_scan  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, figures, table  # noqa: E402
@@ -68,6 +69,7 @@ QUERIES = {
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
     "search": searching.search,
+    "tier": tier_scan.scan,
     "offset-commits": group_state.fold,
     "consumer-lag": group_state.lag,
 }
