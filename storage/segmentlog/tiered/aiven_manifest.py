@@ -111,7 +111,7 @@ def parse_key(key: str) -> SegmentKey | None:
 
 
 class SegmentFacts(NamedTuple):
-    """What the manifest repeats of the broker's metadata of a segment.
+    """The part of the broker's metadata of a segment that the manifest repeats.
 
     Attributes
     ----------
@@ -311,7 +311,7 @@ def _facts(found: Mapping[str, Any]) -> SegmentFacts:
 
 
 class CustomMetadata(NamedTuple):
-    """What the plugin adds to the broker's metadata of a segment; None without.
+    """Fields that the plugin adds to the broker's metadata of a segment; None without.
 
     Attributes
     ----------
