@@ -1,6 +1,7 @@
 """Manifests, keys of objects, chunk indexes and custom metadata of Aiven's plugin are parsed."""
 
 import base64
+import contextlib
 import json
 import struct
 
@@ -139,6 +140,33 @@ def test_a_manifest_has_a_bound():
 def test_iceberg_mode_is_refused_by_name(data):
     with pytest.raises(RemoteSegmentError, match="Iceberg mode"):
         parse_manifest("m", data)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=4,
+)
+
+
+def _places(found, path=()):
+    """Paths of all members of a manifest."""
+    for name, value in found.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from _places(value, (*path, name))
+
+
+@given(
+    st.sampled_from([*_places(WRITTEN), ("encryption",)]),
+    _VALUES,
+    st.sampled_from(sorted(WRITTEN)),
+)
+def test_any_value_of_a_member_is_parsed_or_refused(path, value, dropped):
+    found = json.loads(changed(**{"__".join(path): value}))
+    for data in (found, {name: each for name, each in found.items() if name != dropped}):
+        with contextlib.suppress(RemoteSegmentError):
+            parse_manifest("m", json.dumps(data).encode())
 
 
 # Keys
