@@ -184,7 +184,7 @@ def _decrypt(wrapped: bytes, numbers: "RSAPrivateNumbers") -> bytes | None:
     modulus = numbers.public_numbers.n
     n_bytes = (modulus.bit_length() + 7) // 8
     cipher = int.from_bytes(wrapped, "big")
-    if len(wrapped) != n_bytes or cipher >= modulus:
+    if len(wrapped) != n_bytes or cipher >= modulus or min(numbers.p, numbers.q) < 2:
         return None
     by_p = pow(cipher, numbers.dmp1, numbers.p)
     by_q = pow(cipher, numbers.dmq1, numbers.q)
