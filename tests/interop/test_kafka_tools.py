@@ -334,7 +334,7 @@ def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_pa
                   "--operation", "Write", "--topic", "in", "--resource-pattern-type",
                   "prefixed")  # fmt: skip
         tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-                  "--delete-offsets", "--group", "audit", "--topic", "orders:1")  # fmt: skip
+                  "--delete-offsets", "--group", "audit", "--topic", "orders")  # fmt: skip
         tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--reset-offsets",
                   "--group", "left", "--topic", "orders", "--shift-by", "2",
                   "--execute")  # fmt: skip

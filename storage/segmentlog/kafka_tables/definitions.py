@@ -242,7 +242,7 @@ TABLES = {
     ),
     "groups": Table(
         "__consumer_offsets",
-        "Groups of consumers, also those that have offsets alone",
+        "Groups of consumers, also those that have only committed offsets",
         _GROUPS,
         (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
     ),

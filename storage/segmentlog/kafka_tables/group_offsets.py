@@ -17,7 +17,7 @@ from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.kafka_tables.columns import ORIGIN, schema_of
 from segmentlog.kafka_tables.coordinator import record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
-from segmentlog.kafka_tables.offset_commits import commit_columns
+from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch, ReadUpTo
@@ -30,8 +30,7 @@ _HISTORY = schema_of(TABLES["group_offsets"].history)
 
 _FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
 
-#: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
-_OLD, _NEW = 0, 1
+_OLD, _NEW = COMMIT_TYPES
 
 _KEY = ["group", "topic", "partition"]
 _PENDING = ("pending_offset", "pending_producer_id")

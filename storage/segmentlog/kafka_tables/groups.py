@@ -7,7 +7,7 @@ after it has loaded them (``ClassicGroup``, and ``maybeUpdateGroupState`` of the
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
@@ -17,7 +17,7 @@ from segmentlog.messages.reader import read_struct
 from segmentlog.messages.schema import parse_schemas
 from segmentlog.model import OnCorruptBatch
 
-__all__ = ["Group", "group_changes", "group_rows", "member_rows", "read_groups"]
+__all__ = ["Group", "Groups", "group_changes", "group_rows", "member_rows", "read_groups"]
 
 #: The record of a group itself, by kind.
 _OF_GROUP = {
@@ -96,7 +96,14 @@ class Group:
         return "Stable" if all(are_stable) else "Reconciling"
 
 
-def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, Group]:
+class Groups(NamedTuple):
+    """Groups by name, and the offsets of the tombstones of groups."""
+
+    present: dict[str, Group]
+    removed: dict[str, int]
+
+
+def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> Groups:
     """The groups of one partition of ``__consumer_offsets``.
 
     Raises
@@ -107,6 +114,7 @@ def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, Group]:
         If the log is damaged.
     """
     groups: dict[str, Group] = {}
+    removed: dict[str, int] = {}
     for placed in read_records(log, _RECORDS, on_corrupt_batch):
         record = placed.record
         name = _group_of(placed)
@@ -114,8 +122,9 @@ def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, Group]:
             kind = _OF_GROUP[record.name]
             known = groups.get(name)
             if record.value is None:
-                if known is not None and known.kind == kind:
-                    del groups[name]
+                if known is None or known.kind == kind:
+                    groups.pop(name, None)
+                    removed[name] = placed.offset
                 continue
             same = known if known is not None and known.kind == kind else None
             groups[name] = Group(name, kind, record.value, placed)
@@ -125,7 +134,7 @@ def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, Group]:
                 groups[name].members, groups[name].assignments = same.members, same.assignments
             continue
         _take_member(groups, placed)
-    return groups
+    return Groups(groups, removed)
 
 
 def _take_member(groups: dict[str, Group], placed: PlacedRecord) -> None:
@@ -152,24 +161,28 @@ def _take_member(groups: dict[str, Group], placed: PlacedRecord) -> None:
         members[record.key["member_id"]] = record.value
 
 
-def group_rows(groups: Mapping[str, Group], simple: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def group_rows(
+    groups: Groups, commits: Mapping[str, int], partition: int
+) -> Iterator[dict[str, Any]]:
     """Rows of ``groups``.
 
     Parameters
     ----------
-    groups : by name.
-    simple : groups that have offsets alone, and their partition of ``__consumer_offsets``.
+    commits : the offset of the last commit of each group.
+    partition : of ``__consumer_offsets``.
     """
-    for group in groups.values():
+    for group in groups.present.values():
         yield (
             _fields(group.kind, group.fields)
             | _origin(group.placed)
             | {"group": group.name, "kind": group.kind, "state": group.state,
                "members": group.n_members, "assignment_epoch": group.assignment_epoch}
         )  # fmt: skip
-    for name, partition in simple.items():
-        yield {"group": name, "kind": "classic", "state": "Empty", "members": 0,
-               "record_partition": partition}  # fmt: skip
+    for name, offset in commits.items():
+        # A coordinator makes such a group when it loads a commit.
+        if name not in groups.present and offset > groups.removed.get(name, -1):
+            yield {"group": name, "kind": "classic", "state": "Empty", "members": 0,
+                   "record_partition": partition}  # fmt: skip
 
 
 def group_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:

@@ -1,12 +1,14 @@
 """A table of a log directory, by its name."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of
+from segmentlog.kafka_tables.committing_groups import committing_groups
 from segmentlog.kafka_tables.coordinator import read_unknown_records
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.group_offsets import group_offsets
@@ -99,20 +101,13 @@ class _Tables:
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """Groups, of every kind."""
-        yield from self._groups(self.group_offsets().select(["group", "record_partition"]))
-
-    def _groups(self, offsets: pa.Table) -> Iterator[dict[str, Any]]:
-        """Groups; those that have offsets alone have no record of their own."""
-        with_offsets = offsets.group_by(["group", "record_partition"]).aggregate([]).to_pylist()
         for log in self._logs(_GROUPS):
-            groups = read_groups(log, self._on_corrupt_batch)
-            partition = log.topic_partition.partition
-            simple = {
-                row["group"]: partition
-                for row in with_offsets
-                if row["record_partition"] == partition and row["group"] not in groups
-            }
-            yield from group_rows(groups, simple)
+            yield from self._groups(log, committing_groups(log, self._on_corrupt_batch))
+
+    def _groups(self, log: Log, commits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        """Groups of a partition; those that have commits alone have no record of their own."""
+        groups = read_groups(log, self._on_corrupt_batch)
+        yield from group_rows(groups, commits, log.topic_partition.partition)
 
     def group_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of groups."""
@@ -123,7 +118,7 @@ class _Tables:
         """Members of groups."""
         topics = topic_names_by_id(self._directory)
         for log in self._logs(_GROUPS):
-            yield from member_rows(read_groups(log, self._on_corrupt_batch), topics)
+            yield from member_rows(read_groups(log, self._on_corrupt_batch).present, topics)
 
     def transactions(self) -> Iterator[dict[str, Any]]:
         """Transactional ids."""
@@ -138,7 +133,16 @@ class _Tables:
     def consumer_lag(self) -> pa.Table:
         """Committed offsets, and ends of logs."""
         offsets = self.group_offsets()
-        return lag_table(self._directory, offsets, self._groups(offsets))
+        commits: dict[int, dict[str, int]] = defaultdict(dict)
+        keys = ["record_partition", "group"]
+        for row in offsets.group_by(keys).aggregate([("record_offset", "max")]).to_pylist():
+            commits[row["record_partition"]][row["group"]] = row["record_offset_max"]
+        groups = (
+            row
+            for log in self._logs(_GROUPS)
+            for row in self._groups(log, commits[log.topic_partition.partition])
+        )
+        return lag_table(self._directory, offsets, groups)
 
     def open_transactions(self) -> Iterator[dict[str, Any]]:
         """Transactions without an end marker."""

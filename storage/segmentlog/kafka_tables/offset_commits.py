@@ -18,7 +18,10 @@ from segmentlog.kafka_tables.columns import printed_id, times
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.messages.records import read_coordinator_record
 
-__all__ = ["commit_columns"]
+__all__ = ["COMMIT_TYPES", "commit_columns", "groups_of"]
+
+#: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
+COMMIT_TYPES = (0, 1)
 
 _TOPIC = "__consumer_offsets"
 _NEWEST = 4
@@ -89,6 +92,19 @@ def commit_columns(
         "topic_id": _printed(ids),
         "is_read": pa.array(is_read),
     }
+
+
+def groups_of(keys: pa.Array) -> pa.Array:
+    """The bytes of the names of groups; null for a key that cannot be read.
+
+    Parameters
+    ----------
+    keys : binary array, shape (n_records,): keys of commits.
+    """
+    cells = _Cells(keys)
+    cells.number(2)  # its type
+    names = cells.gathered(*cells.text())
+    return pc.if_else(pa.array(cells.is_right), names, pa.scalar(None, pa.binary()))
 
 
 def _read_alone(

@@ -40,13 +40,16 @@ def test_classic_groups(tmp_path: Path) -> None:
         record(CLASSIC, "a", classic("m", "n", generation=4)), record(CLASSIC, "b", classic("m")),
         record(CLASSIC, "b", classic(generation=2)), record(CLASSIC, "c", classic("m")),
         record(CLASSIC, "c", None), (commit_key("simple"), commit_value(1)),
-        (commit_key("a"), commit_value(1)), (commit_key("gone"), commit_value(1)),
-        (commit_key("gone"), None),
+        (commit_key("a"), commit_value(1)), (commit_key("no offset"), commit_value(1)),
+        (commit_key("no offset"), None), (commit_key("gone"), commit_value(1)),
+        (commit_key("gone"), None), record(CLASSIC, "gone", None),
     )  # fmt: skip
+    log.add((commit_key("aborted"), commit_value(1)), producer=7).end(7, 0)
 
     assert {
         "a": ("classic", "Stable", 2, 4), "b": ("classic", "Empty", 0, 2),
-        "simple": ("classic", "Empty", 0, None),
+        "simple": ("classic", "Empty", 0, None), "no offset": ("classic", "Empty", 0, None),
+        "aborted": ("classic", "Empty", 0, None),
     } == groups(log.write(tmp_path))  # fmt: skip
 
 
