@@ -17,7 +17,11 @@ from segmentlog.reads.look_again import looks_again
 __all__ = ["lag_table", "open_transaction_rows"]
 
 #: The columns of ``groups`` that ``consumer_lag`` takes over.
-_STATE = [each for each in TABLES["groups"].columns if each.name in ("group", "kind", "state")]
+_STATE = [
+    each
+    for each in TABLES["groups"].columns
+    if each.name in ("group", "record_partition", "kind", "state")
+]
 
 
 def lag_table(
@@ -40,7 +44,7 @@ def lag_table(
     found = (
         offsets.append_column("row", row)
         .join(ends, ["topic", "partition"])
-        .join(states, "group")
+        .join(states, ["group", "record_partition"])
         .sort_by("row")
     )
     is_other = pc.fill_null(pc.not_equal(found["topic_id"], found["end_topic_id"]), False)

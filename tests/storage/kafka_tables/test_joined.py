@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from coordinator_logs import Coordinator, commit_key, commit_value
+from coordinator_logs import Coordinator, commit_key, commit_value, message
 
 import segmentlog
 
@@ -101,3 +101,15 @@ def test_a_lag_that_no_column_can_hold(tmp_path: Path) -> None:
 
     assert [None, 2, 2 - 2**63] == [row["lag"] for row in rows]
     assert {1} == {row["log_end_offset"] for row in rows}
+
+
+def test_a_group_in_two_partitions(tmp_path: Path) -> None:
+    """A row has the state of its own partition: somebody has added partitions to the topic."""
+    empty = message("__consumer_offsets", 2, {"group": "g"}, {"members": []})
+    joined = message("__consumer_offsets", 2, {"group": "g"}, {"members": [{"member_id": "m"}]})
+    for partition, group in enumerate((empty, joined)):
+        log = Coordinator().add(group, (commit_key("g"), commit_value(partition)))
+        log.write(tmp_path, partition)
+    rows = segmentlog.table(tmp_path, "consumer_lag").to_pylist()
+
+    assert [(0, "Empty"), (1, "Stable")] == [(row["offset"], row["state"]) for row in rows]
