@@ -7,10 +7,10 @@ own, and keeps it whatever becomes of its offsets, until a tombstone removes the
 
 import pyarrow as pa
 
-from segmentlog.kafka_tables.coordinator import record_types
+from segmentlog.kafka_tables.coordinator import end_of_read, record_types
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, groups_of
 from segmentlog.logs.log import Log
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import OnCorruptBatch
 
 __all__ = ["committing_groups"]
 
@@ -28,7 +28,7 @@ def committing_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, i
     """
     scan = log.scan(
         columns=["key", "value", "offset"],
-        read_up_to=ReadUpTo.LOG_END,
+        read_up_to=end_of_read(log, on_corrupt_batch),
         on_corrupt_batch=on_corrupt_batch,
     )
     parts = []

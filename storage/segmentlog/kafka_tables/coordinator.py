@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import MalformedRecordError
+from segmentlog.errors import CorruptCheckpointError, MalformedRecordError
 from segmentlog.kernels.memory import Int64s
 from segmentlog.logs.log import Log
 from segmentlog.messages.records import (
@@ -19,6 +19,7 @@ from segmentlog.model import OnCorruptBatch, ReadUpTo
 
 __all__ = [
     "PlacedRecord",
+    "end_of_read",
     "read_records",
     "read_unknown_records",
     "record_types",
@@ -45,6 +46,21 @@ class PlacedRecord(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+
+
+def end_of_read(log: Log, on_corrupt_batch: OnCorruptBatch) -> ReadUpTo:
+    """The end of a read of a coordinator's log: its own end, as a coordinator reads it.
+
+    If a high watermark has promised records after that end, and damage is not to be left out, the
+    read goes to the high watermark, and reports what has become of them.
+    """
+    if on_corrupt_batch is OnCorruptBatch.SKIP:
+        return ReadUpTo.LOG_END
+    try:
+        is_promised = log.end_offset(ReadUpTo.HIGH_WATERMARK) > log.log_end_offset
+    except CorruptCheckpointError:
+        is_promised = False
+    return ReadUpTo.HIGH_WATERMARK if is_promised else ReadUpTo.LOG_END
 
 
 def refuse_record(log: Log, offset: int, reason: str, on_corrupt_batch: OnCorruptBatch) -> None:
@@ -129,9 +145,8 @@ def record_types(keys: pa.Array) -> Int64s:
 def _rows(
     log: Log, types: list[int], on_corrupt_batch: OnCorruptBatch, *, is_inverted: bool
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
-    scan = log.scan(
-        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
-    )
+    read_up_to = end_of_read(log, on_corrupt_batch)
+    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
     for batch in scan:
         is_wanted = np.isin(record_types(batch["key"]), types, invert=is_inverted)
         if not is_wanted.any():

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.kafka_tables.columns import ORIGIN, schema_of
-from segmentlog.kafka_tables.coordinator import record_types, refuse_record
+from segmentlog.kafka_tables.coordinator import end_of_read, record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
 from segmentlog.logs.log import Log
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import OnCorruptBatch
 from segmentlog.records.schema import record_schema
 
 __all__ = ["group_offsets"]
@@ -73,9 +73,8 @@ def group_offsets(log: Log, on_corrupt_batch: OnCorruptBatch, *, is_history: boo
 
 def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterator[_Commits]:
     """Records of commits."""
-    scan = log.scan(
-        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
-    )
+    read_up_to = end_of_read(log, on_corrupt_batch)
+    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
     for batch in scan:
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
-from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.kafka_tables.coordinator import end_of_read, refuse_record
 from segmentlog.logs.log import Log
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import OnCorruptBatch
 
 __all__ = ["schema_changes", "schema_rows"]
 
@@ -47,9 +47,8 @@ def schema_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str
 def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
     """Every record of a schema, and every version that the deletion of a subject marks."""
     known: dict[str, dict[int, dict[str, Any]]] = {}
-    scan = log.scan(
-        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
-    )
+    read_up_to = end_of_read(log, on_corrupt_batch)
+    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
     for batch in scan:
         columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast("int64")]
         for key, value, offset, time in zip(*(each.to_pylist() for each in columns), strict=True):

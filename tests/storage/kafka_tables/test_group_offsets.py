@@ -284,3 +284,20 @@ def test_a_segment_that_a_broker_has_cleaned_meanwhile(tmp_path: Path) -> None:
     path.with_name(f"{1:020d}.log").write_bytes(groups.data[begin:])
 
     assert [Fate.COMMITTED] == transaction_fates(log).fates.tolist()
+
+
+@pytest.mark.parametrize("name", ["group_offsets", "groups", "consumer_lag"])
+def test_a_damaged_end_that_a_high_watermark_has_promised(tmp_path: Path, name: str) -> None:
+    """The damage is an error, and not an earlier state. With `skip`, it is left out."""
+    groups = Coordinator().add((key("a"), value(1)))
+    groups.add((key("b"), value(2)))
+    groups.data = groups.data[:-1] + bytes([groups.data[-1] ^ 1])
+    groups.write(tmp_path)
+    promise = tmp_path / "replication-offset-checkpoint"
+    for promised, is_refused in ((1, False), (2, True)):
+        promise.write_text(f"0\n1\n__consumer_offsets 0 {promised}\n")
+        if is_refused:
+            with pytest.raises(CorruptLogError):
+                segmentlog.table(tmp_path, name)
+        found = segmentlog.table(tmp_path, name, on_corrupt_batch="skip" if is_refused else "fail")
+        assert ["a"] == found["group"].to_pylist()

@@ -104,7 +104,7 @@ def test_a_lag_that_no_column_can_hold(tmp_path: Path) -> None:
 
 
 def test_a_group_in_two_partitions(tmp_path: Path) -> None:
-    """A row has the state of its own partition: somebody has added partitions to the topic."""
+    """A row has the state from its own partition: somebody has added partitions to the topic."""
     empty = message("__consumer_offsets", 2, {"group": "g"}, {"members": []})
     joined = message("__consumer_offsets", 2, {"group": "g"}, {"members": [{"member_id": "m"}]})
     for partition, group in enumerate((empty, joined)):
