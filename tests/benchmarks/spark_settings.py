@@ -28,7 +28,7 @@ _TOP = Path(__file__).resolve().parents[2]
 
 
 class _Session:
-    """A process with a session of Spark, which scans a log directory when it is asked to.
+    """A process with a session of Spark, which scans a log directory when asked.
 
     Parameters
     ----------
@@ -46,6 +46,7 @@ class _Session:
         )  # fmt: skip
 
     def __enter__(self) -> Self:
+        self._answer()  # sessions that start side by side would wait for each other
         return self
 
     def __exit__(
@@ -59,8 +60,11 @@ class _Session:
     def scan(self) -> Digest:
         """Read every row into a sink that forgets it."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write("scan\n")
+        return self._answer()
+
+    def _answer(self) -> Digest:
+        assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         if not answer:
             message = "a session of Spark has ended"
@@ -76,6 +80,7 @@ def _serve(settings: Mapping[str, str], directory: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.read.format("segmentlog").load(directory)
     n_rows = frame.count()
+    print(n_rows, flush=True)
     for _ in sys.stdin:
         print(*_sink(frame, n_rows), flush=True)
     spark.stop()
