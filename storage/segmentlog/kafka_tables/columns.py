@@ -1,12 +1,13 @@
 """Columns of the tables: their types, and rows of Python's values to Arrow."""
 
-import base64
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
+from segmentlog.messages.reader import uuid_text
 
 if TYPE_CHECKING:
     from segmentlog.kernels.memory import Int64s
@@ -50,7 +51,7 @@ def printed_id(value: uuid.UUID | None) -> str | None:
     """An id as Kafka prints it (``Uuid.toString``): 22 characters; None for the zero id."""
     if value is None or not value.int:
         return None
-    return base64.urlsafe_b64encode(value.bytes)[:22].decode()
+    return uuid_text(value)
 
 
 def time_of(milliseconds: int | None) -> int | None:

@@ -1,6 +1,5 @@
 """Tables of the metadata of a cluster: topics, partitions, brokers, settings, access."""
 
-import base64
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +18,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, time_of
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
 
 __all__ = ["holds_metadata", "metadata_table", "topic_names_by_id", "unknown_metadata"]
@@ -133,7 +133,7 @@ def _row(change: Change, row: Mapping[str, Any]) -> dict[str, Any]:
 def _shown(value: Any) -> Any:  # noqa: ANN401 (each column has its type)
     """Ids as Kafka prints them."""
     if isinstance(value, uuid.UUID):
-        return base64.urlsafe_b64encode(value.bytes)[:22].decode()
+        return uuid_text(value)
     if isinstance(value, list):
         return [_shown(each) for each in value]
     return value

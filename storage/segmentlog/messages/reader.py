@@ -6,6 +6,7 @@ more memory than a fixed multiple of their number.
 Rules: ``ByteBufferAccessor``, ``ByteUtils``, ``MessageDataGenerator``, and KIP-482.
 """
 
+import base64
 import struct
 import uuid
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 from segmentlog.messages.schema import JSON_NULL, Field, Schema
 
-__all__ = ["UNKNOWN_TAGS", "Reader", "read_struct"]
+__all__ = ["UNKNOWN_TAGS", "Reader", "read_struct", "uuid_text"]
 
 #: The key of tagged fields that the schema does not have: their bytes, by tag.
 UNKNOWN_TAGS = "unknown_tagged_fields"
@@ -21,6 +22,11 @@ UNKNOWN_TAGS = "unknown_tagged_fields"
 _MOST_VARINT_BYTES = 5
 _LENGTH = struct.Struct(">i")
 _SHORT_LENGTH = struct.Struct(">h")
+
+
+def uuid_text(value: uuid.UUID) -> str:
+    """An id as Kafka prints it (``Uuid.toString``): 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes)[:22].decode()
 
 
 def _number(layout: str) -> Callable[["Reader"], Any]:

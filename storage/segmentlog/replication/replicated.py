@@ -15,6 +15,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.metadata import read_meta_properties
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.messages.reader import uuid_text
 from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
 from segmentlog.reads.collector import without_collector
 from segmentlog.replication.copies import Copy, Registration, choose
@@ -97,12 +98,19 @@ class ReplicatedDirectory(LogDirectory):
 
     @cached_property
     def _registrations(self) -> Mapping[object, Mapping[str, Any]]:
-        """Partitions by topic id and number in the newest metadata of the cluster."""
+        """Partitions by printed topic id and number, in the newest metadata of the cluster."""
         found = [path for each in self.paths if (path := metadata_path(each))]
         if not found:
             return {}
         image = fold(read_metadata(newest_copy(found), RECORDS["partitions"]))
-        return image.tables["partitions"]
+        return {
+            (uuid_text(topic_id), partition): {
+                **row,
+                "topic_id": uuid_text(topic_id),
+                "directories": [uuid_text(each) for each in row["directories"] or ()],
+            }
+            for (topic_id, partition), row in image.tables["partitions"].items()
+        }
 
     @cached_property
     def _topic_ids(self) -> Mapping[str, str]:

@@ -1,16 +1,21 @@
 """Copies of partitions on several brokers, read as one log."""
 
+import base64
 import logging
 import pickle
 import shutil
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_copies import IDS, T0, broker, killed_in_sequence
 
 import segmentlog
 from segmentlog import LogDirectoryError, OptionError
+from segmentlog.cluster.image import Image
+from segmentlog.replication import replicated
 from segmentlog.replication.replicated import ReplicatedDirectory, ReplicatedPartition
 
 
@@ -24,6 +29,18 @@ def only(paths: Sequence[Path]) -> ReplicatedPartition:
     """The one partition."""
     (found,) = segmentlog.replicas(*paths)
     return found
+
+
+def have_metadata(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
+    """Let the directories have metadata with this partition, with ids of the records' type."""
+    topic_id = uuid.UUID(bytes=base64.urlsafe_b64decode(row["topic_id"] + "=="))
+    image = Image()
+    found = row | {"topic_id": topic_id, "directories": None}
+    image.tables["partitions"][(topic_id, row["partition"])] = found
+    monkeypatch.setattr(replicated, "metadata_path", str)
+    monkeypatch.setattr(replicated, "newest_copy", min)
+    monkeypatch.setattr(replicated, "read_metadata", lambda *_: ())
+    monkeypatch.setattr(replicated, "fold", lambda _: image)
 
 
 @pytest.fixture
@@ -134,9 +151,8 @@ def test_metadata_names_the_leader(
     }  # fmt: skip
 
     def opened() -> ReplicatedDirectory:
-        directory = segmentlog.open_replicas(*paths)
-        monkeypatch.setitem(vars(directory), "_registrations", {(IDS[0], 0): row})
-        return directory
+        have_metadata(monkeypatch, row)
+        return segmentlog.open_replicas(*paths)
 
     assert [b"a", b"b"] == values(opened())
     assert "broker 2 is the leader" in opened().replicated(*T0).reason
@@ -169,6 +185,5 @@ def test_metadata_that_is_older_than_the_logs_decides_nothing(
         "isr": [1, 2], "replicas": [1, 2], "adding_replicas": [], "removing_replicas": [],
         "eligible_leader_replicas": [], "last_known_elr": [],
     }  # fmt: skip
-    directory = segmentlog.open_replicas(*paths)
-    monkeypatch.setitem(vars(directory), "_registrations", {(IDS[0], 0): row})
-    assert [b"a", b"z"] == values(directory)
+    have_metadata(monkeypatch, row)
+    assert [b"a", b"z"] == values(segmentlog.open_replicas(*paths))

@@ -1,0 +1,206 @@
+"""A cluster: a controller and brokers in processes of their own, killed and started one by one."""
+
+import contextlib
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ports import free_port
+from py4j.protocol import Py4JJavaError
+
+from kafka_here.broker import Broker
+from kafka_here.java import JavaClient
+
+__all__ = ["Cluster", "ClusterClient", "ClusterNode"]
+
+_CLUSTER_ID = "segmentlogTestCluster2"[:22]
+_CONTROLLER = 100
+_SECONDS = 60
+
+#: A follower logs the offset at which it cuts its copy.
+_FOLLOWER = "-Dorg.slf4j.simpleLogger.log.kafka.server.ReplicaFetcherThread=info"
+_CUT = re.compile(r"Truncating partition (\S+) with TruncationState\(offset=(\d+)")
+
+
+class ClusterNode(Broker):
+    """A node of a cluster: the controller, or one of the brokers.
+
+    Parameters
+    ----------
+    directory : where its log directory, settings and output go.
+    node_id : its number.
+    controller_port : port of the controller.
+    settings : broker settings on top of what a node of a cluster needs.
+    """
+
+    def __init__(
+        self, directory: Path, node_id: int, controller_port: int, settings: Mapping[str, object]
+    ) -> None:
+        super().__init__(directory, settings=settings)
+        self.node_id, self._controller_port = node_id, controller_port
+        self._java_options.append(_FOLLOWER)
+
+    def _needed_settings(self) -> dict[str, object]:
+        is_broker = self.node_id != _CONTROLLER
+        self.port = free_port() if is_broker else self._controller_port
+        name = "PLAINTEXT" if is_broker else "CONTROLLER"
+        alone = {"inter.broker.listener.name": "PLAINTEXT"} if is_broker else {}
+        return alone | {
+            "process.roles": "broker" if is_broker else "controller",
+            "node.id": self.node_id,
+            "controller.quorum.voters": f"{_CONTROLLER}@localhost:{self._controller_port}",
+            "listeners": f"{name}://localhost:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
+            "offsets.topic.replication.factor": 3,
+            "log.message.timestamp.after.max.ms": 2**63 - 1,
+        }
+
+    def _prepare(self, settings: Path) -> None:
+        if (self.log_dir / "meta.properties").exists():
+            return
+        command = self._command(
+            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
+        )
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+
+    def cuts(self) -> list[tuple[str, int]]:
+        """The partitions that this broker has cut as a follower, and the offsets."""
+        found = _CUT.findall(self.output.read_text(errors="replace"))
+        return [(name, int(offset)) for name, offset in found]
+
+
+class Cluster:
+    """A controller and brokers on loopback, numbered from 1.
+
+    Parameters
+    ----------
+    directory : where all of their directories go.
+    n_brokers : how many brokers there are.
+    settings : settings of each broker.
+    """
+
+    def __init__(
+        self, directory: Path, n_brokers: int = 3, settings: Mapping[str, object] | None = None
+    ) -> None:
+        port = free_port()
+        self.controller, *brokers = (
+            ClusterNode(directory / f"node{each}", each, port, settings or {})
+            for each in (_CONTROLLER, *range(1, n_brokers + 1))
+        )
+        self.brokers = {each.node_id: each for each in brokers}
+
+    @property
+    def log_dirs(self) -> list[Path]:
+        """The log directory of each broker."""
+        return [each.log_dir for each in self.brokers.values()]
+
+    def start(self, *brokers: int) -> None:
+        """Start these brokers one after the other, after the controller."""
+        if not self.controller.is_running:
+            self.controller.start()
+        for each in brokers:
+            self.brokers[each].start()
+
+    def kill(self, *brokers: int) -> None:
+        """Kill these brokers."""
+        for each in brokers:
+            self.brokers[each].kill()
+
+    @contextlib.contextmanager
+    def client(self, broker: int) -> "Iterator[ClusterClient]":
+        """Clients that ask this broker first."""
+        with ClusterClient(self.brokers[broker]) as client:
+            yield client
+
+    def end(self) -> None:
+        """Kill every node that still runs."""
+        for each in (*self.brokers.values(), self.controller):
+            if each.is_running:
+                each.kill()
+
+
+class ClusterClient(JavaClient):
+    """The Java clients, with requests about replicas."""
+
+    def create_assigned(
+        self, topic: str, assignment: Sequence[Sequence[int]], **settings: object
+    ) -> None:
+        """Create a topic whose partitions have replicas on these brokers.
+
+        A topic of this name may be in the course of its deletion.
+        """
+        replicas = self.jvm.java.util.HashMap()
+        for partition, each in enumerate(assignment):
+            replicas.put(partition, list(each))
+        new = self.jvm.org.apache.kafka.clients.admin.NewTopic(topic, replicas)
+        new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
+
+        def create() -> bool:
+            try:
+                self._wait(self._admin.createTopics([new]).all())
+            except Py4JJavaError as error:
+                if "TopicExists" not in str(error.java_exception):
+                    raise
+                return False
+            return True
+
+        self.wait_for(create)
+        self._wait_for_partitions(topic, len(assignment))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        names = self.jvm.org.apache.kafka.common.TopicCollection.ofTopicNames([topic])
+        self._wait(self._admin.deleteTopics(names).all())
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Move a partition to these brokers, and wait until they have it."""
+        admin = self.jvm.org.apache.kafka.clients.admin
+        wanted = self.jvm.java.util.HashMap()
+        target = admin.NewPartitionReassignment(list(replicas))
+        wanted.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(target))
+        self._wait(self._admin.alterPartitionReassignments(wanted).all())
+        self.wait_for(lambda: self.replicas(topic, partition) == [*replicas])
+
+    def _described(self, topic: str, partition: int) -> Any:
+        names = self.jvm.org.apache.kafka.common.TopicCollection.ofTopicNames([topic])
+        found = self._wait(self._admin.describeTopics(names).allTopicNames())
+        return found[topic].partitions()[partition]
+
+    def replicas(self, topic: str, partition: int) -> list[int]:
+        """Ids of the brokers that have the partition by the assignment."""
+        return [each.id() for each in self._described(topic, partition).replicas()]
+
+    def wait_until_in_sync(self, topic: str, partition: int) -> None:
+        """Wait until all replicas of a partition are in sync."""
+
+        def are_in_sync() -> bool:
+            found = self._described(topic, partition)
+            return len(found.isr()) == len(found.replicas())
+
+        self.wait_for(are_in_sync)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Id of the leader, or None."""
+        node = self._described(topic, partition).leader()
+        return None if node is None else node.id()
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        """Wait until a condition holds.
+
+        Raises
+        ------
+        RuntimeError
+            If that takes more than a minute.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                message = f"the cluster did not come to a state in {_SECONDS} s"
+                raise RuntimeError(message)
+            time.sleep(0.1)
