@@ -72,6 +72,7 @@ from segmentlog.reads.listed import LostOffsets
 from segmentlog.recovery.recover import recover
 from segmentlog.recovery.reindex import IndexedSegment, reindex
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
+from segmentlog.replication.mirror import MirroredPartition, mirror
 from segmentlog.replication.replicated import (
     Replica,
     ReplicatedDirectory,
@@ -131,6 +132,7 @@ __all__ = [
     "LostOffsets",
     "MalformedBatchError",
     "MalformedRecordError",
+    "MirroredPartition",
     "MissingPartition",
     "OffsetOutOfRangeError",
     "OffsetRange",
@@ -181,6 +183,7 @@ __all__ = [
     "delete_records",
     "delete_topic",
     "latest",
+    "mirror",
     "open_log_dir",
     "open_replicas",
     "open_writer",

@@ -164,3 +164,18 @@ def test_copies_of_a_former_topic_and_of_a_former_broker_are_left_out(killed: Ki
     # A broker that has started since then has put its copy aside.
     assert [*killed.brokers[2].glob("moved-0.*-stray")]
     assert [1, 2] == [each.node_id for each in by_topic["moved"].replicas]
+
+
+def test_a_mirror_has_the_log_that_the_cluster_serves(killed: Killed, tmp_path: Path) -> None:
+    """A copy of broker 1 follows, and is cut where broker 1 cut its own copy."""
+    segmentlog.mirror(killed.brokers[0], to=tmp_path / "to", topics="unclean")
+    found = {
+        each.topic: each
+        for each in segmentlog.mirror(*killed.brokers, to=tmp_path / "to", topics=TOPICS)
+    }
+    assert 20 == found["unclean"].cut_at
+    assert found["unclean"].kept
+    directory = segmentlog.open_log_dir(tmp_path / "to")
+    for topic, expected in killed.served.items():
+        table = directory.log(topic, 0).scan(read_up_to="logEnd", include_headers=True).read_all()
+        assert expected == rows_of(table), topic

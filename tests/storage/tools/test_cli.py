@@ -29,7 +29,7 @@ REGISTERED = {each.name or each.callback.__name__: each for each in app.register
 COMMANDS = tuple(REGISTERED)
 
 #: Arguments that a command needs before a directory, and after it.
-FIRST = {"grep": ("a",)}
+FIRST = {"grep": ("a",), "mirror": ("{}",)}
 NEEDED = {
     "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),
@@ -158,9 +158,10 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
             writer.append(pa.table({"value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
+    first = [each.format(example_cluster) for each in FIRST.get(command, ())]
     needed = [each.format(tmp_path) for each in NEEDED.get(command, ())]
     with as_broker(tmp_path):
-        done = run(command, *FIRST.get(command, ()), tmp_path, *needed, status=2 if writes else 0)
+        done = run(command, *first, tmp_path, *needed, status=2 if writes else 0)
 
     assert writes == ("is in use" in done.stderr)
 

@@ -1,0 +1,115 @@
+"""Copy bytes between files without reading them: the system may share their blocks.
+
+Holes stay holes: a broker preallocates the indexes of its active segment.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+
+from segmentlog.disk.durable import cut_file, write_all
+from segmentlog.disk.system_errors import naming
+
+__all__ = ["copy_range", "digest_of", "digest_of_file", "opened_source", "size_of"]
+
+_PIECE_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
+
+#: Errors of a system that cannot copy between these two files.
+_NOT_COPIED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
+
+
+def copy_range(
+    source: int, target: int, start: int, end: int, on_bytes: Callable[[int], object]
+) -> None:
+    """Make the bytes from `start` to `end` of a file those of another one; it then ends there.
+
+    Parameters
+    ----------
+    source, target : descriptors.
+    start, end : bytes; the target has at least `start` bytes.
+    on_bytes : called with the numbers of bytes that were copied or skipped.
+
+    Raises
+    ------
+    OSError
+        If the source is shorter, or a disk fails or is full.
+    """
+    cut_file(target, start)
+    for begin, after in _data(source, start, end):
+        at = begin
+        while at < after:
+            n_copied = _copy(source, target, at, min(after - at, _PIECE_BYTES))
+            at += n_copied
+            on_bytes(n_copied)
+    cut_file(target, end)
+
+
+def _data(source: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The ranges between `start` and `end` that are no holes."""
+    at = start
+    while at < end:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # the rest is a hole
+                return
+            yield at, end  # the file system knows no holes
+            return
+        if at >= end:
+            return
+        after = min(os.lseek(source, at, os.SEEK_HOLE), end)
+        yield at, after
+        at = after
+
+
+def _copy(source: int, target: int, at: int, size: int) -> int:
+    try:
+        n_copied = os.copy_file_range(source, target, size, at, at)
+    except OSError as error:
+        if error.errno not in _NOT_COPIED:
+            with naming(target):
+                raise
+    else:
+        if n_copied:
+            return n_copied
+    # Some file systems copy nothing, without an error.
+    with naming(source):
+        piece = os.pread(source, min(size, _READ_BYTES), at)
+        if not piece:
+            raise OSError(errno.EIO, "the file is shorter than it was listed")
+    write_all(target, piece, at)
+    return len(piece)
+
+
+def digest_of(descriptor: int, end: int) -> bytes:
+    """SHA-256 of the first `end` bytes of a file."""
+    digest, at = hashlib.sha256(), 0
+    with naming(descriptor):
+        while at < end and (piece := os.pread(descriptor, min(end - at, _READ_BYTES), at)):
+            digest.update(piece)
+            at += len(piece)
+    return digest.digest()
+
+
+@contextlib.contextmanager
+def opened_source(path: str) -> Iterator[int]:
+    """A descriptor of a file that is copied; it shows the same file until the end of the block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def size_of(descriptor: int) -> int:
+    """Bytes of a file."""
+    return os.fstat(descriptor).st_size
+
+
+def digest_of_file(path: str, end: int) -> bytes:
+    """SHA-256 of the first `end` bytes of the file that has a name now."""
+    with opened_source(path) as descriptor:
+        return digest_of(descriptor, end)

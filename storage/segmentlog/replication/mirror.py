@@ -1,0 +1,429 @@
+"""Copy partitions byte by byte into another log directory, which follows as a replica does.
+
+The destination is always a state in which a follower could be: it has the batches of the log up to
+some offset.  So a mirror that was killed leaves a shorter log, and the next run continues there.
+For each partition the steps are these; each is on the disk before the next begins:
+
+1. If the copy at the destination has batches that the log lacks, it is cut where a broker would
+   cut it (`segmentlog.replication.epochs`).  The bytes that are cut off are kept in ``.broken``
+   files, as a recovery keeps them.
+2. Segments that have the records of the log in other bytes are set aside, the last one first: the
+   source has compacted them, or has rolled them at other offsets.
+3. The leader epochs are replaced.  A leader writes them before its batches, too, and entries
+   beyond the log end have no effect.
+4. Segments are copied in the order of their offsets, each under another name (``.cleaned``), which
+   brokers and recoveries remove.  Its bytes are read again and compared.  Then the indexes get
+   their names, and the ``.log`` file last.  The last segment may also grow in place.
+5. Producer snapshots are copied, and others are removed.
+6. At the end of all partitions, the checkpoints get the log starts, high watermarks and recovery
+   points.
+
+The indexes of the active segment are copied only after a clean stop of the source.  A running
+broker writes into them, and a destination without them has them built again.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from segmentlog.arguments import topic_names
+from segmentlog.commit.held import HeldDirectory, hold
+from segmentlog.commit.stamp import renew_stamp
+from segmentlog.disk.aside import set_aside
+from segmentlog.disk.copy import copy_range, digest_of, digest_of_file, opened_source, size_of
+from segmentlog.disk.durable import (
+    adopt,
+    create_file,
+    open_to_write,
+    sync_ancestors,
+    sync_directory,
+    sync_file,
+)
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import LogDirectoryError
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.layout.metadata import known_topic_id, read_meta_properties
+from segmentlog.layout.partitions import refuse_partition
+from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    INDEXES,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    FileKind,
+    FileState,
+    parse_segment_file,
+    partition_path,
+    segment_file_name,
+)
+from segmentlog.replication.copies import Copy
+from segmentlog.replication.replicated import open_replicas
+from segmentlog.segments.listing import list_segments, remove_indexes_without_log
+from segmentlog.segments.segment import Segment
+from segmentlog.topic_config import TopicConfig
+
+__all__ = ["MirroredPartition", "mirror"]
+
+_SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
+
+
+class MirroredPartition(NamedTuple):
+    """A partition that was copied.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    source : path of the copy that is the log.
+    log_start_offset, log_end_offset : half-open range of its offsets.
+    n_bytes : bytes of its ``.log`` files.
+    n_copied : bytes of them that the destination lacked.
+    cut_at : the offset at which the copy at the destination was cut; None if it did not diverge.
+    kept : the files with the bytes that were cut off.
+    sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex.
+    """
+
+    topic: str
+    partition: int
+    source: str
+    log_start_offset: int
+    log_end_offset: int
+    n_bytes: int
+    n_copied: int
+    cut_at: int | None
+    kept: tuple[str, ...]
+    sha256: str
+
+
+@storage_errors()
+def mirror(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    partitions: Collection[int] = (),
+    on_partition: Callable[[MirroredPartition], object] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> list[MirroredPartition]:
+    """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
+
+    A broker may run on the sources, but not on the destination.
+
+    Parameters
+    ----------
+    path, more : log directories of brokers of a cluster; `open_replicas` chooses the log.
+    to : a log directory; it is made if it does not exist.
+    topics, partitions : names and numbers; all by default, brokers' own topics, too.
+    on_partition : called with each result once the partition is copied.
+    on_bytes : called with the bytes of ``.log`` files that are copied, as they are.
+    lock_timeout_seconds : how long to wait for a writer at the destination.
+
+    Returns
+    -------
+    list of MirroredPartition
+        Sorted by topic and partition.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the destination is one of the sources, or belongs to another cluster; if it has another
+        topic of the same name; if a path is not a log directory.
+    UnknownTopicOrPartitionError
+        If the sources lack one of `topics`.
+    LogLockedError
+        If a broker or a writer holds the destination.
+    CorruptLogError, CorruptCheckpointError
+        If the end of a log, or a checkpoint of the destination, cannot be read.
+    SyncFailedError, StorageError
+        If a disk is full or fails; if copied bytes read back as other bytes.
+    """
+    names = topic_names("topics", topics)
+    source = open_replicas(path, *more)
+    chosen = partitions_of(source, names, partitions)
+    directory = local_path(to)
+    _refuse(directory, source.paths)
+    if not exists(directory):
+        os.mkdir(directory)
+        adopt(directory)
+        sync_ancestors(directory)
+    found = []
+    with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
+        logs = {each: source.log(*each) for each in chosen}
+        points = {}
+        for each, log in logs.items():
+            follower = _Follower(held, log, on_bytes)
+            found.append(follower.follow())
+            points[each] = follower.segments[-1].base_offset if follower.segments else 0
+            on_partition(found[-1])
+        ends = {
+            each: min(log.log_end_offset, _known(log.high_watermark, log.log_end_offset))
+            for each, log in logs.items()
+        }
+        starts = {each: log.log_start_offset for each, log in logs.items()}
+        _set_offsets(directory, LOG_START_CHECKPOINT, starts)
+        _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
+        _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
+        held.forget_checkpoints()
+    return found
+
+
+def _known(offset: int | None, otherwise: int) -> int:
+    return otherwise if offset is None else offset
+
+
+def _refuse(directory: str, sources: Collection[str]) -> None:
+    """Refuse a destination that cannot follow the sources."""
+    if os.path.realpath(directory) in {os.path.realpath(each) for each in sources}:
+        reason = "is a source, too; give another directory as the destination"
+        raise LogDirectoryError(directory, reason)
+    if not exists(directory):
+        return
+    refuse_partition(directory)
+    ids = [read_meta_properties(each).get("cluster.id") for each in (directory, *sources)]
+    others = {each for each in ids[1:] if each}
+    if ids[0] and others and ids[0] not in others:
+        reason = (
+            f"belongs to cluster {ids[0]}, and the sources to cluster {others.pop()}: topic ids "
+            "of one cluster mean nothing in another one; give an empty directory"
+        )
+        raise LogDirectoryError(directory, reason)
+
+
+def _set_offsets(directory: str, name: str, offsets: dict[TopicPartition, int]) -> None:
+    before = read_offsets(directory, name)
+    after = {**before, **offsets}
+    if after != before:
+        write_offsets(directory, name, after)
+
+
+class _Follower:
+    """One partition at the destination, and the log that it follows."""
+
+    def __init__(self, held: HeldDirectory, log: Log, on_bytes: Callable[[int], object]) -> None:
+        self._held, self._log, self._on_bytes = held, log, on_bytes
+        self._topic_partition = log.topic_partition
+        self._path = partition_path(held.directory, log.topic_partition)
+        self._n_copied = 0
+        self._digest = hashlib.sha256()
+        self._source_is_clean = exists(
+            os.path.join(os.path.dirname(log.path), CLEAN_SHUTDOWN_FILE)
+        )
+        #: Segments of the source; the last one without a torn tail.
+        self.segments = list(log.segments)
+        self._sizes = [each.size for each in self.segments]
+        if self.segments:
+            self._sizes[-1] = log.end.position
+
+    def follow(self) -> MirroredPartition:
+        """Carry out the steps 1 to 5."""
+        self._begin()
+        cut_at, kept = self._cut()
+        same = self._set_others_aside()
+        self._replace(LEADER_EPOCH_CHECKPOINT)
+        for each, size in zip(self.segments, self._sizes, strict=True):
+            self._copy_segment(each, size, is_there=each.base_offset in same)
+        self._copy_snapshots()
+        return MirroredPartition(
+            *self._topic_partition, self._log.path, self._log.log_start_offset,
+            self._log.log_end_offset, sum(self._sizes), self._n_copied, cut_at, tuple(kept),
+            self._digest.hexdigest(),
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        """Make the directory of the partition, or refuse that of another topic."""
+        if not exists(self._path):
+            os.mkdir(self._path)
+            adopt(self._path)
+            sync_directory(self._held.directory)
+        ours, theirs = known_topic_id(self._path), self._log.known_topic_id
+        if ours and theirs and ours != theirs:
+            reason = (
+                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
+                "the topic was created again; delete it at the destination first "
+                "(segmentlog delete-topic)"
+            )
+            raise LogDirectoryError(self._path, reason)
+        remove_indexes_without_log(self._path)  # left by a crash
+        self._replace(PARTITION_METADATA_FILE)
+
+    def _own(self) -> Log | None:
+        """The log at the destination as it is now, or None without a segment."""
+        if not list_segments(self._path):
+            return None
+        return open_log_dir(self._path).log(*self._topic_partition)
+
+    @contextlib.contextmanager
+    def _shortening(self, end: int) -> Iterator[None]:
+        """Let the log end earlier; its checkpoints go first, or a read would report a loss."""
+        directory = self._held.directory
+        for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
+            known = read_offsets(directory, name).get(self._topic_partition, -1)
+            if known > end:
+                _set_offsets(directory, name, {self._topic_partition: end})
+        renew_stamp(directory)
+        yield
+        renew_stamp(directory)
+
+    def _cut(self) -> tuple[int | None, list[str]]:
+        """Cut batches off that the log lacks."""
+        own = self._own()
+        if own is None:
+            return None, []
+        from segmentlog.replication.cut import cut  # the compiled kernels load here
+
+        copy = Copy(own, self._held.directory, {})
+        end = copy.common_end(Copy(self._log, "", {}))
+        if end >= own.log_end_offset:
+            return None, []
+        with self._shortening(end):
+            return end, cut(own, end)
+
+    def _set_others_aside(self) -> set[int]:
+        """Step 2; returns base offsets of the segments that begin with bytes of the log."""
+        log = self._own()
+        own = () if log is None else log.segments
+        expected = {
+            each.base_offset: (each, size)
+            for each, size in zip(self.segments, self._sizes, strict=True)
+        }
+        older = [each for each in own if each.base_offset < min(expected, default=0)]
+        same: set[int] = set()
+        rest = own[len(older) :]
+        for each, base_offset in zip(rest, expected, strict=False):
+            segment, size = expected[base_offset]
+            is_as_long = each.size == size or (each.size < size and each is rest[-1])
+            if each.base_offset != base_offset or not is_as_long:
+                break
+            if digest_of_file(each.path, each.size) != digest_of_file(segment.path, each.size):
+                break
+            same.add(base_offset)
+        others = rest[len(same) :]
+        if older or others:
+            end = others[0].base_offset if others else self._log.log_end_offset
+            with self._shortening(end):
+                # A crash leaves a log without a hole.
+                for each in (*reversed(others), *older):
+                    self._set_segment_aside(each.base_offset)
+        return same
+
+    def _set_segment_aside(self, base_offset: int) -> None:
+        for name in list_names(self._path):
+            parsed = parse_segment_file(name)
+            if (
+                parsed is not None
+                and parsed.offset == base_offset
+                and parsed.state is FileState.LIVE
+                and parsed.kind is not FileKind.SNAPSHOT
+            ):
+                set_aside(self._path, name)
+        sync_directory(self._path)
+
+    def _copy_segment(self, segment: Segment, size: int, *, is_there: bool) -> None:
+        """Step 4 for one segment."""
+        name = segment_file_name(segment.base_offset, FileKind.LOG)
+        target = os.path.join(self._path, name)
+        is_active = segment is self.segments[-1]
+        with opened_source(segment.path) as source:
+            expected = digest_of(source, size)
+            if is_there:
+                self._grow(source, target, size, expected)
+            renamed = []
+            if not is_active or self._source_is_clean:
+                for kind in INDEXES:
+                    renamed += self._stage(segment_file_name(segment.base_offset, kind))
+            else:
+                self._remove_indexes(segment.base_offset)
+            if not is_there:
+                renamed.append(self._write_aside(source, name, size, expected, self._on_log))
+        for each in renamed:  # the .log file comes last
+            os.replace(f"{each}.{FileState.CLEANED}", each)
+        if renamed:
+            sync_directory(self._path)
+        self._digest.update(expected)
+
+    def _on_log(self, n_bytes: int) -> None:
+        self._n_copied += n_bytes
+        self._on_bytes(n_bytes)
+
+    def _grow(self, source: int, target: str, size: int, expected: bytes) -> None:
+        """Append the bytes that the last segment of the destination lacks."""
+        start = status_of(target).size
+        if start < size:
+            descriptor = open_to_write(target)
+            try:
+                copy_range(source, descriptor, start, size, self._on_log)
+                sync_file(descriptor, target)
+            finally:
+                os.close(descriptor)
+            _check(target, size, expected)
+
+    def _write_aside(
+        self, source: int, name: str, size: int, expected: bytes, on_bytes: Callable[[int], object]
+    ) -> str:
+        """Copy a file under another name, durably, and return its own path."""
+        path = os.path.join(self._path, name)
+        temporary = f"{path}.{FileState.CLEANED}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)  # left by a crash
+        descriptor = create_file(temporary)
+        try:
+            copy_range(source, descriptor, 0, size, on_bytes)
+            sync_file(descriptor, temporary)
+        finally:
+            os.close(descriptor)
+        _check(temporary, size, expected)
+        return path
+
+    def _stage(self, name: str) -> list[str]:
+        """Copy a file that is not a log under another name, if the destination has other bytes."""
+        path = os.path.join(self._path, name)
+        try:
+            with opened_source(os.path.join(self._log.path, name)) as source:
+                size = size_of(source)
+                expected = digest_of(source, size)
+                is_as_long = exists(path) and status_of(path).size == size
+                if is_as_long and digest_of_file(path, size) == expected:
+                    return []
+                return [self._write_aside(source, name, size, expected, lambda _: None)]
+        except FileNotFoundError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return []
+
+    def _replace(self, name: str) -> None:
+        """Make a small file that of the source."""
+        for each in self._stage(name):
+            os.replace(f"{each}.{FileState.CLEANED}", each)
+            sync_directory(self._path)
+
+    def _remove_indexes(self, base_offset: int) -> None:
+        for kind in INDEXES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._path, segment_file_name(base_offset, kind)))
+
+    def _copy_snapshots(self) -> None:
+        """Step 5."""
+        wanted = {each for each in list_names(self._log.path) if _SNAPSHOT.fullmatch(each)}
+        for each in sorted(wanted):
+            self._replace(each)
+        for each in list_names(self._path):
+            if _SNAPSHOT.fullmatch(each) and each not in wanted:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._path, each))
+
+
+def _check(path: str, size: int, expected: bytes) -> None:
+    """Read copied bytes again."""
+    if digest_of_file(path, size) != expected:
+        raise OSError(0, "the copied bytes read back as other bytes", path)

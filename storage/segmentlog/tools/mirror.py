@@ -1,0 +1,68 @@
+"""``segmentlog mirror``: partitions, byte by byte, into another log directory."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segmentlog.tools.arguments import WRITES, Partitions, Topics, command
+from segmentlog.tools.progress import progress
+from segmentlog.tools.text import counted, escape, json_fields, to_json
+
+if TYPE_CHECKING:
+    from segmentlog.replication.mirror import MirroredPartition
+
+__all__ = ["mirror"]
+
+
+@command(
+    WRITES,
+    "segmentlog mirror /var/lib/kafka /backup/kafka",
+    "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",
+)
+def mirror(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC... DST",
+            help="Log directories of brokers of a cluster, and last the directory of the copy.",
+        ),
+    ],
+    topic: Topics = None,
+    partition: Partitions = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Copy partitions byte by byte. A mirror that was interrupted continues where it was.
+
+    Of several brokers' copies, the log is copied, as `replicas` shows it. A broker may run on the
+    sources, but not on the destination. If the destination has records that the log lacks, it is
+    cut where a broker would cut it, and the bytes that are cut off are kept beside the log in
+    .broken files. Copied bytes are read again and compared.
+    """
+    import segmentlog
+
+    if len(paths) < 2:
+        message = "give the log directories to copy, and last the directory of the copy"
+        raise typer.BadParameter(message, param_hint="SRC... DST")
+    *sources, destination = paths
+    with progress("copied", None) as bar:
+
+        def show(found: "MirroredPartition") -> None:
+            bar.write(to_json(json_fields(found)) if as_json else _line(found))
+
+        found = segmentlog.mirror(
+            *sources, to=destination, topics=topic or (), partitions=partition or (),
+            on_partition=show, on_bytes=bar.advance,
+        )  # fmt: skip
+    if not found and not as_json:
+        sys.stderr.write("segmentlog: the sources have no partition\n")
+
+
+def _line(found: "MirroredPartition") -> str:
+    name = escape(f"{found.topic}-{found.partition}")
+    text = f"[{found.log_start_offset}, {found.log_end_offset}) of {escape(found.source)}"
+    text = f"{name}: {text}, {counted(bytes=found.n_copied)} copied"
+    if found.cut_at is not None:
+        kept = ", ".join(map(escape, found.kept)) or "no file"
+        text += f"; was cut at offset {found.cut_at}, kept in {kept}"
+    return text

@@ -1,0 +1,63 @@
+"""Mirrors are killed at random moments: the destination is a beginning of the log."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+
+N_PARTITIONS = 3
+
+#: Waits for a line, so that the time of its start does not count.
+MIRROR = """
+import sys, segmentlog, segmentlog.replication.mirror
+print(flush=True)
+segmentlog.mirror(sys.argv[1], to=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    "n_kills",
+    [
+        pytest.param(10, marks=pytest.mark.thorough),
+        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_a_mirror_that_was_killed_many_times_is_identical(tmp_path: Path, n_kills: int) -> None:
+    """The source grows between the kills; in the end, each byte of each log is there."""
+    source, to, rng = tmp_path / "source", tmp_path / "to", random.Random(n_kills)
+    config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=500_000))
+    n_bytes = []
+    for _ in range(n_kills):
+        with segmentlog.open_writer(
+            source, "t", num_partitions=N_PARTITIONS, config=config
+        ) as writer:
+            writer.append(pa.table({"value": [rng.randbytes(20_000) for _ in range(60)]}))
+        mirror = subprocess.Popen(
+            [sys.executable, "-c", MIRROR, str(source), str(to)], stdout=subprocess.PIPE
+        )
+        assert mirror.stdout is not None
+        mirror.stdout.readline()
+        # It reads everything that is there before it copies the rest.
+        time.sleep(rng.uniform(0, 0.1 + sum(n_bytes[-1:]) / 3e8))
+        mirror.send_signal(signal.SIGKILL)
+        mirror.wait()
+        mirror.stdout.close()
+        n_bytes.append(sum(each.stat().st_size for each in to.glob("t-*/*.log")))
+        for partition in range(N_PARTITIONS):
+            end_of = segmentlog.open_log_dir(source).log("t", partition).log_end_offset
+            if [*to.glob(f"t-{partition}/*.log")]:
+                log = segmentlog.open_log_dir(to).log("t", partition)
+                assert len(log.scan(read_up_to="logEnd").read_all()) <= end_of
+    assert len(segmentlog.mirror(source, to=to)) == N_PARTITIONS
+    for each in source.glob("t-*/*"):
+        if each.suffix == ".log":
+            assert each.read_bytes() == (to / each.parent.name / each.name).read_bytes()
+    assert {each.comparison for each in segmentlog.compare(source, to)} == {"equal"}
+    assert len({*n_bytes}) > n_kills // 3, "few kills met the mirror at work"

@@ -1,0 +1,254 @@
+"""Partitions that are copied byte by byte, and go on as a follower does."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from broker_copies import IDS, T0, broker, killed_in_sequence
+from crashing import Crash, crash_at, cut_loop
+
+import segmentlog
+from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
+from segmentlog.disk import copy
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.names import CLEAN_SHUTDOWN_FILE
+
+#: Files of a partition that a mirror copies.
+KINDS = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata", ""}
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """The live files of the partition."""
+    found = sorted((directory / "t-0").iterdir())
+    return {each.name: each.read_bytes() for each in found if each.suffix in KINDS}
+
+
+def filled(directory: Path, n_jobs: int = 4, segment_bytes: int = 200) -> Path:
+    """A log directory of several segments, cleanly shut down."""
+    config = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=segment_bytes))
+    for i in range(n_jobs):
+        with segmentlog.open_writer(directory, "t", num_partitions=1, config=config) as writer:
+            writer.append(pa.table({"value": [f"{i} {'v' * 100}"]}))
+    (directory / CLEAN_SHUTDOWN_FILE).touch()
+    return directory
+
+
+def only(sources: Sequence[Path], to: Path) -> MirroredPartition:
+    """Mirror the one partition."""
+    (found,) = segmentlog.mirror(*sources, to=to)
+    return found
+
+
+def test_all_files_are_byte_for_byte_those_of_the_source(tmp_path: Path) -> None:
+    """Indexes, snapshots and epochs, too; a broker finds its checkpoints."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    found = only([source], to)
+    assert files(source) == files(to)
+    assert len([name for name in files(to) if name.endswith(".log")]) > 2
+    assert (found.n_bytes, None, ()) == (found.n_copied, found.cut_at, found.kept)
+    log = segmentlog.open_log_dir(to).log(*T0)
+    assert (4, 4) == (log.log_end_offset, log.high_watermark)
+    (equal,) = segmentlog.compare(source, to)
+    assert "equal" == equal.comparison
+
+
+def test_a_second_run_copies_only_new_bytes(tmp_path: Path) -> None:
+    """The last segment grows, and new ones come after it."""
+    source, to = filled(tmp_path / "a", segment_bytes=1000), tmp_path / "b"
+    first = only([source], to)
+    again = only([source], to)
+    assert (0, first.sha256) == (again.n_copied, again.sha256)
+    filled(source, segment_bytes=1000)
+    later = only([source], to)
+    assert later.n_bytes - first.n_bytes == later.n_copied > 0
+    assert files(source) == files(to)
+
+
+def test_a_running_source_lacks_the_indexes_of_its_active_segment(tmp_path: Path) -> None:
+    """A broker writes into them, and its preallocated bytes are not entries."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    (source / CLEAN_SHUTDOWN_FILE).unlink()
+    only([source], to)
+    missing = sorted({*files(source)} - {*files(to)})
+    assert [".index", ".timeindex"] == [Path(each).suffix for each in missing]
+    assert 4 == len(segmentlog.open_log_dir(to).log(*T0).scan().read_all())
+
+
+def test_a_torn_tail_is_not_copied(tmp_path: Path) -> None:
+    """The copy ends after the last whole batch."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    (source / CLEAN_SHUTDOWN_FILE).unlink()
+    active = max((source / "t-0").glob("*.log"))
+    whole = active.read_bytes()
+    active.write_bytes(whole + whole[:70])
+    only([source], to)
+    assert whole == (to / "t-0" / active.name).read_bytes()
+
+
+def test_a_destination_that_diverges_is_cut_where_a_broker_cuts_it(tmp_path: Path) -> None:
+    """It follows another log from then on, and its bytes are kept."""
+    killed = killed_in_sequence(tmp_path)
+    to = tmp_path / "to"
+    only([killed[0]], to)
+    before = next((to / "t-0").glob("*.log")).read_bytes()
+    found = only(killed, to)
+    assert 3 == found.cut_at
+    (kept,) = map(Path, found.kept)
+    assert before.endswith(kept.read_bytes())
+    assert kept.name.endswith(".broken")
+    (expected,) = segmentlog.compare(killed[2], to)
+    assert "equal" == expected.comparison
+    assert None is only(killed, to).cut_at
+
+
+def test_a_destination_without_anything_in_common_begins_again(tmp_path: Path) -> None:
+    """Its first batch is of another leader than that of the log."""
+    one = broker(tmp_path, 1, [(0, "ab")])
+    other = broker(tmp_path, 2, [(3, "xyz")])
+    to = tmp_path / "to"
+    only([one], to)
+    found = only([other], to)
+    assert (0, 1) == (found.cut_at, len(found.kept))
+    assert files(other)["00000000000000000000.log"] == files(to)["00000000000000000000.log"]
+
+
+def test_compacted_segments_of_the_source_replace_those_of_the_destination(tmp_path: Path) -> None:
+    """They have the same records in other bytes; the old ones are set aside."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    only([source], to)
+    path = sorted((source / "t-0").glob("*.log"))[1]
+    other = filled(tmp_path / "c") / "t-0" / path.name
+    path.write_bytes(other.read_bytes())  # the same offsets at other times
+    found = only([source], to)
+    assert None is found.cut_at
+    assert files(source) == files(to)
+    assert [*(to / "t-0").glob(f"{path.name}*.deleted")]
+
+
+def test_removed_segments_of_the_source_leave_the_destination(tmp_path: Path) -> None:
+    """Retention has moved the log start."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    only([source], to)
+    for each in (source / "t-0").glob(f"{0:020}.*"):
+        each.unlink()
+    found = only([source], to)
+    assert (1, 0) == (found.log_start_offset, found.n_copied)
+    assert 1 == segmentlog.open_log_dir(to).log(*T0).log_start_offset
+
+
+def test_refused_destinations(tmp_path: Path) -> None:
+    """A source, a directory of another cluster, another topic, a held directory."""
+    source = broker(tmp_path, 1, [(0, "ab")])
+    with pytest.raises(LogDirectoryError, match="is a source"):
+        segmentlog.mirror(source, to=source)
+    elsewhere = broker(tmp_path / "other", 1, [(0, "ab")], cluster="c2")
+    with pytest.raises(LogDirectoryError, match="cluster c2, and the sources to cluster c1"):
+        segmentlog.mirror(source, to=elsewhere)
+    again = broker(tmp_path / "again", 1, [(0, "ab")], topic_id=IDS[1])
+    with pytest.raises(LogDirectoryError, match="created again"):
+        segmentlog.mirror(source, to=again)
+    to = tmp_path / "to"
+    only([source], to)
+    with DirectoryLock(str(to), 0), pytest.raises(LogLockedError):
+        segmentlog.mirror(source, to=to, lock_timeout_seconds=0)
+
+
+def test_bytes_that_read_back_as_others_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may lie; the file does not get its name."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    real = os.copy_file_range
+
+    def lying(source: int, target: int, count: int, at: int, to: int) -> int:
+        copied = real(source, target, count, at, to)
+        os.pwrite(target, b"\xff", to)
+        return copied
+
+    monkeypatch.setattr(os, "copy_file_range", lying)
+    with pytest.raises(StorageError, match="read back as other bytes"):
+        segmentlog.mirror(source, to=to)
+    assert not [*(to / "t-0").glob("*.log")]
+
+
+def test_holes_stay_holes_also_without_the_help_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Preallocated indexes take no space; some file systems cannot copy by themselves."""
+
+    def refused(*_: object) -> int:
+        raise OSError(18, "another file system")
+
+    for is_refused in (False, True):
+        source, target = tmp_path / "source", tmp_path / f"target{is_refused}"
+        with source.open("wb") as file:
+            file.write(b"a" * 4096)
+            file.seek(8 << 20)
+            file.write(b"z")
+            file.truncate(16 << 20)
+        if is_refused:
+            monkeypatch.setattr(os, "copy_file_range", refused)
+        with source.open("rb") as read, target.open("wb") as written:
+            copy.copy_range(read.fileno(), written.fileno(), 0, 16 << 20, lambda _: None)
+        assert source.read_bytes() == target.read_bytes()
+        assert target.stat().st_blocks <= source.stat().st_blocks + 16
+
+
+def repeated_after_kills(tmp_path: Path, before: Path, sources: Sequence[Path], every: int) -> int:
+    """Kill a mirror at each call that changes the disk; it is whole when it is repeated.
+
+    After each kill, the destination is readable, and has a log without a hole.
+    """
+    number, is_whole = 0, False
+    log = segmentlog.open_replicas(*sources).log(*T0)
+    logs = [read_values(log), read_values(segmentlog.open_log_dir(before).log(*T0))]
+    while not is_whole:
+        to = tmp_path / f"to{number}"
+        shutil.copytree(before, to)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                only(sources, to)
+                is_whole = True
+            except Crash:
+                pass
+        if [*(to / "t-0").glob("*.log")]:
+            for end in ("highWatermark", "logEnd"):
+                read = read_values(segmentlog.open_log_dir(to).log(*T0), end)
+                assert any(set(read.items()) <= set(each.items()) for each in logs), number
+                assert [*read] == [*range(min(read, default=0), max(read, default=-1) + 1)], number
+        only(sources, to)
+        assert files(Path(log.path).parent) == files(to), number
+        shutil.rmtree(to)
+        number += every
+    return number
+
+
+def read_values(log: segmentlog.Log, end: str = "logEnd") -> dict[int, bytes]:
+    """Values by their offsets."""
+    table = log.scan(columns=["offset", "value"], read_up_to=end).read_all()
+    return dict(zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+@cut_loop
+def test_a_cut_that_is_killed_can_be_repeated(tmp_path: Path, every: int) -> None:
+    """The destination follows the log of another leader."""
+    killed, before = killed_in_sequence(tmp_path), tmp_path / "before"
+    only([killed[0]], before)
+    assert repeated_after_kills(tmp_path, before, killed, every) > 40
+
+
+@cut_loop
+def test_a_mirror_that_is_killed_can_be_repeated(tmp_path: Path, every: int) -> None:
+    """The source has removed a segment, has compacted another one, and has new ones."""
+    source, before = filled(tmp_path / "a", 6), tmp_path / "before"
+    only([source], before)
+    filled(source, 2)
+    logs = sorted((source / "t-0").glob("*.log"))
+    for each in (source / "t-0").glob(f"{logs[0].stem}.*"):
+        each.unlink()
+    logs[3].write_bytes((filled(tmp_path / "c", 6) / "t-0" / logs[3].name).read_bytes())
+    assert repeated_after_kills(tmp_path, before, [source], every) > 60
