@@ -64,6 +64,8 @@ def _line(found: "ComparedPartition") -> str:
     ranges = [f"[{each.log_start_offset}, {each.log_end_offset})" for each in (left, right)]
     if found.diverges_at is not None:
         return f"{name}: differs at offset {found.diverges_at}: {ranges[0]}, {ranges[1]}"
+    if found.comparison == "disjoint":
+        return f"{name}: nothing in common: {ranges[0]}, {ranges[1]}"
     if ranges[0] == ranges[1]:
         return f"{name}: equal: {left.n_records} records in {ranges[0]}"
     return f"{name}: equal where both have offsets: {ranges[0]}, {ranges[1]}"

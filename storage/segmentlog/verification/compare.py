@@ -38,6 +38,7 @@ class Comparison(StrEnum):
     EQUAL = "equal"  #: the same records, up to the same end
     PREFIX = "prefix"  #: the same records, and one log has more at its end
     DIVERGING = "diverging"  #: other records from an offset on
+    DISJOINT = "disjoint"  #: no offset is in both logs, so that nothing was compared
     MISSING = "missing"  #: one of the directories lacks the partition
 
 
@@ -211,8 +212,10 @@ class _Both:
             (left, left_digest), (right, right_digest) = rows
             if diverges_at is None and left_digest != right_digest:
                 diverges_at = self._difference(left, right)
-        ends = {each.log_end_offset for each in self._logs}
-        same = Comparison.EQUAL if len(ends) == 1 else Comparison.PREFIX
+        ranges = {(each.log_start_offset, each.log_end_offset) for each in self._logs}
+        same = Comparison.EQUAL if len({end for _, end in ranges}) == 1 else Comparison.PREFIX
+        if self._common.start_offset >= self._common.end_offset and len(ranges) > 1:
+            same = Comparison.DISJOINT
         return ComparedPartition(
             *self._topic_partition,
             same if diverges_at is None else Comparison.DIVERGING,

@@ -21,3 +21,10 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert ("diverging", 61, 100) == (
         found["comparison"], found["diverges_at"], found["left"]["n_records"],
     )  # fmt: skip
+
+
+def test_logs_without_a_common_offset(run: Run, tmp_path: Path) -> None:
+    """The line does not say that they are equal."""
+    left, right = make(tmp_path / "a", rows(0, 40)), make(tmp_path / "b", rows(40, 20))
+    shown = run("compare", left, right, status=1).stdout
+    assert "t-0: nothing in common: [0, 40), [40, 60)\n" == shown

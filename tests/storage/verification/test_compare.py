@@ -90,6 +90,17 @@ def test_records_that_retention_removed_are_not_compared(tmp_path: Path) -> None
     assert (Comparison.EQUAL, 40) == (found.comparison, found.right.log_start_offset)
 
 
+def test_logs_without_a_common_offset_are_not_equal(tmp_path: Path) -> None:
+    """No record of one was compared with a record of the other."""
+    left, right = make(tmp_path / "a", rows(0, 40)), make(tmp_path / "b", rows(40, 20))
+    found = only(left, right)
+    assert (Comparison.DISJOINT, None) == (found.comparison, found.diverges_at)
+    segmentlog.delete_records(right, "t", 0, offset=60)
+    whole = make(tmp_path / "c", rows(0, 60))
+    assert Comparison.DISJOINT == only(whole, right).comparison
+    assert Comparison.EQUAL == only(right, right).comparison
+
+
 def test_a_partition_on_one_side_alone(tmp_path: Path) -> None:
     """It is missing on the other side, and its digest is still computed."""
     left = make(tmp_path / "a", rows(0, 10))
