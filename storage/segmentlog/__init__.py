@@ -80,6 +80,13 @@ from segmentlog.replication.replicated import (
     open_replicas,
     replicas,
 )
+from segmentlog.restoration.restore import (
+    GroupOffset,
+    Restoration,
+    RestoredPartition,
+    offsets_csv,
+    restore,
+)
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.settings.alter import alter_settings, topic_settings
@@ -114,6 +121,7 @@ __all__ = [
     "ErrorCode",
     "Finding",
     "FindingKind",
+    "GroupOffset",
     "IndexedSegment",
     "InvalidProducerEpochError",
     "InvalidRecordError",
@@ -154,6 +162,8 @@ __all__ = [
     "Replicas",
     "ReplicatedDirectory",
     "ReplicatedPartition",
+    "Restoration",
+    "RestoredPartition",
     "Segment",
     "SegmentLogError",
     "Setting",
@@ -184,6 +194,7 @@ __all__ = [
     "delete_topic",
     "latest",
     "mirror",
+    "offsets_csv",
     "open_log_dir",
     "open_replicas",
     "open_writer",
@@ -192,6 +203,7 @@ __all__ = [
     "recover",
     "reindex",
     "replicas",
+    "restore",
     "retain",
     "schema_id",
     "table",

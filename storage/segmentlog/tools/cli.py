@@ -46,6 +46,7 @@ from segmentlog.tools.mirror import mirror
 from segmentlog.tools.offsets import offsets
 from segmentlog.tools.produce import produce
 from segmentlog.tools.replicas import replicas
+from segmentlog.tools.restore import restore
 from segmentlog.tools.text import escape
 from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
@@ -221,7 +222,7 @@ def reindex(
 for _each in (
     topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, replicas, compare,
     verify, recover, reindex, delete_topic, retain, compact, delete_records, produce, configure,
-    mirror, doctor, warmup,
+    mirror, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -1,13 +1,14 @@
 """``segmentlog mirror``: partitions, byte by byte, into another log directory."""
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from segmentlog.tools.arguments import WRITES, Partitions, Topics, command
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import counted, escape, json_fields, to_json
+from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
 if TYPE_CHECKING:
     from segmentlog.replication.mirror import MirroredPartition
@@ -48,7 +49,7 @@ def mirror(
     with progress("copied", None) as bar:
 
         def show(found: "MirroredPartition") -> None:
-            bar.write(to_json(json_fields(found)) if as_json else _line(found))
+            bar.write(to_json(json_fields(found)) if as_json else _line(found, paths))
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
@@ -58,11 +59,12 @@ def mirror(
         sys.stderr.write("segmentlog: the sources have no partition\n")
 
 
-def _line(found: "MirroredPartition") -> str:
+def _line(found: "MirroredPartition", paths: Sequence[str]) -> str:
     name = escape(f"{found.topic}-{found.partition}")
-    text = f"[{found.log_start_offset}, {found.log_end_offset}) of {escape(found.source)}"
+    source = escape(as_given(found.source, paths))
+    text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"
     text = f"{name}: {text}, {counted(bytes=found.n_copied)} copied"
     if found.cut_at is not None:
-        kept = ", ".join(map(escape, found.kept)) or "no file"
+        kept = ", ".join(escape(as_given(each, paths)) for each in found.kept) or "no file"
         text += f"; was cut at offset {found.cut_at}, kept in {kept}"
     return text

@@ -1,0 +1,403 @@
+"""Restore topics of a lost cluster on a broker of another one, after a check of both.
+
+Records keep their offsets, times and headers.  They are written, and not copied as files: a broker
+moves a partition aside whose topic id it does not know, and followers cut batches whose leader
+epoch lies beyond that of their leader.  So the partitions of the target stay, with their topic ids
+and leader epochs, and the records come into them in one atomic commit.  Producer ids of the lost
+cluster do not come along: the target gives the same numbers to other producers.  Aborted records
+and end markers are left out, so that their offsets are gaps.
+
+Rules: ``LogManager`` (stray partitions), KIP-101, ``ConsumerGroupCommand`` (``--from-file``).
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from segmentlog.arguments import topic_names
+from segmentlog.cluster.image import RECORDS, fold
+from segmentlog.cluster.metadata_log import metadata_path, read_metadata
+from segmentlog.commit.held import take
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.layout.partitions import refuse_partition
+from segmentlog.logs.choose import missing_of, partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.messages.reader import uuid_text
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    LOCK_TIMEOUT_SECONDS,
+    IsolationLevel,
+    ReadUpTo,
+    TopicPartition,
+)
+from segmentlog.replication.replicated import open_replicas
+from segmentlog.settings.directory_settings import DirectorySettings
+
+__all__ = ["GroupOffset", "Restoration", "RestoredPartition", "offsets_csv", "restore"]
+
+_OFFSETS = "__consumer_offsets"
+
+#: Columns with which a row keeps its place.
+_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "key",
+    "value",
+    "headers",
+)
+
+
+class RestoredPartition(NamedTuple):
+    """A partition that is restored.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    source : path of the copy that is the log.
+    topic_id : that the topic has at the target; None if the target does not have it.
+    log_start_offset, log_end_offset : half-open range of the offsets of the source.
+    n_left_out : offsets at the end of the log that belong to open transactions, or come after the
+        beginning of one.
+    n_bytes : bytes of the ``.log`` files of the source.
+    n_records : number of records that were restored; 0 in a dry run.
+    problems : reasons for which the partition cannot be restored, and what to do.
+    """
+
+    topic: str
+    partition: int
+    source: str
+    topic_id: str | None
+    log_start_offset: int
+    log_end_offset: int
+    n_left_out: int
+    n_bytes: int
+    n_records: int
+    problems: tuple[str, ...]
+
+
+class GroupOffset(NamedTuple):
+    """The place of a group in a restored partition: the offset is the one at the target."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Restoration(NamedTuple):
+    """The result of `restore`.
+
+    Attributes
+    ----------
+    partitions : sorted by topic and partition.
+    offsets : places of the groups of the lost cluster, sorted; see `offsets_csv`.
+    problems : reasons that apply to the whole directory.
+    """
+
+    partitions: tuple[RestoredPartition, ...]
+    offsets: tuple[GroupOffset, ...]
+    problems: tuple[str, ...]
+
+
+@storage_errors()
+def restore(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    target_metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    leave_out_open: bool = False,
+    dry_run: bool = False,
+    on_records: Callable[[int], object] = lambda _: None,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> Restoration:
+    """Restore topics on a stopped broker of another cluster, all of them or nothing.
+
+    The topics exist at the target, with as many partitions, one replica each, and no records.
+
+    Parameters
+    ----------
+    path, more : log directories of the lost cluster's brokers; `open_replicas` chooses the logs.
+    to : the log directory of the target's broker, which is stopped.
+    topics : one or several; all but brokers' own by default.
+    target_metadata : the log directory that holds the target's ``__cluster_metadata-0``, if it is
+        not `to`.
+    server_properties : the file with the static settings of the target's broker, such as
+        ``log.retention.ms``.  Without it, Kafka's defaults count.
+    leave_out_open : whether records at and after the beginning of an open transaction are left
+        out.  By default, an open transaction is a problem.
+    dry_run : whether nothing is changed, and the result has the problems.
+    on_records : called with the number of records that were read, as they are.
+    lock_timeout_seconds : how long to wait for a writer at the target.
+
+    Returns
+    -------
+    Restoration
+        With the places of groups, if the sources have ``__consumer_offsets``.
+
+    Raises
+    ------
+    LogDirectoryError
+        If there is a problem, and this is not a dry run; if the target has no metadata, or a path
+        is not a log directory.
+    OptionError
+        If one of `topics` is a topic of brokers.
+    UnknownTopicOrPartitionError
+        If the sources lack one of `topics`.
+    LogLockedError
+        If a broker or a writer holds the target.
+    CorruptLogError, CorruptCheckpointError, UnsupportedFormatError
+        If a log cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    names = topic_names("topics", topics)
+    for each in names:
+        if each in INTERNAL_TOPICS:
+            accepted = "give topics of applications: brokers write their own topics by themselves"
+            raise OptionError("topics", each, accepted)
+    source = open_replicas(path, *more)
+    directory = local_path(to)
+    refuse_partition(directory)
+    if os.path.realpath(directory) in {os.path.realpath(each) for each in source.paths}:
+        reason = "is a source, too; give the log directory of another cluster's broker"
+        raise LogDirectoryError(directory, reason)
+    chosen = [each for each in partitions_of(source, names) if each.topic not in INTERNAL_TOPICS]
+    with take(directory, lock_timeout_seconds, dry_run=True):
+        plan = _Target(directory, target_metadata, server_properties).plan(
+            [source.log(*each) for each in chosen], leave_out_open=leave_out_open
+        )
+    absent = tuple(_absent(source, chosen))
+    plan = plan._replace(
+        offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
+    )
+    if dry_run:
+        return plan
+    problems = [*plan.problems]
+    for partition in plan.partitions:
+        name = TopicPartition(partition.topic, partition.partition)
+        problems += [f"{name}: {each}" for each in partition.problems]
+    if problems:
+        reason = f"cannot take the records: {'; '.join(problems)}"
+        raise LogDirectoryError(directory, reason)
+    return _write(source, directory, plan, on_records, lock_timeout_seconds)
+
+
+def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
+    """Partitions of the chosen topics that the sources lack, in words."""
+    topics = {each.topic for each in chosen}
+    absent = {each.topic_partition for each in missing_of(source, topics)}
+    for topic in topics:
+        held = {each.partition for each in chosen if each.topic == topic}
+        absent |= {TopicPartition(topic, each) for each in {*range(max(held))} - held}
+    for each in sorted(absent):
+        yield f"{each} is not in the sources: add the directory of a broker that has it"
+
+
+def _write(
+    source: LogDirectory,
+    directory: str,
+    plan: Restoration,
+    on_records: Callable[[int], object],
+    lock_timeout_seconds: float,
+) -> Restoration:
+    from segmentlog.writes.writer import open_writer  # the compiled kernels load here
+
+    restored = []
+    with open_writer(
+        directory, preserve=True, auto_create_topics=False,
+        lock_timeout_seconds=lock_timeout_seconds,
+    ) as writer:  # fmt: skip
+        for each in plan.partitions:
+            n_records = 0
+            log = source.log(each.topic, each.partition)
+            with log.scan(
+                each.log_start_offset, each.log_end_offset, columns=_COLUMNS,
+                read_up_to=ReadUpTo.LOG_END, isolation_level=IsolationLevel.READ_COMMITTED,
+            ) as batches:  # fmt: skip
+                for batch in batches:
+                    writer.append(batch)
+                    n_records += batch.num_rows
+                    on_records(batch.num_rows)
+            restored.append(each._replace(n_records=n_records))
+    target = open_log_dir(directory)
+    ends = {each[:2]: target.log(each.topic, each.partition).log_end_offset for each in restored}
+    offsets = [
+        each._replace(offset=min(each.offset, ends[each.topic, each.partition]))
+        for each in plan.offsets
+    ]
+    return plan._replace(partitions=tuple(restored), offsets=tuple(offsets))
+
+
+class _Target:
+    """The log directory of a broker, and what its cluster knows about it."""
+
+    def __init__(
+        self,
+        directory: str,
+        metadata: str | os.PathLike[str] | None,
+        server_properties: str | os.PathLike[str] | None,
+    ) -> None:
+        self._directory = directory
+        holder = directory if metadata is None else local_path(metadata)
+        path = metadata_path(holder)
+        if path is None:
+            reason = (
+                "has no metadata of a cluster (__cluster_metadata-0): name the log directory of "
+                "the target that has it as target_metadata"
+            )
+            raise LogDirectoryError(holder, reason)
+        rows = fold(read_metadata(path, RECORDS["partitions"])).tables["partitions"].values()
+        self._known: dict[TopicPartition, Mapping[str, Any]] = {
+            TopicPartition(each["topic"], each["partition"]): each for each in rows
+        }
+        node = read_meta_properties(directory).get("node.id")
+        self._node_id = int(node) if node and node.isdecimal() else None
+        self._settings = DirectorySettings.read(
+            directory, None, metadata, server_properties, kafka_defaults=True
+        )
+        self._opened = open_log_dir(directory)
+
+    def plan(self, logs: Collection[Log], *, leave_out_open: bool) -> Restoration:
+        """Each partition, with the reasons against its restoration."""
+        n_partitions: dict[str, int] = {}
+        for log in logs:
+            topic, partition = log.topic_partition
+            n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
+        found = tuple(
+            self._partition(log, n_partitions[log.topic_partition.topic], leave_out_open)
+            for log in logs
+        )
+        needed, free = sum(each.n_bytes for each in found), shutil.disk_usage(self._directory).free
+        lacks_room = f"the logs have {needed} bytes, and the disk has {free} free bytes"
+        return Restoration(found, (), (lacks_room,) if needed > free else ())
+
+    def _partition(self, log: Log, n_partitions: int, leave_out_open: bool) -> RestoredPartition:
+        topic, partition = log.topic_partition
+        stable = log.last_stable_offset(ReadUpTo.LOG_END)
+        n_open = log.log_end_offset - stable
+        known = self._known.get(log.topic_partition)
+        problems = [*self._assignment(log.topic_partition, known, n_partitions)]
+        if not problems:
+            problems += self._losses(log)
+        if n_open and not leave_out_open:
+            problems.append(
+                f"a transaction is open since offset {stable}, and {n_open} offsets follow; "
+                "leave_out_open (--leave-out-open) restores the records before it"
+            )
+        return RestoredPartition(
+            topic, partition, log.path, uuid_text(known["topic_id"]) if known else None,
+            log.log_start_offset, stable, n_open, log.size_bytes, 0, tuple(problems),
+        )  # fmt: skip
+
+    def _assignment(
+        self, topic_partition: TopicPartition, known: Mapping[str, Any] | None, n_partitions: int
+    ) -> list[str]:
+        """Reasons in the metadata."""
+        topic = topic_partition.topic
+        n_known = sum(each.topic == topic for each in self._known)
+        if n_known != n_partitions:
+            have = f"has {n_known} partitions" if n_known else "does not exist"
+            make = f"kafka-topics.sh --create --topic {topic} --partitions {n_partitions}"
+            reason = (
+                f"the topic {have} at the target; make it with {n_partitions} ({make} "
+                "--replication-factor 1), and stop the broker again"
+            )
+            return [reason]
+        if known is not None and known["replicas"] != [self._node_id]:
+            brokers = ", ".join(map(str, known["replicas"]))
+            reason = (
+                f"the metadata assigns it to brokers {brokers}, and this is broker "
+                f"{self._node_id}; a restored partition needs one replica, here: add replicas "
+                "afterwards (kafka-reassign-partitions.sh)"
+            )
+            return [reason]
+        if topic_partition not in self._opened.topic_partitions():
+            return ["it is not in this log directory: start the broker once, so that it is made"]
+        return []
+
+    def _losses(self, log: Log) -> list[str]:
+        """Reasons in the directory and in the settings of the topic."""
+        problems = []
+        there = self._opened.log(*log.topic_partition)
+        if there.log_end_offset:
+            problems.append(
+                f"the target has offsets up to {there.log_end_offset}: only an empty partition "
+                "can take the offsets of another log"
+            )
+        config = self._settings.config(log.topic_partition.topic)
+        newest = max((each.largest_timestamp() for each in log.untorn_segments), default=-1)
+        if "delete" in config.cleanup_policy and config.retention_ms >= 0 and newest >= 0:
+            oldest_kept = time.time_ns() // 1_000_000 - config.retention_ms
+            if newest < oldest_kept:
+                problems.append(
+                    f"retention.ms is {config.retention_ms}, and all records are older: the "
+                    "broker would delete them within minutes; set retention.ms=-1 for the topic, "
+                    "or name the broker's server.properties if it has another default"
+                )
+        if "delete" in config.cleanup_policy and 0 <= config.retention_bytes < log.size_bytes:
+            problems.append(
+                f"retention.bytes is {config.retention_bytes}, and the log has {log.size_bytes} "
+                "bytes: the broker would delete its first segments; set retention.bytes=-1 for "
+                "the topic"
+            )
+        return problems
+
+
+def _group_offsets(
+    source: LogDirectory, partitions: Collection[RestoredPartition]
+) -> tuple[GroupOffset, ...]:
+    """The places of groups in these partitions, within the offsets that are restored."""
+    if _OFFSETS not in source.topics(internal=True):
+        return ()
+    from segmentlog.kafka_tables.open_table import table
+
+    ranges = {
+        TopicPartition(each.topic, each.partition): (each.log_start_offset, each.log_end_offset)
+        for each in partitions
+    }
+    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
+    found = [
+        GroupOffset(group, topic, partition, min(max(offset, start), end))
+        for group, topic, partition, offset in zip(*rows.to_pydict().values(), strict=True)
+        if (topic, partition) in ranges and offset is not None
+        for start, end in [ranges[TopicPartition(topic, partition)]]
+    ]
+    return tuple(sorted(found))
+
+
+def offsets_csv(offsets: Collection[GroupOffset]) -> tuple[str, str]:
+    """The places of groups as a file for ``kafka-consumer-groups.sh``, and its command line.
+
+    Parameters
+    ----------
+    offsets : as in a `Restoration`.
+
+    Returns
+    -------
+    text : the lines of the file: group, topic, partition and offset.
+    command : the arguments that apply the file, with ``FILE`` and ``BOOTSTRAP`` to be replaced.
+    """
+    import csv
+    import io
+    import shlex
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(offsets)
+    groups = sorted({each.group for each in offsets})
+    named = " ".join(f"--group {shlex.quote(each)}" for each in groups)
+    command = (
+        "kafka-consumer-groups.sh --bootstrap-server BOOTSTRAP --reset-offsets --from-file FILE "
+        f"{named} --execute"
+    )
+    return text.getvalue(), command

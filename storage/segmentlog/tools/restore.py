@@ -1,0 +1,107 @@
+"""``segmentlog restore``: topics of a lost cluster, on a stopped broker of another one."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segmentlog.tools.arguments import PROBLEM, WRITES, ServerProperties, Topics, command
+from segmentlog.tools.progress import progress
+from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
+
+if TYPE_CHECKING:
+    from segmentlog.restoration.restore import Restoration, RestoredPartition
+
+__all__ = ["restore"]
+
+
+@command(
+    WRITES,
+    "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
+    "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
+)
+def restore(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC... DST",
+            help="Log directories of the lost cluster, and last that of the target's broker.",
+        ),
+    ],
+    topic: Topics = None,
+    target_metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--target-metadata",
+            metavar="DIR",
+            help="The log directory that holds the target's __cluster_metadata-0.",
+        ),
+    ] = None,
+    server_properties: ServerProperties = None,
+    leave_out_open: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-open", help="Leave out records from an open transaction's beginning on."
+        ),
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="FILE",
+            help="Write the places of the groups, for kafka-consumer-groups.sh.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and the problems, change nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+) -> None:
+    """Restore topics of a lost cluster on a stopped broker of another cluster.
+
+    Records keep their offsets and times. The target is checked first: the topics exist there, with
+    the same number of partitions, one replica and no records, and no setting would delete the
+    records. All topics are restored, or nothing is. The exit status is 1 if a dry run has found a
+    problem.
+    """  # fmt: skip
+    import segmentlog
+    from segmentlog.restoration.restore import offsets_csv
+
+    if len(paths) < 2:
+        message = "give the log directories of the lost cluster, and last that of the target"
+        raise typer.BadParameter(message, param_hint="SRC... DST")
+    *sources, target = paths
+    with progress("records restored", None, is_bytes=False) as bar:
+        found = segmentlog.restore(
+            *sources, to=target, topics=topic or (), target_metadata=target_metadata,
+            server_properties=server_properties, leave_out_open=leave_out_open, dry_run=dry_run,
+            on_records=bar.advance,
+        )  # fmt: skip
+    for each in found.partitions:
+        line = to_json(json_fields(each)) if as_json else _line(each, paths, dry_run=dry_run)
+        sys.stdout.write(f"{line}\n")
+    for problem in found.problems:
+        sys.stderr.write(f"segmentlog: {escape(problem)}\n")
+    if offsets is not None:
+        text, command_line = offsets_csv(found.offsets)
+        Path(offsets).write_text(text)
+        sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
+    if _has_problems(found):
+        raise typer.Exit(PROBLEM)
+
+
+def _has_problems(found: "Restoration") -> bool:
+    return bool(found.problems) or any(each.problems for each in found.partitions)
+
+
+def _line(found: "RestoredPartition", paths: Sequence[str], *, dry_run: bool) -> str:
+    name = escape(f"{found.topic}-{found.partition}")
+    if found.problems:
+        return f"{name}: cannot be restored: {escape('; '.join(found.problems))}"
+    source = escape(as_given(found.source, paths))
+    text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"
+    if found.n_left_out:
+        text += f"; {counted(offsets=found.n_left_out)} left out after an open transaction"
+    return f"{name}: {text}" if dry_run else f"{name}: {counted(records=found.n_records)}, {text}"

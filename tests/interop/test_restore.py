@@ -1,0 +1,113 @@
+"""A topic of a killed broker on a broker of another cluster, with the places of its groups."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from kafka_here import Broker, JavaClient, KafkaRecord
+from kafka_here.java import Outgoing
+
+import segmentlog
+from segmentlog import LogDirectoryError
+from segmentlog.restoration.restore import offsets_csv
+
+pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+
+TOPIC, N_PARTITIONS = "orders", 2
+UNDECIDED = "undecided"  # a transaction is open
+
+
+def commit(client: JavaClient, group: str, offsets: dict[int, int]) -> None:
+    """Commit offsets of the topic for a group without members."""
+    asked = client.jvm.java.util.HashMap()
+    for partition, offset in offsets.items():
+        found = client.jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
+        asked.put(client.jvm.org.apache.kafka.common.TopicPartition(TOPIC, partition), found)
+    client._wait(client._admin.alterConsumerGroupOffsets(group, asked).all())
+
+
+def places(client: JavaClient, group: str) -> dict[int, int]:
+    """The committed offsets of a group."""
+    found = client._wait(
+        client._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
+    )
+    return {each.partition(): found[each].offset() for each in found}
+
+
+def fill(client: JavaClient) -> None:
+    """Records outside of transactions, and records of committed and aborted transactions."""
+    client.create_topic(TOPIC, N_PARTITIONS)
+    records = [
+        Outgoing(b"k%d" % i, b"v" * i, [("h", b"%d" % i)], partition=i % N_PARTITIONS)
+        for i in range(30)
+    ]
+    client.produce(TOPIC, records)
+    client.produce(TOPIC, records, transactions=["commit", "abort", "commit"])
+    client.create_topic(UNDECIDED)
+    client.produce(UNDECIDED, records[:1] * 5)
+    open_producer = client.transactional_producer("crashed")
+    open_producer.begin()
+    open_producer.send(UNDECIDED, records[:1] * 3)
+    commit(client, "billing", {0: 7, 1: 15})
+    commit(client, "at the end", {each: end for each, (_, end) in client.offsets(TOPIC).items()})
+
+
+def next_records(records: list[KafkaRecord], offsets: dict[int, int]) -> dict[int, int]:
+    """Offset of the record that a group with these places gets next, or -1 for none."""
+    return {
+        partition: min(
+            (each.offset for each in records
+             if each.partition == partition and each.offset >= offset),
+            default=-1,
+        )
+        for partition, offset in offsets.items()
+    }  # fmt: skip
+
+
+def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
+    new_version: str, tmp_path: Path
+) -> None:
+    """The broker finds no stray partition, and serves each record at its offset."""
+    lost = Broker(tmp_path / "lost", new_version)
+    with JavaClient(lost.start()) as client:
+        fill(client)
+        expected = client.consume(TOPIC, isolation="read_committed")
+        decided = client.consume(UNDECIDED)[:5]
+        stood = {each: places(client, each) for each in ("billing", "at the end")}
+    lost.kill()
+
+    target = Broker(tmp_path / "target", new_version)
+    missing = Broker(tmp_path / "empty", new_version)
+    with missing:
+        pass
+    plan = segmentlog.restore(lost.log_dir, to=missing.log_dir, dry_run=True)
+    assert all("does not exist at the target" in each.problems[0] for each in plan.partitions)
+    with target, JavaClient(target) as client:
+        client.create_topic(TOPIC, N_PARTITIONS)
+        client.create_topic(UNDECIDED)
+    with pytest.raises(LogDirectoryError, match="a transaction is open since offset 5"):
+        segmentlog.restore(lost.log_dir, to=target.log_dir)
+    found = segmentlog.restore(lost.log_dir, to=target.log_dir, leave_out_open=True)
+    assert len(expected) + len(decided) == sum(each.n_records for each in found.partitions)
+
+    with target, JavaClient(target) as client:
+        assert expected == client.consume(TOPIC, isolation="read_committed")
+        assert decided == client.consume(UNDECIDED)
+        assert not [*target.log_dir.glob("*-stray")]
+        text, _ = offsets_csv(found.offsets)
+        file = tmp_path / "groups.csv"
+        file.write_text(text)
+        command = target._command(
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            "--bootstrap-server", target.bootstrap_servers, "--reset-offsets",
+            "--from-file", str(file), "--group", "billing", "--group", "at the end", "--execute",
+        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert 0 == done.returncode, done.stdout + done.stderr
+        for group, offsets in stood.items():
+            now = places(client, group)
+            assert next_records(expected, offsets) == next_records(expected, now), group
+        assert stood["billing"] == places(client, "billing")
+        # Records can follow the last restored record.
+        client.produce(TOPIC, [Outgoing(b"k", b"new", partition=0)])
+        assert len(expected) + 1 == len(client.consume(TOPIC))

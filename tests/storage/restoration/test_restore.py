@@ -1,0 +1,163 @@
+"""The check before a restoration, and its result, on directories without a broker."""
+
+import base64
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from broker_copies import IDS, T0, broker
+from preserved_rows import make, rows
+
+import segmentlog
+from segmentlog import GroupOffset, LogDirectoryError, LogLockedError, OptionError, Restoration
+from segmentlog.cluster.image import Image
+from segmentlog.disk.lock import DirectoryLock
+from segmentlog.restoration import restore as module
+from segmentlog.settings.directory_settings import DirectorySettings
+
+Restore = Callable[..., Restoration]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """The log directory of broker 1 of another cluster, with an empty partition."""
+    return broker(tmp_path / "target", 1, [(0, "")], cluster="c2", topic_id=IDS[1])
+
+
+@pytest.fixture
+def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
+    """Restore into `target`, whose metadata has the given replicas of each partition."""
+
+    def call(*sources: Path, replicas: Any = ([1],), config: Any = None, **options: Any) -> Any:
+        image, topic_id = Image(), uuid.UUID(bytes=base64.urlsafe_b64decode(IDS[1] + "=="))
+        for i, each in enumerate(replicas):
+            row = {"topic": "t", "topic_id": topic_id, "partition": i, "replicas": each}
+            image.tables["partitions"][topic_id, i] = row
+        monkeypatch.setattr(module, "metadata_path", str)
+        monkeypatch.setattr(module, "read_metadata", lambda *_: ())
+        monkeypatch.setattr(module, "fold", lambda _: image)
+        monkeypatch.setattr(
+            DirectorySettings, "read", lambda *_, **__: DirectorySettings(config or {})
+        )
+        return segmentlog.restore(*sources, to=target, **options)
+
+    return call
+
+
+def recent(directory: Path) -> Path:
+    """A lost directory whose records are of today, at offsets 40 to 59."""
+    now = time.time_ns() // 1000
+    times = pa.array([now + i for i in range(20)], pa.timestamp("us", "UTC"))
+    table = rows(40, 20)
+    return make(directory, table.set_column(3, "timestamp", times))
+
+
+def test_records_keep_their_offsets_times_and_headers(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """The topic id is that of the target."""
+    source = recent(tmp_path / "lost")
+    (found,) = restore(source).partitions
+    assert (20, 40, 60) == (found.n_records, found.log_start_offset, found.log_end_offset)
+    (compared,) = segmentlog.compare(source, target)
+    assert "equal" == compared.comparison
+    assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
+
+
+def test_a_dry_run_changes_nothing(restore: Restore, target: Path, tmp_path: Path) -> None:
+    """It returns the plan."""
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
+    assert ((), 0) == (found.problems, found.n_records)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": ()}, "does not exist at the target; make it with 1"),
+        ({"replicas": ([1], [1])}, "has 2 partitions at the target"),
+        ({"replicas": ([2],)}, "assigns it to brokers 2, and this is broker 1"),
+        ({"replicas": ([1, 2],)}, "needs one replica"),
+        ({"config": {"retention.bytes": "100"}}, "would delete its first segments"),
+        ({"config": {"retention.ms": "0"}}, r"all records are older.*retention.ms=-1"),
+    ],
+)
+def test_a_problem_of_the_target_is_an_error(
+    restore: Restore, target: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    """Nothing is written, and a dry run shows the same problem."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match=message):
+        restore(source, **options)
+    (found,) = restore(source, dry_run=True, **options).partitions
+    assert 1 == len(found.problems)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+def test_a_partition_with_records_takes_no_others(restore: Restore, tmp_path: Path) -> None:
+    """A second run would write over the records of the first one."""
+    source = recent(tmp_path / "lost")
+    restore(source)
+    with pytest.raises(LogDirectoryError, match="the target has offsets up to 60"):
+        restore(source)
+
+
+def test_a_disk_without_room_is_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes of the logs are compared with the free bytes."""
+    source = recent(tmp_path / "lost")
+    usage = module.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(LogDirectoryError, match="the disk has 100 free bytes"):
+        restore(source)
+
+
+def test_a_partition_that_the_sources_lack_is_a_problem(restore: Restore, tmp_path: Path) -> None:
+    """The topic would look whole, and its records would be gone."""
+    source = tmp_path / "lost"
+    with segmentlog.open_writer(source, "t", num_partitions=2):
+        pass
+    (source / "t-0").rename(tmp_path / "t-0")
+    with pytest.raises(LogDirectoryError, match="t-0 is not in the sources"):
+        restore(source, replicas=([1], [1]))
+
+
+def test_a_running_broker_is_refused_also_in_a_dry_run(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """It would not notice the records."""
+    source = recent(tmp_path / "lost")
+    with DirectoryLock(str(target), 0), pytest.raises(LogLockedError):
+        restore(source, dry_run=True, lock_timeout_seconds=0)
+
+
+def test_topics_of_brokers_are_not_restored(restore: Restore, tmp_path: Path) -> None:
+    """Their contents belong to the lost cluster."""
+    with pytest.raises(OptionError, match="__consumer_offsets"):
+        restore(recent(tmp_path / "lost"), topics="__consumer_offsets")
+
+
+def test_a_source_is_no_target(tmp_path: Path) -> None:
+    """Its topics are there."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match="is a source"):
+        segmentlog.restore(source, to=source)
+
+
+def test_a_target_without_metadata_is_refused(tmp_path: Path, target: Path) -> None:
+    """Nothing shows the ids of its topics."""
+    with pytest.raises(LogDirectoryError, match="target_metadata"):
+        segmentlog.restore(recent(tmp_path / "lost"), to=target)
+
+
+def test_the_file_for_the_groups(tmp_path: Path) -> None:
+    """A name with a comma is quoted, and the command names each group once."""
+    offsets = [GroupOffset("a,b", "t", 0, 5), GroupOffset("c", "t", 0, 7)]
+    text, command = segmentlog.offsets_csv(offsets)
+    assert '"a,b",t,0,5\nc,t,0,7\n' == text
+    assert command.endswith("--from-file FILE --group a,b --group c --execute")

@@ -1,0 +1,51 @@
+"""The command ``restore``: its plan, its problems, and the file for the groups."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog import GroupOffset, Restoration, RestoredPartition
+
+Run = Callable[..., Result]
+
+PLAN = RestoredPartition("t", 0, "/b1/t-0", "AAAAAAAAAAAAAAAAAAAAAQ", 0, 60, 2, 900, 0, ())
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Restoration]:
+    """Results that the engine returns, one after the other."""
+    results: list[Restoration] = []
+    monkeypatch.setattr(segmentlog, "restore", lambda *_, **__: results.pop(0))
+    return results
+
+
+def test_the_report(run: Run, found: list[Restoration]) -> None:
+    """Each partition has a line, and a problem leads to the exit status 1."""
+    found += [
+        Restoration((PLAN,), (), ()),
+        Restoration((PLAN._replace(n_records=50),), (), ()),
+        Restoration((PLAN._replace(problems=("too old",)),), (), ("no room",)),
+    ]
+    left_out = "[0, 60) of /b1/t-0; 2 offsets left out after an open transaction"
+    assert f"t-0: {left_out}\n" == run("restore", "/b1", "/to", "--dry-run").stdout
+    assert f"t-0: 50 records, {left_out}\n" == run("restore", "/b1", "/to").stdout
+    done = run("restore", "/b1", "/to", "--dry-run", status=1)
+    assert "t-0: cannot be restored: too old\n" == done.stdout
+    assert "no room" in done.stderr
+
+
+def test_places_of_groups(run: Run, found: list[Restoration], tmp_path: Path) -> None:
+    """The file is written, and the command line that applies it is shown."""
+    found.append(Restoration((PLAN,), (GroupOffset("g", "t", 0, 7),), ()))
+    file = tmp_path / "groups.csv"
+    done = run("restore", "/b1", "/to", "--offsets", file)
+    assert "g,t,0,7\n" == file.read_text()
+    assert f"--from-file {file} --group g --execute" in done.stderr
+
+
+def test_a_restoration_needs_a_source_and_a_target(run: Run, tmp_path: Path) -> None:
+    """One path alone would be both."""
+    run("restore", tmp_path, status=2)
