@@ -38,6 +38,7 @@ from segmentlog.model import (
 )
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.times import Time, epoch_milliseconds
 
 __all__ = ["GroupOffset", "Restoration", "RestoredPartition", "offsets_csv", "restore"]
 
@@ -114,6 +115,8 @@ def restore(
     *more: str | os.PathLike[str],
     to: str | os.PathLike[str],
     topics: str | Collection[str] = (),
+    since: Time | None = None,
+    until: Time | None = None,
     target_metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
     leave_out_open: bool = False,
@@ -130,6 +133,8 @@ def restore(
     path, more : log directories of the lost cluster's brokers; `open_replicas` chooses the logs.
     to : the log directory of the target's broker, which is stopped.
     topics : one or several; all but brokers' own by default.
+    since, until : times, as `Log.scan` takes them: only records between them are restored, and
+        groups that stood before them stand at the first record.
     target_metadata : the log directory that holds the target's ``__cluster_metadata-0``, if it is
         not `to`.
     server_properties : the file with the static settings of the target's broker, such as
@@ -151,7 +156,7 @@ def restore(
         If there is a problem, and this is not a dry run; if the target has no metadata, or a path
         is not a log directory.
     OptionError
-        If one of `topics` is a topic of brokers.
+        If one of `topics` is a topic of brokers; if `since` or `until` is not a time.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -166,6 +171,9 @@ def restore(
         if each in INTERNAL_TOPICS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", each, accepted)
+    if since is not None:
+        epoch_milliseconds("since", since)
+    until_ms = None if until is None else epoch_milliseconds("until", until)
     source = open_replicas(path, *more)
     directory = local_path(to)
     refuse_partition(directory)
@@ -175,7 +183,9 @@ def restore(
     chosen = [each for each in partitions_of(source, names) if each.topic not in INTERNAL_TOPICS]
     with take(directory, lock_timeout_seconds, dry_run=True):
         plan = _Target(directory, target_metadata, server_properties).plan(
-            [source.log(*each) for each in chosen], leave_out_open=leave_out_open
+            [source.log(*each) for each in chosen],
+            until_ms=until_ms,
+            leave_out_open=leave_out_open,
         )
     absent = tuple(_absent(source, chosen))
     plan = plan._replace(
@@ -190,7 +200,7 @@ def restore(
     if problems:
         reason = f"cannot take the records: {'; '.join(problems)}"
         raise LogDirectoryError(directory, reason)
-    return _write(source, directory, plan, on_records, lock_timeout_seconds)
+    return _write(source, directory, plan, (since, until), on_records, lock_timeout_seconds)
 
 
 def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
@@ -208,12 +218,14 @@ def _write(
     source: LogDirectory,
     directory: str,
     plan: Restoration,
+    times: tuple[Time | None, Time | None],
     on_records: Callable[[int], object],
     lock_timeout_seconds: float,
 ) -> Restoration:
     from segmentlog.writes.writer import open_writer  # the compiled kernels load here
 
     restored = []
+    since, until = times
     with open_writer(
         directory, preserve=True, auto_create_topics=False,
         lock_timeout_seconds=lock_timeout_seconds,
@@ -221,8 +233,11 @@ def _write(
         for each in plan.partitions:
             n_records = 0
             log = source.log(each.topic, each.partition)
+            # A bound by time takes the place of a bound by offset.
             with log.scan(
-                each.log_start_offset, each.log_end_offset, columns=_COLUMNS,
+                each.log_start_offset if since is None else None,
+                each.log_end_offset if until is None else None,
+                since=since, until=until, columns=_COLUMNS,
                 read_up_to=ReadUpTo.LOG_END, isolation_level=IsolationLevel.READ_COMMITTED,
             ) as batches:  # fmt: skip
                 for batch in batches:
@@ -231,11 +246,12 @@ def _write(
                     on_records(batch.num_rows)
             restored.append(each._replace(n_records=n_records))
     target = open_log_dir(directory)
-    ends = {each[:2]: target.log(each.topic, each.partition).log_end_offset for each in restored}
-    offsets = [
-        each._replace(offset=min(each.offset, ends[each.topic, each.partition]))
-        for each in plan.offsets
-    ]
+    logs = {each[:2]: target.log(each.topic, each.partition) for each in restored}
+    offsets = []
+    for place in plan.offsets:
+        log = logs[place.topic, place.partition]
+        offset = min(max(place.offset, log.log_start_offset), log.log_end_offset)
+        offsets.append(place._replace(offset=offset))
     return plan._replace(partitions=tuple(restored), offsets=tuple(offsets))
 
 
@@ -268,28 +284,32 @@ class _Target:
         )
         self._opened = open_log_dir(directory)
 
-    def plan(self, logs: Collection[Log], *, leave_out_open: bool) -> Restoration:
+    def plan(
+        self, logs: Collection[Log], *, until_ms: int | None, leave_out_open: bool
+    ) -> Restoration:
         """Each partition, with the reasons against its restoration."""
         n_partitions: dict[str, int] = {}
         for log in logs:
             topic, partition = log.topic_partition
             n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
         found = tuple(
-            self._partition(log, n_partitions[log.topic_partition.topic], leave_out_open)
+            self._partition(log, n_partitions[log.topic_partition.topic], until_ms, leave_out_open)
             for log in logs
         )
         needed, free = sum(each.n_bytes for each in found), shutil.disk_usage(self._directory).free
         lacks_room = f"the logs have {needed} bytes, and the disk has {free} free bytes"
         return Restoration(found, (), (lacks_room,) if needed > free else ())
 
-    def _partition(self, log: Log, n_partitions: int, leave_out_open: bool) -> RestoredPartition:
+    def _partition(
+        self, log: Log, n_partitions: int, until_ms: int | None, leave_out_open: bool
+    ) -> RestoredPartition:
         topic, partition = log.topic_partition
         stable = log.last_stable_offset(ReadUpTo.LOG_END)
         n_open = log.log_end_offset - stable
         known = self._known.get(log.topic_partition)
         problems = [*self._assignment(log.topic_partition, known, n_partitions)]
         if not problems:
-            problems += self._losses(log)
+            problems += self._losses(log, until_ms)
         if n_open and not leave_out_open:
             problems.append(
                 f"a transaction is open since offset {stable}, and {n_open} offsets follow; "
@@ -326,7 +346,7 @@ class _Target:
             return ["it is not in this log directory: start the broker once, so that it is made"]
         return []
 
-    def _losses(self, log: Log) -> list[str]:
+    def _losses(self, log: Log, until_ms: int | None) -> list[str]:
         """Reasons in the directory and in the settings of the topic."""
         problems = []
         there = self._opened.log(*log.topic_partition)
@@ -337,6 +357,7 @@ class _Target:
             )
         config = self._settings.config(log.topic_partition.topic)
         newest = max((each.largest_timestamp() for each in log.untorn_segments), default=-1)
+        newest = newest if until_ms is None else min(newest, until_ms)
         if "delete" in config.cleanup_policy and config.retention_ms >= 0 and newest >= 0:
             oldest_kept = time.time_ns() // 1_000_000 - config.retention_ms
             if newest < oldest_kept:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmentlog.tools.arguments import PROBLEM, WRITES, ServerProperties, Topics, command
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    WRITES,
+    ServerProperties,
+    Topics,
+    command,
+    time_option,
+)
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
@@ -31,6 +38,8 @@ def restore(
         ),
     ],
     topic: Topics = None,
+    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
+    until: Annotated[int | None, time_option("Only records before this time.")] = None,
     target_metadata: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +84,8 @@ def restore(
     *sources, target = paths
     with progress("records restored", None, is_bytes=False) as bar:
         found = segmentlog.restore(
-            *sources, to=target, topics=topic or (), target_metadata=target_metadata,
+            *sources, to=target, topics=topic or (),
+            since=since, until=until, target_metadata=target_metadata,
             server_properties=server_properties, leave_out_open=leave_out_open, dry_run=dry_run,
             on_records=bar.advance,
         )  # fmt: skip

@@ -68,6 +68,20 @@ def test_records_keep_their_offsets_times_and_headers(
     assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
 
 
+def test_a_part_between_two_times(
+    restore: Restore, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that stood before it stand at its first record, and those after it at its end."""
+    source = make(tmp_path / "lost", rows(40, 20))  # a record each second
+    ranges = [GroupOffset("g", "t", 0, each) for each in (41, 47, 59)]
+    monkeypatch.setattr(module, "_group_offsets", lambda *_: tuple(ranges))
+    found = restore(source, since=45_000, until=50_000, config={"retention.ms": "-1"})
+    log = segmentlog.open_log_dir(target).log(*T0)
+    assert [*range(45, 50)] == log.scan().read_all()["offset"].to_pylist()
+    assert [45, 47, 50] == [each.offset for each in found.offsets]
+    assert 5 == found.partitions[0].n_records
+
+
 def test_a_dry_run_changes_nothing(restore: Restore, target: Path, tmp_path: Path) -> None:
     """It returns the plan."""
     (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
