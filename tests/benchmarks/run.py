@@ -23,6 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
 import beside_broker  # noqa: E402
+import choosing  # noqa: E402
 import codecs_alone  # noqa: E402
 import committing  # noqa: E402
 import compacting  # noqa: E402
@@ -72,6 +73,7 @@ QUERIES = {
     "tier": tier_scan.scan,
     "offset-commits": group_state.fold,
     "consumer-lag": group_state.lag,
+    "replicas": choosing.choose,
 }
 
 #: The rows about streams, each of which runs alone, too.
