@@ -1,4 +1,4 @@
-"""A cluster that was killed broker by broker: its log by the files, and by the restarted cluster."""
+"""A cluster that was killed broker by broker: the log of its files, and what it serves again."""
 
 import shutil
 from pathlib import Path
