@@ -58,13 +58,18 @@ def refuse_record(log: Log, offset: int, reason: str, on_corrupt_batch: OnCorrup
 
 
 def read_records(
-    log: Log, names: Collection[str], on_corrupt_batch: OnCorruptBatch
+    log: Log,
+    names: Collection[str],
+    on_corrupt_batch: OnCorruptBatch,
+    *,
+    is_kafka_4_0: bool = False,
 ) -> Iterator[PlacedRecord]:
     """Records of some kinds, in the order of the log, to its end.
 
     Parameters
     ----------
     names : of the messages, without ``Key`` and ``Value``; others are not decoded.
+    is_kafka_4_0 : as of `coordinator_schemas`.
 
     Raises
     ------
@@ -81,7 +86,7 @@ def read_records(
     ]
     for key, value, offset, time in _rows(log, wanted, on_corrupt_batch, is_inverted=False):
         try:
-            record = read_coordinator_record(topic, key, value)
+            record = read_coordinator_record(topic, key, value, is_kafka_4_0=is_kafka_4_0)
         except ValueError as error:
             refuse_record(log, offset, str(error), on_corrupt_batch)
             continue

@@ -122,6 +122,25 @@ _TRANSACTIONS = (
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip
+_SHARE_STATE = (
+    Column("group", _TEXT, "the share group"),
+    Column("topic", _TEXT, "the topic, or null if no metadata here names it"),
+    Column("topic_id", _TEXT, "id of the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("start_offset", _LONG, "records below it are done; null if it is not yet known"),
+    Column("delivery_complete_count", _INT,
+           "records from there on that are done; null before Kafka 4.2"),
+    Column("snapshot_epoch", _INT, "number of snapshots of the state"),
+    Column("state_epoch", _INT, "epoch of the group that has set the state up; null in an update"),
+    Column("leader_epoch", _INT, "epoch of the leader of the partition; null if it is not known"),
+    Column("create_timestamp", TIME, "when the snapshot was first made; null in Kafka 4.0"),
+    Column("write_timestamp", TIME, "when the snapshot was written; null in Kafka 4.0"),
+    Column("state_batches",
+           pa.list_(pa.struct([("first_offset", _LONG), ("last_offset", _LONG),
+                               ("delivery_state", _TEXT), ("delivery_count", _INT)])),
+           "ranges of delivered records: `AVAILABLE`, `ACKNOWLEDGED`, `ARCHIVING` or `ARCHIVED`"),
+    *ORIGIN,
+)  # fmt: skip
 _OPEN_TRANSACTIONS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
@@ -247,6 +266,16 @@ TABLES = {
         (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
     ),
     "group_members": Table("__consumer_offsets", "Members of groups", _GROUP_MEMBERS),
+    "share_state": Table(
+        "__share_group_state",
+        "Progress of share groups (KIP-932): each snapshot, with the updates after it",
+        _SHARE_STATE,
+        (
+            *_SHARE_STATE,
+            Column("record", _TEXT, "`snapshot`, or `update`: it has only what it changes"),
+            CHANGE,
+        ),
+    ),
     "transactions": Table(
         "__transaction_state",
         "Transactional ids, and their last transactions",

@@ -13,11 +13,13 @@ from segmentlog.kafka_tables.group_offsets import group_offsets
 from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
 from segmentlog.kafka_tables.joined import lag_rows, open_transaction_rows
 from segmentlog.kafka_tables.metadata_tables import (
+    metadata_level,
     metadata_table,
     topic_names_by_id,
     unknown_metadata,
 )
 from segmentlog.kafka_tables.schemas import schema_changes, schema_rows
+from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
@@ -58,14 +60,14 @@ def make_table(
     if is_history:
         changes = {
             "groups": made.group_changes, "transactions": made.transaction_changes,
-            "schemas": made.schema_changes,
+            "schemas": made.schema_changes, "share_state": made.share_changes,
         }  # fmt: skip
         return rows_to_table([*changes[name]()], found.history)
     rows = {
         "groups": made.groups, "group_members": made.group_members,
         "transactions": made.transactions, "consumer_lag": made.consumer_lag,
         "open_transactions": made.open_transactions, "unknown_records": made.unknown_records,
-        "schemas": made.schemas,
+        "schemas": made.schemas, "share_state": made.share_state,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
 
@@ -123,6 +125,25 @@ class _Tables:
         topics = topic_names_by_id(self._directory)
         for log in self._logs(_GROUPS):
             yield from member_rows(read_groups(log, self._on_corrupt_batch), topics)
+
+    def share_state(self) -> Iterator[dict[str, Any]]:
+        """Progress of share groups."""
+        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        for log in self._logs(_SHARES):
+            yield from share_rows(log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0)
+
+    def share_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of the progress of share groups."""
+        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        for log in self._logs(_SHARES):
+            yield from share_changes(
+                log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0
+            )
+
+    def _is_kafka_4_0(self) -> bool:
+        """Whether the cluster is older than Kafka 4.1; without metadata, it is not."""
+        level = metadata_level(self._directory)
+        return level is not None and level < FIRST_LEVEL_OF_4_1
 
     def transactions(self) -> Iterator[dict[str, Any]]:
         """Transactional ids."""

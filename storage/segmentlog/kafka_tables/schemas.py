@@ -13,6 +13,7 @@ from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
 from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch, ReadUpTo
 
@@ -34,14 +35,7 @@ def schema_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str
     CorruptLogError
         If the log is damaged.
     """
-    last: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in schema_changes(log, on_corrupt_batch):
-        key = row["subject"], row["version"]
-        if row["change"] == "removed":
-            last.pop(key, None)
-        else:
-            last[key] = row
-    yield from last.values()
+    return last_rows(schema_changes(log, on_corrupt_batch), "subject", "version")
 
 
 def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
