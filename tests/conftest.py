@@ -93,7 +93,7 @@ def compiled_kernels() -> None:
         store.say_nothing()
         with tempfile.TemporaryDirectory() as directory:
             first[worker](Path(directory, "first"))
-    list(warmup.compile_kernels())
+    warmup.compile_kernels()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pyspark_segmentlog.source import SegmentLogDataSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
     from pyspark_segmentlog.framing import payload, schema_id
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DefaultSource", "SegmentLogDataSource", "compact", "lag", "payload", "read", "register",
-    "schema_id",
+    "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -49,6 +50,10 @@ def __getattr__(name: str) -> object:
         from pyspark_segmentlog.progress import lag
 
         return lag
+    if name == "slow_settings":
+        from pyspark_segmentlog.advice import slow_settings
+
+        return slow_settings
     if name == "read":
         from pyspark_segmentlog.frames import read
 

@@ -21,6 +21,7 @@ __all__ = [
     "OnCorruptBatch",
     "OnInvalidUtf8",
     "ReadUpTo",
+    "RemoteStorageLayout",
     "Replicas",
     "ScanPolicy",
     "SliceFile",
@@ -114,6 +115,13 @@ class ReadUpTo(StrEnum):
 
     HIGH_WATERMARK = "highWatermark"
     LOG_END = "logEnd"
+
+
+class RemoteStorageLayout(StrEnum):
+    """The plugin that has arranged the remote segments of tiered storage."""
+
+    LOCAL = "local"  #: Kafka's own ``LocalTieredStorage``
+    AIVEN = "aiven"  #: ``io.aiven.kafka.tieredstorage.RemoteStorageManager``
 
 
 class Replicas(StrEnum):

@@ -11,24 +11,45 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from measure import Row
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
-ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-commits": 1}
+ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-commits": 1,
+        "consumer-lag": 1}  # fmt: skip
 
 
 @pytest.mark.thorough
 def test_rows_are_measured_alone() -> None:
-    """The contestants agree, and each line has a goal, a ratio and a bound."""
+    """The contestants agree, and each line has a goal, a figure and a bound."""
     asked = [word for row in ROWS for word in ("--row", row)]
     command = [sys.executable, str(RUN), "--quick", *asked]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr[-3000:]
     line = re.compile(
-        r"^\| .* \| .* \| ≥ [\d.]+ \| \*\*[\d.]+\*\* \| (?:yes|\*\*no\*\*) \| (.*) \|$",
+        r"^\| .* \| .* \| [≥≤] [\d.]+(?: s)? \| \*\*[\d.]+(?: s)?\*\* "
+        r"\| (?:yes|\*\*no\*\*) \| (.*) \|$",
         re.MULTILINE,
     )
     details = line.findall(done.stdout)
     assert sum(ROWS.values()) == len(details)
     assert all("bound by" in detail or "checksum" in detail for detail in details)
+
+
+@pytest.mark.thorough
+def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> None:
+    """Clone, `pip install .` and the commands of the README find the record, without Spark.
+
+    The benchmark measures the times: here, other tests run beside it.
+    """
+    script = RUN.with_name("first_record.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
+    )
+    for reason in ("No matching distribution", "Could not find a version", "not a git repository"):
+        if reason in done.stderr:
+            pytest.skip(f"nothing can be installed here: {reason}")
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "`segmentlog grep order-58 examples/data`" in done.stdout
+    assert 2 == len(re.findall(r"^\| from `pip install \.`.*bound by", done.stdout, re.MULTILINE))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,26 @@ def test_duckdb_and_polars(run: Run) -> None:
     assert "│ customer-30 ┆ 11     ┆ 3562.99 │" in printed
 
 
+def test_dask(run: Run) -> None:
+    """Each fragment is a part of Dask's frame."""
+    lines = run("dask_frames.py", DATA).splitlines()
+
+    assert "5 parts" == lines[0]
+    assert "orders     0            335" in lines
+    assert "customer-07: 23 orders" in lines
+
+
+def test_loads_into_delta_and_iceberg(run: Run, tmp_path: Path) -> None:
+    """The second load of a table finds nothing new."""
+    lines = run("load_into_tables.py", DATA, str(tmp_path)).splitlines()
+
+    assert ["Delta: 900 new records", "Iceberg: 900 new records"] == lines[:2]
+    assert ["Delta: 0 new records", "Iceberg: 0 new records"] == lines[2:4]
+    assert "Delta has 900 records, Iceberg has 900" == lines[4]
+
+
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_a_comparison_of_directories(
     spark: SparkSession, run: Run, example_data: str, tmp_path: Path
 ) -> None:
@@ -126,6 +145,7 @@ def test_sql_alone(spark: SparkSession) -> None:
     assert 90 == orphans["orders_without_a_customer"]
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_topic_is_followed(
     spark: SparkSession,
@@ -153,6 +173,7 @@ def test_a_topic_is_followed(
     assert ["1", "2"] == [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: Path) -> None:
     """The mirror has each record once after a stop, and after a commit without Spark's note."""
@@ -193,6 +214,21 @@ def test_the_notebook_counts_and_draws() -> None:
     assert "1020 records in 902 minutes" in printed
     assert width > 800
     assert height > 400
+
+
+@pytest.mark.thorough
+def test_the_notebook_of_a_dead_cluster_answers_and_draws() -> None:
+    """It prints the groups that were behind, the last changes, and the open transactions."""
+    printed, (width, height) = executed("end_of_a_cluster.ipynb")
+
+    assert "│ audit    │ Empty   │      15 │              1 │" in printed
+    assert "62 changes, the last ones:" in printed
+    assert "│ brokers  │ fenced   │ broker 1 " in printed
+    assert (
+        "│ invoices           │         0 │            6 │ bill-3           │ Ongoing" in printed
+    )
+    assert width > 800
+    assert height > 600
 
 
 @pytest.mark.spark

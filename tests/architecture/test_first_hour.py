@@ -12,8 +12,8 @@ from first_hour.parts import PARTS, Hour
 
 TRANSCRIPTS = Path(__file__).parent / "first_hour"
 
-#: These parts start Spark several times, for minutes in all.
-LONG = {"connect", "spark_sql", "submit"}
+#: These parts start Spark several times, or compile all kernels: minutes in all.
+LONG = {"connect", "notebook", "quickstart", "spark_sql", "submit"}
 
 
 @pytest.mark.spark

@@ -128,6 +128,7 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     assert before == machine.kernels()
 
 
+@pytest.mark.slow
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
     """`pip install -e` makes a `.pth` file of two plain paths, which Spark's scan finds."""
     python, site = environment_without_us(tmp_path / "venv")

@@ -1,17 +1,19 @@
-"""The fold of committed offsets, of which a busy ``__consumer_offsets`` has many millions."""
+"""Tables of groups: the fold of millions of commits, and the lag of a large directory."""
 
+import shutil
 import struct
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from measure import Digest, Row, compare
 from query_data import QueryData
 
 import segmentlog
 
-__all__ = ["fold"]
+__all__ = ["fold", "lag"]
 
 _N_GROUPS = 10_000
 
@@ -68,3 +70,46 @@ def fold(data: QueryData, rounds: int) -> list[Row]:
         Row("offset commits to a table", "a scan of them", "≥ 0.2", f"{of_scan / seconds:.2f}",
             detail)
     ]  # fmt: skip
+
+
+def _groups(directory: Path, n_groups: int, n_partitions: int) -> None:
+    """Write empty groups that have each committed offsets of ten partitions of one topic."""
+    groups = [f"group-{i:05d}" for i in range(n_groups)]
+    empty = struct.pack(">h", 3) + _text("consumer") + struct.pack(">ihhqi", 5, -1, -1, 1000, 0)
+    keys = [b"\0\2" + _text(group) for group in groups]
+    values = [empty] * n_groups
+    for i, group in enumerate(groups):
+        for partition in range(i, i + 10):
+            key = b"\0\1" + _text(group) + _text("orders")
+            keys.append(key + struct.pack(">i", partition % n_partitions))
+            values.append(struct.pack(">hqi", 3, i % 100, 5) + b"\0\0" + struct.pack(">q", 1000))
+    records = pa.table(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+    )
+    with segmentlog.open_writer(directory, "commits") as writer:
+        writer.append(records)
+    with segmentlog.open_writer(directory, "orders") as writer:
+        writer.append(pa.table({"value": pa.array([bytes(100)] * 100, pa.binary())}))
+    (directory / "commits-0").rename(directory / "__consumer_offsets-0")
+    for partition in range(1, n_partitions):
+        shutil.copytree(directory / "orders-0", directory / f"orders-{partition}")
+
+
+def lag(data: QueryData, rounds: int) -> list[Row]:
+    """The table ``consumer_lag`` of a directory of many groups and partitions."""
+    size = 10_000 if data.n_small > 1_000_000 else 500
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        _groups(directory, size, size)
+
+        def table() -> Digest:
+            found = segmentlog.table(directory, "consumer_lag")
+            return found.num_rows, pc.sum(found["lag"]).as_py()
+
+        result = compare({"table": table}, rounds)["table"]
+    detail = (
+        f"{result.digest[0]:,} committed offsets; bound by the partitions: each is "
+        "listed, and the end of its log is looked up"
+    )
+    work = f"`consumer_lag` of {size:,} groups and {size:,} partitions"
+    return [Row(work, "the goal", "≤ 5 s", f"{result.median:.2f} s", detail)]

@@ -1,10 +1,10 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls`` or ``compaction``.
+``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of all parts into
-README.md.
+README.md; the databases have their own page.
 Needs the extra ``test``, Java, and two idle cores.  A real broker makes the data.
 """
 
@@ -26,9 +26,11 @@ import beside_broker  # noqa: E402
 import codecs_alone  # noqa: E402
 import committing  # noqa: E402
 import compacting  # noqa: E402
+import databases  # noqa: E402
 import dataset_queries  # noqa: E402
 import doubles  # noqa: E402
 import engine  # noqa: E402
+import first_record  # noqa: E402
 import group_state  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
@@ -36,6 +38,7 @@ import pyspark  # noqa: E402
 import searching  # noqa: E402
 import spark_queries  # noqa: E402
 import spark_scan  # noqa: E402
+import spark_settings  # noqa: E402
 import spark_write  # noqa: E402
 import staging  # noqa: E402
 import streams  # noqa: E402
@@ -57,12 +60,16 @@ QUERIES = {
     "window-engine": spark_queries.time_window_engine,
     "small": spark_queries.small_query,
     "narrow": spark_queries.narrow_spark,
+    "columns": spark_settings.columns,
+    "settings": spark_settings.recommended,
+    "write-batches": spark_settings.write_batches,
     "narrow-engine": spark_queries.narrow_engine,
     "parquet": dataset_queries.duckdb_and_polars,
     "threads": dataset_queries.threads,
     "timeline": dataset_queries.timeline,
     "search": searching.search,
     "offset-commits": group_state.fold,
+    "consumer-lag": group_state.lag,
 }
 
 #: The rows about streams, each of which runs alone, too.
@@ -155,6 +162,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         planning.plan(scratch / "plan", n_partitions, rounds),
         *planning.memory_and_compile(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
+        *first_record.rows(),
     ]  # fmt: skip
 
 
@@ -223,7 +231,15 @@ def machine() -> str:
 def main() -> None:
     """Measure, print, and write the documents if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parts: Sequence[str] = ("reads", "queries", "writes", "streams", "polls", "compaction")
+    parts: Sequence[str] = (
+        "reads",
+        "queries",
+        "writes",
+        "streams",
+        "polls",
+        "compaction",
+        "databases",
+    )
     parser.add_argument("--only", choices=parts, help="part of the table")
     alone = [*QUERIES, *STREAMS, COMMITS, PRODUCERS, DOUBLES]
     parser.add_argument("--row", choices=alone, action="append", help="of one part, alone")
@@ -258,8 +274,16 @@ def main() -> None:
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
-    print(table([row for part in rows.values() for row in part], machine()))
+        compared = ""
+        if "databases" in parts:
+            sizes = [1_000, 5_000] if quick else [10_000, 1_000_000, 10_000_000]
+            compared = f"{machine()}\n\n{databases.measure(scratch, sizes)}"
+    if rows:
+        print(table([row for part in rows.values() for row in part], machine()))
+    print(compared)
     if arguments.write:
+        if compared:
+            put(TOP / "storage" / "docs" / "databases.md", "databases", compared)
         for part, found in rows.items():
             put(TOP / "storage" / "docs" / "speed.md", part, table(found, machine()))
         if not arguments.only:

@@ -193,6 +193,7 @@ def test_workers_that_are_killed_at_any_step(
         assert [] == [*directory.glob("*/*.cleaned"), *directory.glob("*/*.swap")]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("by_value")
 @pytest.mark.parametrize(("names", "number"), [(CALLS, 0), (["rename"], 3)])
 def test_a_job_that_is_cancelled(

@@ -52,7 +52,7 @@ def test_a_connect_client_shows_the_sentence(
     check(name, traceback_of(name, cluster, places), most=27)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_on_a_console(tmp_path: Path) -> None:
     """The sentence is in the line before the last one.
 

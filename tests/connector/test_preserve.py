@@ -87,6 +87,7 @@ def test_plain_python_says_and_keeps_the_same(
     assert table == kept.scan(include_headers=True).read_all()
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_topic_comes_back_as_it_was(
     spark: SparkSession, example_data: str, tmp_path: Path

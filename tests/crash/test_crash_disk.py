@@ -44,18 +44,9 @@ def table(explorer: Explorer, say: Callable[[str], None]) -> Iterator[Table]:
     say(f"{'all of them, each state once':80} {total:8,} {explorer.n_opened:7,}")
 
 
-#: The default run opens one of this many states in which a step has its own fate.
+#: A plain run, and `.ci/run`, open one of this many states in which a step has its own fate.
 EVERY = 40
-#: And `.ci/run`.
-OFTEN = 10
-ALL_OR_SOME = pytest.mark.parametrize(
-    "every",
-    [
-        EVERY,
-        pytest.param(OFTEN, marks=pytest.mark.thorough),
-        pytest.param(1, marks=pytest.mark.slow),
-    ],
-)
+ALL_OR_SOME = pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
 
 #: Only `.ci/run` explores these, because each takes seconds.
 THOROUGH = {"append that moves files to another place"}
@@ -92,7 +83,6 @@ def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every
     ("n_sequences", "every"),
     [
         (2, EVERY),
-        pytest.param(2, OFTEN, marks=pytest.mark.thorough),
         pytest.param(100, 1, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
     ],
 )
@@ -132,10 +122,6 @@ def test_any_call_is_the_last_or_fails(
         ("delete the topic", 1, EVERY),
         ("retain by size", 1, EVERY),
         ("compact", 1, EVERY),
-        pytest.param("append", 1, OFTEN, marks=pytest.mark.thorough),
-        pytest.param("delete the topic", 1, OFTEN, marks=pytest.mark.thorough),
-        pytest.param("retain by size", 1, OFTEN, marks=pytest.mark.thorough),
-        pytest.param("compact", 1, OFTEN, marks=pytest.mark.thorough),
         pytest.param("append", 2, 1, marks=pytest.mark.slow),
         pytest.param("delete the topic", 1, 1, marks=pytest.mark.slow),
         pytest.param("retain by size", 1, 1, marks=pytest.mark.slow),

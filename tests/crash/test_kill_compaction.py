@@ -117,7 +117,7 @@ def lay_out_logs(directory: Path, rng: random.Random) -> None:
 @pytest.mark.parametrize(
     "n_rounds",
     [
-        pytest.param(2, marks=pytest.mark.thorough),
+        pytest.param(1, marks=pytest.mark.thorough),
         pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )

@@ -45,7 +45,7 @@ for number in count(int(sys.argv[2])):
 @pytest.mark.parametrize(
     ("n_kills", "n_workers_killed_first"),
     [
-        pytest.param(2, 1, marks=pytest.mark.thorough),
+        pytest.param(1, 1, marks=pytest.mark.thorough),
         pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )

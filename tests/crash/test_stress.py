@@ -161,7 +161,7 @@ def scratch() -> Iterator[Path]:
     "run",
     [
         pytest.param(SHORT, id="short"),
-        pytest.param(MIDDLE, id="middle", marks=pytest.mark.thorough),
+        pytest.param(MIDDLE, id="middle", marks=pytest.mark.slow),
         pytest.param(LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
     ],
 )

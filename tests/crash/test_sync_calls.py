@@ -110,8 +110,7 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
 @pytest.mark.parametrize(
     "stride",
     [
-        64,
-        pytest.param(16, marks=pytest.mark.thorough),
+        pytest.param(64, marks=pytest.mark.thorough),
         pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )

@@ -108,6 +108,7 @@ def test_a_running_broker_keeps_writers_out(broker: Broker) -> None:
     assert caught.value.process
 
 
+@pytest.mark.thorough
 def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
     new_version: str, tmp_path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
         assert 5 == len(client.consume("t"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "stride", [17, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )

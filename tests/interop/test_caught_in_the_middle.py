@@ -97,6 +97,7 @@ def check_rows(topic: str, log: segmentlog.Log, **how: Any) -> int:
     return len(offsets)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_broker_under_load_is_read_right_or_not_at_all(
     busy: tuple[Broker, JavaClient, Load], seconds: int
@@ -133,6 +134,7 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
     assert overtaken < lasted
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_spark_scans_while_the_broker_writes(
     busy: tuple[Broker, JavaClient, Load], spark: SparkSession
@@ -171,6 +173,7 @@ def copy_as_it_stands(source: Path, target: Path) -> None:
                     shutil.copyfile(path, place / path.name)
 
 
+@pytest.mark.thorough
 def test_copies_taken_under_load_are_read_right_or_not_at_all(
     busy: tuple[Broker, JavaClient, Load], tmp_path: Path
 ) -> None:
@@ -350,7 +353,10 @@ USUAL = {"some .swap, some .cleaned", "one .swap renamed"}
 
 @pytest.mark.parametrize(
     "state",
-    [pytest.param(each, marks=[pytest.mark.thorough] * (each not in USUAL)) for each in STATES],
+    [
+        pytest.param(each, marks=pytest.mark.thorough if each in USUAL else pytest.mark.slow)
+        for each in STATES
+    ],
 )
 def test_a_clean_that_was_cut_short_is_read_as_the_broker_recovers_it(
     cleaned: tuple[Broker, Path, Path],

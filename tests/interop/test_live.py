@@ -58,6 +58,7 @@ def _comparable(frame: DataFrame) -> DataFrame:
     return frame.withColumn("value", value).sort("topic", "partition", "offset")
 
 
+@pytest.mark.thorough
 def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
     broker: Broker, client: JavaClient
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
     assert len(set(seen)) > 2
 
 
+@pytest.mark.thorough
 def test_files_that_retention_takes_away_are_found_again(
     broker: Broker, client: JavaClient, tmp_path: Path
 ) -> None:

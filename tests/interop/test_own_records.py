@@ -3,8 +3,6 @@
 import base64
 import json
 import re
-import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -189,50 +187,3 @@ def test_every_record_of_an_older_broker_equals_its_dump(tmp_path: Path) -> None
         for row in segmentlog.table(broker.log_dir, "transactions").to_pylist()
     }
     assert all(segmentlog.table(broker.log_dir, name) is not None for name in tables)
-
-
-def described(java: Gateway, broker: Broker, what: str) -> list[dict[str, str]]:
-    """The rows that Kafka's tool prints about all groups, once the coordinator has loaded them."""
-    until = time.monotonic() + 120
-    while True:
-        output = java.run(
-            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server",
-            broker.bootstrap_servers, "--describe", "--all-groups", what,
-        )  # fmt: skip
-        rows, names = [], []
-        for line in output.splitlines():
-            cells = line.split()
-            if cells[:1] == ["GROUP"]:
-                names = re.sub(r"COORDINATOR \(ID\)", "COORDINATOR ID", line).split()
-            elif cells and names:
-                rows.append(dict(zip(names, cells, strict=False)))
-        if rows:
-            return rows
-        assert time.monotonic() < until, output
-
-
-@pytest.mark.thorough
-def test_the_last_state_equals_what_a_broker_says(java: Gateway, tmp_path: Path) -> None:
-    """A broker that is started on a copy has the offsets, the lag and the states of our tables."""
-    settings = SETTINGS | {"offsets.retention.minutes": 2**31 - 1}
-    broker = Broker(tmp_path / "kafka", "4.3.1", settings=settings)
-    shutil.copytree(CLUSTER, broker.log_dir)
-    with broker:
-        offsets = described(java, broker, "--offsets")
-        states = described(java, broker, "--state")
-    lag = segmentlog.table(CLUSTER, "consumer_lag").to_pylist()
-    names = ["group", "topic", "partition", "offset", "log_end_offset", "lag"]
-    expected = {
-        tuple(row[each] for each in ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET",
-                                     "LOG-END-OFFSET", "LAG"))
-        for row in offsets
-    }  # fmt: skip
-    groups = segmentlog.table(CLUSTER, "groups").to_pylist()
-
-    assert len(lag) == len(expected) == 13
-    assert expected == {tuple(str(row[each]) for each in names) for row in lag}
-    assert {
-        (row["group"], row["state"], str(row["members"]))
-        for row in groups
-        if row["kind"] != "share"
-    } == {(row["GROUP"], row["STATE"], row["#MEMBERS"]) for row in states}

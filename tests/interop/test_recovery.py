@@ -159,7 +159,8 @@ def harm(directory: Path) -> None:
     checkpoint.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
 
 
-@pytest.mark.parametrize("is_harmed", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_harmed", [False, True])
 def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     killed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_harmed: bool
 ) -> None:

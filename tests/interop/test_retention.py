@@ -97,6 +97,7 @@ def until(is_so: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.thorough
 def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) -> None:
     """Ours runs on one copy, and the broker's on another. Then a broker starts on our copy."""
     before = bases(filled / "logs0")
@@ -136,6 +137,7 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
         assert {0: (6, 7)} == client.offsets("all")
 
 
+@pytest.mark.thorough
 def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> None:
     """All records of a producer are gone, but its sequence is known."""
     directory = tmp_path / "kafka"

@@ -80,6 +80,7 @@ def large(first: int, n_rows: int) -> pa.Table:
     )
 
 
+@pytest.mark.thorough
 def test_a_broker_serves_what_was_moved_and_what_was_overwritten(
     new_version: str, tmp_path: Path
 ) -> None:

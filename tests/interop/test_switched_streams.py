@@ -129,7 +129,11 @@ def moved(
 
 @pytest.mark.parametrize(
     "moved",
-    ["v1", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("v2", "named"))],
+    [
+        "v1",
+        pytest.param("v2", marks=pytest.mark.slow),
+        pytest.param("named", marks=pytest.mark.thorough),
+    ],
     indirect=True,
 )
 def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:
@@ -156,6 +160,7 @@ def test_ours_comes_first(moved: Moved) -> None:
     moved.assert_each_once()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
 def test_an_uncommitted_batch_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str
@@ -173,6 +178,7 @@ def test_an_uncommitted_batch_is_repeated_by_the_other_source(
     moved.assert_each_once()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
 def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str
@@ -192,6 +198,7 @@ def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved.assert_each_once()
 
 
+@pytest.mark.thorough
 def test_state_moves_with_the_query(moved: Moved) -> None:
     """Counts for each key continue where the other source had left them."""
     counts: dict[str, int] = {}
@@ -211,6 +218,7 @@ def test_state_moves_with_the_query(moved: Moved) -> None:
     assert dict(expected) == counts
 
 
+@pytest.mark.thorough
 def test_offsets_are_logged_as_kafka_logs_them(moved: Moved, tmp_path: Path) -> None:
     """Both sources log equal numbers, with partitions in the order of their numbers."""
     moved.run("kafka")
@@ -222,6 +230,7 @@ def test_offsets_are_logged_as_kafka_logs_them(moved: Moved, tmp_path: Path) -> 
     assert [str(each) for each in range(N_PARTITIONS)] == [*json.loads(logged)[moved.topic]]
 
 
+@pytest.mark.thorough
 def test_a_shorter_copy_is_refused(moved: Moved, tmp_path: Path) -> None:
     """A copy that ends before the checkpoint has lost records. The error names both offsets."""
     copy = tmp_path / "copy"

@@ -115,6 +115,7 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> list[tuple[int, bytes | None, by
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_rows_equal_the_consumers(

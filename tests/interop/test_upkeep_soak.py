@@ -68,7 +68,7 @@ def made(directory: Path, version: str, run: Soak) -> Broker:
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(SHORT, id="short", marks=pytest.mark.thorough),
+        pytest.param(SHORT, id="short", marks=pytest.mark.slow),
         pytest.param(
             LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(_SECONDS + 900)]
         ),

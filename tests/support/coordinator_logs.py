@@ -94,12 +94,17 @@ def message(
 def _struct(
     fields: tuple[Field, ...], given: dict[str, Any], version: int, *, is_flexible: bool
 ) -> bytes:
-    """Fields of a struct; tagged fields are left out."""
-    out = b""
+    """Fields of a struct; tagged fields that are not given are left out."""
+    out, tagged = b"", []
     for each in fields:
-        if version in each.versions and not (is_flexible and each.tag is not None):
+        if version not in each.versions:
+            continue
+        if not is_flexible or each.tag is None:
             out += _value(each, given.get(each.column), version, is_flexible=is_flexible)
-    return out + (b"\0" if is_flexible else b"")
+        elif each.column in given:
+            content = _value(each, given[each.column], version, is_flexible=True)
+            tagged.append(bytes([each.tag, len(content)]) + content)
+    return out + (bytes([len(tagged)]) + b"".join(tagged) if is_flexible else b"")
 
 
 def _value(field: Field, given: Any, version: int, *, is_flexible: bool) -> bytes:

@@ -29,7 +29,7 @@ def _load(module: str) -> None:
     if module == "pyspark.worker":
         for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.writes.writer"):
             importlib.import_module(each)
-        list(importlib.import_module("segmentlog.tools.warmup").compile_kernels())
+        importlib.import_module("segmentlog.tools.warmup").compile_kernels()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from segmentlog import LogDirectory, open_log_dir, open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.logs import tiered_paths
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
 
 __all__ = ["NO_PATH", "STRATEGIES", "ReadOptions", "Triggers"]
@@ -87,7 +88,7 @@ class ReadOptions:
 
     Attributes
     ----------
-    paths : as the user wrote them.
+    paths : as the user wrote them; with a tier, in the form that holds both.
     replicas : the treatment of a partition that several of them hold.
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
@@ -141,10 +142,11 @@ class ReadOptions:
         given = GivenOptions(raw, READ_OPTIONS)
         _refuse_tables(given)
         _check_one(STRATEGIES, given)
-        paths = (given["path"],) if "path" in given else ()
+        paths: tuple[str, ...] = (given["path"],) if "path" in given else ()
         paths += given["paths"] or ()
-        if not paths:
+        if not paths and "remoteStorage" not in given:
             raise OptionError("path", "", NO_PATH)
+        paths = _with_tier(paths, given)
         start, end = _start(given, query), _end(given, query)
         check_order(start, end)
         return cls(
@@ -198,6 +200,21 @@ class ReadOptions:
             and isinstance(start, OffsetBound)
             and start.asked(topic_partition) == EARLIEST
         )
+
+
+def _with_tier(paths: tuple[str, ...], given: GivenOptions) -> tuple[str, ...]:
+    """The log directories, each with the tier if there is one."""
+    tier = given["remoteStorage"]
+    if tier is None:
+        for name in ("remoteStorageLayout", "remoteStorageKeyFile"):
+            if name in given:
+                raise OptionError(name, "", "it belongs to remoteStorage, which is not given")
+        return paths
+    made = tiered_paths(
+        paths, tier, given["remoteStorageLayout"], given["remoteStorageKeyFile"],
+        fail_on_data_loss=given["failOnDataLoss"],
+    )  # fmt: skip
+    return tuple(map(str, made))
 
 
 def _max_partitions(given: GivenOptions) -> int | None:

@@ -20,6 +20,7 @@ from segmentlog.model import (
     OnCorruptBatch,
     OnInvalidUtf8,
     ReadUpTo,
+    RemoteStorageLayout,
     Replicas,
 )
 from segmentlog.times import parse_duration
@@ -110,6 +111,15 @@ READ_OPTIONS = (
     Option("replicas", "`refuse`", "`refuse` or `reconcile`", "A partition that several of the "
            "directories hold is refused, or they are those of the brokers of a cluster, and the "
            "read returns what the cluster would serve", one_of(Replicas)),
+    Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
+           "copied segments (KIP-405): partitions begin with their remote segments; without "
+           "`path`, the partitions of the tier are read"),
+    Option("remoteStorageLayout", "`local`", "`local` or `aiven`", "How the tier is arranged: by "
+           "Kafka's own `LocalTieredStorage`, or by the plugin of Aiven",
+           one_of(RemoteStorageLayout)),
+    Option("remoteStorageKeyFile", "none", "a path, or pairs such as "
+           "`key-1=/k1.pem,key-2=/k2.pem`", "PEM files of the private keys of an encrypted "
+           "tier; all tasks need them"),
     Option("subscribe", "all topics", "topics such as `a,b`, at least one", "Topics to read",
            _topics),
     Option("subscribePattern", "all topics", "a Java regular expression", "Topics whose name "

@@ -16,9 +16,11 @@ from segmentlog.model import (
     OnCorruptBatch,
     OnInvalidUtf8,
     ReadUpTo,
+    RemoteStorageLayout,
     Replicas,
 )
 from segmentlog.replication.replicated import open_replicas
+from segmentlog.tiered.location import tiered_paths
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
@@ -45,10 +47,13 @@ class DatasetOptions(TypedDict, total=False):
     spare_page_cache: bool
     fail_on_data_loss: bool
     replicas: Replicas | str
+    remote_storage: str | os.PathLike[str] | None
+    remote_storage_layout: RemoteStorageLayout | str | None
+    remote_storage_key_file: str | os.PathLike[str] | None
 
 
 def read(
-    path: str | os.PathLike[str] | LogDirectory,
+    path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
     *,
     since: Time | None = None,
@@ -71,7 +76,8 @@ def read(
 
     Parameters
     ----------
-    path : a log directory; or what `open_log_dir` has opened, such as several directories.
+    path : a log directory; or what `open_log_dir` has opened, such as several directories; or
+        nothing, with `remote_storage` alone.
     topics : one name or several; by default all but brokers' own.
     since, until, last : the bounds of each partition, as `Log.scan` takes them.
     columns, filter, order : as `LogDataset.scanner` takes them.
@@ -89,13 +95,19 @@ def read(
         See `dataset` and `Log.scan`.
     """
     logs = dataset(
-        path, topics=topics, since=since, until=until, last=last, strings=strings, **options
+        *_given(path),
+        topics=topics,
+        since=since,
+        until=until,
+        last=last,
+        strings=strings,
+        **options,
     )
     return logs.to_table(columns, filter, order=order)
 
 
 def latest(
-    path: str | os.PathLike[str] | LogDirectory,
+    path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
     *,
     until: Time | None = None,
@@ -133,12 +145,19 @@ def latest(
     All records are read, and the memory is bounded by the last records of the keys: see
     `LogDataset.latest`.
     """
-    return dataset(path, topics=topics, until=until, strings=strings, **options).latest(columns)
+    logs = dataset(*_given(path), topics=topics, until=until, strings=strings, **options)
+    return logs.latest(columns)
+
+
+_Path = str | os.PathLike[str] | LogDirectory
+
+
+def _given(path: _Path | None) -> tuple[_Path, ...]:
+    return () if path is None else (path,)
 
 
 def dataset(
-    path: str | os.PathLike[str] | LogDirectory,
-    *more: str | os.PathLike[str],
+    *path: str | os.PathLike[str] | LogDirectory,
     topics: str | Sequence[str] | None = None,
     starting_offsets: Mapping[tuple[str, int], int] | None = None,
     ending_offsets: Mapping[tuple[str, int], int] | None = None,
@@ -156,6 +175,9 @@ def dataset(
     spare_page_cache: bool = False,
     fail_on_data_loss: bool = True,
     replicas: Replicas | str = Replicas.REFUSE,
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
 ) -> "LogDataset":
     """Records of all partitions as a ``pyarrow.dataset.Dataset``: DuckDB and Polars query it.
 
@@ -165,7 +187,7 @@ def dataset(
 
     Parameters
     ----------
-    path, more : as `open_log_dir` takes them, or one `LogDirectory`.
+    path : one or several, as `open_log_dir` takes them, or one `LogDirectory`.
     topics : one name or several; by default all but brokers' own.
     starting_offsets, ending_offsets : bounds of single partitions, by (topic, partition); the
         others are read from their start, or to their end.
@@ -182,6 +204,7 @@ def dataset(
     replicas : the treatment of a partition that several of the paths hold: ``refuse`` it, or
         ``reconcile`` the copies, as `open_replicas` does, because the paths are those of the
         brokers of a cluster.
+    remote_storage, remote_storage_layout, remote_storage_key_file : a tier; see `open_log_dir`.
 
     Raises
     ------
@@ -197,17 +220,23 @@ def dataset(
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.snapshot import take_snapshot
 
-    if isinstance(path, LogDirectory):
-        if more:
+    opened = [each for each in path if isinstance(each, LogDirectory)]
+    paths = [each for each in path if not isinstance(each, LogDirectory)]
+    if opened:
+        if len(path) > 1 or remote_storage is not None:
             accepted = (
-                "give a LogDirectory alone; to read several directories, pass all paths to "
-                "open_log_dir"
+                "give a LogDirectory alone; to read several directories, or a tier, pass all of "
+                "it to open_log_dir"
             )
-            raise OptionError("path", ", ".join(map(str, more)), accepted)
-        directory = path
+            raise OptionError("path", ", ".join(map(str, paths)), accepted)
+        (directory,) = opened
     else:
         is_one = one_of("replicas", replicas, Replicas) == Replicas.REFUSE
-        directory = (open_log_dir if is_one else open_replicas)(path, *more)
+        given = tiered_paths(
+            paths, remote_storage, remote_storage_layout, remote_storage_key_file,
+            fail_on_data_loss=fail_on_data_loss,
+        )  # fmt: skip
+        directory = open_log_dir(*given) if is_one else open_replicas(given[0], *given[1:])
     snapshot = take_snapshot(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),

@@ -9,7 +9,7 @@ has the durable steps.
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -46,12 +46,14 @@ class CompactionJob(NamedTuple):
     partitions : all that were looked at.
     due : of these, the partitions to compact, in their order.
     limits : of all partitions.
+    on_log : called with the name of each log's directory before the log is made ready.
     """
 
     held: HeldDirectory
     partitions: list[TopicPartition]
     due: list[PlannedPartition]
     limits: CleanerLimits
+    on_log: Callable[[str], object]
 
     @property
     def directory(self) -> str:
@@ -78,6 +80,7 @@ class CompactionJob(NamedTuple):
         """
         from segmentlog.append.prepare import ready_to_append
 
+        self.on_log(str(planned.topic_partition))
         ready_to_append(self.held, [planned.topic_partition], flush=True)
 
     def reached(self, planned: PlannedPartition, offset: int) -> None:
@@ -135,7 +138,7 @@ def begin_compaction(
         if held.may_write:
             _reset(cleaned, planned)
         due = [each for each in planned if each.is_due]
-        job = CompactionJob(held, partitions, due, limits)
+        job = CompactionJob(held, partitions, due, limits, given.on_log)
         try:
             yield job
             if held.may_write and given.purge:
@@ -217,6 +220,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         A dry run closes none, and shows the logs as they are.
     purge : whether deleted files of these logs are removed at once, and not
         ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
+    on_log : called with the name of each log's directory before the log is compacted, such as
+        ``orders-0``; from Spark, before the job begins.
 
     Returns
     -------

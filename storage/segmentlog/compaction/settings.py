@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
@@ -94,6 +94,7 @@ class CompactionSettings:
     server_properties: str | os.PathLike[str] | None = None
     roll: bool = False
     purge: bool = False
+    on_log: Callable[[str], object] = lambda _: None
 
     def __post_init__(self) -> None:
         MapBounds(self.dedupe_buffer_bytes, self.load_factor)  # refuses what is out of bounds

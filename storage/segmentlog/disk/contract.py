@@ -17,7 +17,16 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-__all__ = ["TYPES", "Disk", "Entry", "FileStatus", "FileType", "Measured", "ReadableFile"]
+__all__ = [
+    "TYPES",
+    "Disk",
+    "Entry",
+    "FileStatus",
+    "FileType",
+    "Measured",
+    "ReadableFile",
+    "SurveyedDisk",
+]
 
 
 class FileType(Enum):
@@ -99,6 +108,10 @@ class ReadableFile(Protocol):
 
     #: Whether no byte of the open file is ever removed: only then may it be mapped.
     never_cut: bool
+
+    @property
+    def descriptor(self) -> int | None:
+        """Number by which kernels may read the file themselves; None if only `read_into` may."""
 
     def status(self) -> FileStatus:
         """Status of the open file, even if its name now leads to another file."""
@@ -198,4 +211,17 @@ class Disk(Protocol):
 
         It shows which of ten thousand names have come, gone or been replaced, in half of the time
         that `entries` takes.  At a URL the inodes are 0.
+        """
+
+
+class SurveyedDisk(Disk, Protocol):
+    """A disk whose listings cost so much that an opened directory keeps them."""
+
+    def survey(self, path: str) -> None:
+        """Take a new listing of a log directory, which answers later questions.
+
+        Raises
+        ------
+        StorageError
+            If the store cannot be asked.
         """

@@ -24,6 +24,11 @@ class LocalFile(Closing):
         self._descriptor = descriptor
         self._borrowed: BorrowedPages | None = None
 
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`; None while borrowed pages have to be given back."""
+        return self._descriptor if self._borrowed is None else None
+
     def status(self) -> FileStatus:
         """See `ReadableFile`."""
         return _status(os.fstat(self._descriptor), is_open=True)

@@ -11,6 +11,7 @@
     ├─ CorruptIndexError (ValueError)  path: rebuild it; reads never raise it
     ├─ CorruptCheckpointError (ValueError)  path, line: fix or remove the file
     ├─ MalformedRecordError (ValueError)  path, offset, reason: a record of Kafka's own topics
+    ├─ RemoteSegmentError (ValueError)  path: restore the object, or correct the key or the layout
     ├─ UnsupportedFormatError          path, position, what, found: it need not be damage
     ├─ LogDirectoryError (ValueError)  path: not a log directory, or not a checkpoint; or the
     │                                  same partition twice
@@ -61,6 +62,7 @@ from segmentlog.errors.read import (
     MalformedBatchError,
     MalformedRecordError,
     OffsetOutOfRangeError,
+    RemoteSegmentError,
     StreamOffsetError,
     TimestampOverflowError,
     TornTransactionError,
@@ -104,6 +106,7 @@ __all__ = [
     "OptionError",
     "OutOfOrderSequenceError",
     "RecordTooLargeError",
+    "RemoteSegmentError",
     "SegmentLogError",
     "StagedFileError",
     "StorageError",

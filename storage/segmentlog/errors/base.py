@@ -47,6 +47,7 @@ class ErrorCode(StrEnum):
     STREAM_BATCH = "STREAM_BATCH"
     STREAM_OFFSET = "STREAM_OFFSET"
     MALFORMED_RECORD = "MALFORMED_RECORD"
+    REMOTE_SEGMENT = "REMOTE_SEGMENT"
 
 
 class SegmentLogError(Exception):

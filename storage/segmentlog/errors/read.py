@@ -13,6 +13,7 @@ __all__ = [
     "MalformedBatchError",
     "MalformedRecordError",
     "OffsetOutOfRangeError",
+    "RemoteSegmentError",
     "StreamOffsetError",
     "TimestampOverflowError",
     "TornTransactionError",
@@ -224,6 +225,28 @@ class MalformedRecordError(SegmentLogError, ValueError):
             "its Kafka is newer, or leave such records out with on_corrupt_batch='skip' "
             "(in Spark onCorruptBatch=skip)"
         )
+
+
+class RemoteSegmentError(SegmentLogError, ValueError):
+    """An object of a remote tier that is not what its tier or its manifest says, or has no key.
+
+    Parameters
+    ----------
+    path : the object.
+    reason : what was expected and what was found; never a key.
+    remedy : the action to take.
+    """
+
+    code = ErrorCode.REMOTE_SEGMENT
+
+    def __init__(self, path: str, reason: str, remedy: str) -> None:
+        super().__init__(path, reason, remedy)
+        self.path = path
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}; {self.remedy}"
 
 
 class LogDirectoryError(SegmentLogError, ValueError):

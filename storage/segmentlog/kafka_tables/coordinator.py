@@ -4,10 +4,11 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segmentlog.errors import MalformedRecordError
+from segmentlog.kernels.memory import Int64s
 from segmentlog.logs.log import Log
 from segmentlog.messages.records import (
     CoordinatorRecord,
@@ -16,11 +17,18 @@ from segmentlog.messages.records import (
 )
 from segmentlog.model import OnCorruptBatch, ReadUpTo
 
-__all__ = ["PlacedRecord", "read_records", "read_unknown_records", "refuse_record"]
+__all__ = [
+    "PlacedRecord",
+    "read_records",
+    "read_unknown_records",
+    "record_types",
+    "refuse_record",
+]
 
 logger = logging.getLogger(__name__)
 
 _SCANNED = ("key", "value", "offset", "timestamp")
+_TYPE_BYTES = 2
 
 
 class PlacedRecord(NamedTuple):
@@ -80,7 +88,7 @@ def read_records(
     """
     topic = log.topic_partition.topic
     wanted = [
-        kind.to_bytes(2, "big")
+        kind
         for kind, (schema, _) in coordinator_schemas(topic).items()
         if schema.name.removesuffix("Key") in names
     ]
@@ -98,19 +106,41 @@ def read_unknown_records(
     log: Log, on_corrupt_batch: OnCorruptBatch
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
     """Key, value, offset and time of the records whose type is not known."""
-    known = [kind.to_bytes(2, "big") for kind in coordinator_schemas(log.topic_partition.topic)]
+    known = [*coordinator_schemas(log.topic_partition.topic)]
     yield from _rows(log, known, on_corrupt_batch, is_inverted=True)
 
 
+def record_types(keys: pa.Array) -> Int64s:
+    """The type of each record, which its key begins with; -1 for a key of fewer bytes.
+
+    Parameters
+    ----------
+    keys : binary array, shape (n_records,).
+    """
+    offsets, data = keys.buffers()[1:3]
+    places = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    types = np.full(len(keys), -1, np.int64)
+    has_type = np.diff(places) >= _TYPE_BYTES
+    if keys.null_count:
+        has_type &= keys.is_valid().to_numpy(zero_copy_only=False)
+    at = places[:-1] if has_type.all() else places[:-1][has_type]
+    if len(at):
+        found = np.frombuffer(data, np.uint8)
+        numbers = found[at].astype(np.int64) << 8 | found[at + 1]
+        types[has_type] = np.where(numbers >= 1 << 15, numbers - (1 << 16), numbers)
+    return types
+
+
 def _rows(
-    log: Log, types: list[bytes], on_corrupt_batch: OnCorruptBatch, *, is_inverted: bool
+    log: Log, types: list[int], on_corrupt_batch: OnCorruptBatch, *, is_inverted: bool
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
-    value_set = pa.array(types, pa.binary())
     scan = log.scan(
         columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
     )
     for batch in scan:
-        is_wanted = pc.is_in(pc.binary_slice(batch["key"], 0, 2), value_set=value_set)
-        rows = batch.filter(pc.invert(is_wanted) if is_inverted else is_wanted)
+        is_wanted = np.isin(record_types(batch["key"]), types, invert=is_inverted)
+        if not is_wanted.any():
+            continue
+        rows = batch.filter(pa.array(is_wanted))
         columns = [*(rows[name] for name in _SCANNED[:3]), rows["timestamp"].cast(pa.int64())]
         yield from zip(*(each.to_pylist() for each in columns), strict=True)

@@ -71,7 +71,7 @@ _OF_GROUPS = (
 _MEMBERS = Column("members", _INT, "number of members")
 _GROUPS = (
     *_GROUP,
-    Column("state", _TEXT, "`Empty`, `Stable`, `Assigning` or `Reconciling`"),
+    Column("state", _TEXT, "`Empty`, `Stable`, `Assigning`, `Reconciling` or `NotReady`"),
     _MEMBERS,
     Column("assignment_epoch", _INT, "epoch of the target assignment; null in a classic group"),
     *_OF_GROUPS,

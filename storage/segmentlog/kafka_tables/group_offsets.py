@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.kafka_tables.columns import ORIGIN, schema_of
-from segmentlog.kafka_tables.coordinator import refuse_record
+from segmentlog.kafka_tables.coordinator import record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
 from segmentlog.kafka_tables.offset_commits import commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
@@ -31,7 +31,10 @@ _HISTORY = schema_of(TABLES["group_offsets"].history)
 _FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
 
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
-_TYPES = pa.array([b"\0\0", b"\0\1"], pa.binary())
+_OLD, _NEW = 0, 1
+
+_KEY = ["group", "topic", "partition"]
+_PENDING = ("pending_offset", "pending_producer_id")
 
 _SCANNED = ("topic", "partition", "key", "value", "offset", "timestamp")
 _MOST_ROWS = 1 << 18
@@ -75,20 +78,18 @@ def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterat
         columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
     )
     for batch in scan:
-        kinds = pc.binary_slice(batch["key"], 0, 2)
-        rows = batch.filter(pc.is_in(kinds, value_set=_TYPES))
-        if rows.num_rows:
-            rows = _of_one_type(rows)
-            yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
-
-
-def _of_one_type(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Give keys of type 0 the type 1: both name the same thing."""
-    kinds = pc.binary_slice(rows["key"], 0, 2)
-    if not pc.any(pc.equal(kinds, _TYPES[0])).as_py():
-        return rows
-    keys = pc.binary_replace_slice(rows["key"], 0, 2, _TYPES[1].as_py())
-    return rows.set_column(_SCANNED.index("key"), "key", keys)
+        types = record_types(batch["key"])
+        is_commit = (types == _OLD) | (types == _NEW)
+        # A broker may have appended records, and even transactions, since the fates were read.
+        is_commit &= batch["offset"].to_numpy() < fates.end_offset
+        if not is_commit.any():
+            continue
+        rows = batch if is_commit.all() else batch.filter(pa.array(is_commit))
+        if (types == _OLD).any():
+            # Keys of both types name the same thing.
+            keys = pc.binary_replace_slice(rows["key"], 0, 2, _NEW.to_bytes(2, "big"))
+            rows = rows.set_column(_SCANNED.index("key"), "key", keys)
+        yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
 
 
 def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commits]) -> pa.Table:
@@ -115,51 +116,47 @@ def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commi
             yield rows.filter(pa.array(counts))
 
     reader = pa.RecordBatchReader.from_batches(record_schema(_SCANNED), counting())
-    rows = latest_by_key(reader)
-    found = _decoded(log, on_corrupt_batch, rows)
-    nothing = pa.nulls(found.num_rows, pa.int64())
-    found = found.append_column("pending_offset", nothing)
-    found = found.append_column("pending_producer_id", nothing)
+    found = _decoded(log, on_corrupt_batch, latest_by_key(reader))
     if pending:
-        waiting = pa.Table.from_batches(pending)
-        producer_ids = np.concatenate(producers)
-        found = _with_pending(log, on_corrupt_batch, found, waiting, producer_ids, removed)
+        waiting = pa.Table.from_batches(pending).append_column(
+            "pending_producer_id", pa.array(np.concatenate(producers))
+        )
+        commits = _decoded(log, on_corrupt_batch, _newest(waiting, removed))
+        return _with_pending(found, commits)
+    nothing = pa.nulls(found.num_rows, pa.int64())
+    for name in _PENDING:
+        found = found.append_column(name, nothing)
     return found.select(_STATE.names)
 
 
-def _with_pending(
-    log: Log,
-    on_corrupt_batch: OnCorruptBatch,
-    found: pa.Table,
-    waiting: pa.Table,
-    producer_ids: np.ndarray,
-    removed: list[pa.Table],
-) -> pa.Table:
-    """Add the newest pending commit of each key; there are few."""
-    last_removal: dict[bytes, int] = {}
-    for part in removed:
-        last_removal |= dict(
-            zip(part["key"].to_pylist(), part["removed"].to_pylist(), strict=True)
-        )
-    newest: dict[bytes, int] = {}
-    for row, (key, offset) in enumerate(
-        zip(waiting["key"].to_pylist(), waiting["offset"].to_pylist(), strict=True)
-    ):
-        if offset > last_removal.get(key, -1):
-            newest[key] = row
-    rows = [*newest.values()]
-    commits = _decoded(log, on_corrupt_batch, waiting.take(pa.array(rows, pa.int64())))
-    by_key = {_key(row): row for row in found.to_pylist()}
-    by_offset = dict(zip(waiting["offset"].to_pylist(), producer_ids.tolist(), strict=True))
-    for row in commits.to_pylist():
-        known = by_key.setdefault(_key(row), row | {"offset": None, "leader_epoch": None})
-        known["pending_offset"] = row["offset"]
-        known["pending_producer_id"] = by_offset[row["record_offset"]]
-    return pa.Table.from_pylist([*by_key.values()], _STATE)
+def _newest(waiting: pa.Table, removed: list[pa.Table]) -> pa.Table:
+    """The last pending commit of each key, unless a tombstone follows it."""
+    waiting = waiting.append_column("row", pa.array(np.arange(len(waiting))))
+    last = waiting.group_by("key").aggregate([("row", "max")])["row_max"].combine_chunks()
+    last = waiting.take(last)
+    if removed:
+        gone = pa.concat_tables(removed)
+        gone = gone.filter(pc.is_in(gone["key"], value_set=last["key"].combine_chunks()))
+        gone = gone.group_by("key").aggregate([("removed", "max")])
+        last = last.join(gone, "key")
+        stays = pc.greater(last["offset"], pc.fill_null(last["removed_max"], -1))
+        last = last.filter(stays)
+    return last.sort_by("row").select([*_SCANNED, "pending_producer_id"])
 
 
-def _key(row: dict[str, object]) -> tuple[object, ...]:
-    return row["group"], row["topic"], row["partition"]
+def _with_pending(found: pa.Table, commits: pa.Table) -> pa.Table:
+    """Add pending commits to the commits that count."""
+    commits = commits.append_column("pending_offset", commits["offset"])
+    row = pa.array(np.arange(len(found)))
+    both = found.append_column("row", row).join(commits.select([*_KEY, *_PENDING]), _KEY)
+    alone = commits.join(found.select(_KEY), _KEY, join_type="left anti")
+    alone = alone.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")])
+    for name in ("offset", "leader_epoch"):  # of a commit that does not count
+        place = alone.schema.get_field_index(name)
+        nothing = pa.nulls(len(alone), alone.schema.field(place).type)
+        alone = alone.set_column(place, name, nothing)
+    parts = [both.sort_by("row").select(_STATE.names), alone.select(_STATE.names)]
+    return pa.concat_tables(parts)
 
 
 def _history(log: Log, on_corrupt_batch: OnCorruptBatch, commits: _Commits) -> pa.Table:

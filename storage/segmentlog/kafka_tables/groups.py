@@ -1,7 +1,7 @@
 """``groups`` and ``group_members``: the groups of a coordinator, of all four kinds.
 
 The state of a group is not in its records.  It follows from them, as a coordinator computes it
-after it has loaded them (``ClassicGroup``, ``ConsumerGroup.maybeUpdateGroupState``).
+after it has loaded them (``ClassicGroup``, and ``maybeUpdateGroupState`` of the other kinds).
 """
 
 import uuid
@@ -28,7 +28,12 @@ _OF_GROUP = {
 }
 _PREFIXES = {"ConsumerGroup": "consumer", "ShareGroup": "share", "StreamsGroup": "streams"}
 _OF_MEMBERS = ("MemberMetadata", "TargetAssignmentMetadata", "CurrentMemberAssignment")
-_RECORDS = (*_OF_GROUP, *(prefix + each for prefix in _PREFIXES for each in _OF_MEMBERS))
+_TOPOLOGY = "StreamsGroupTopology"
+_RECORDS = (
+    *_OF_GROUP,
+    *(prefix + each for prefix in _PREFIXES for each in _OF_MEMBERS),
+    _TOPOLOGY,
+)
 
 _STATES = {
     "consumer": {0: "STABLE", 1: "UNREVOKED_PARTITIONS", 2: "UNRELEASED_PARTITIONS"},
@@ -48,6 +53,7 @@ class Group:
     fields : of its own record.
     placed : that record.
     assignment_epoch : of its target assignment, or None.
+    topology_epoch : of the topology of a streams group, or None.
     members : of a group that is not classic: fields of their records, by member id.
     assignments : current assignments, by member id.
     """
@@ -57,6 +63,7 @@ class Group:
     fields: Mapping[str, Any]
     placed: PlacedRecord
     assignment_epoch: int | None = None
+    topology_epoch: int | None = None
     members: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     assignments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -72,6 +79,11 @@ class Group:
             return "Empty"
         if self.kind in ("classic", "share"):
             return "Stable"
+        if self.kind == "streams" and (
+            self.topology_epoch is None
+            or self.topology_epoch != self.fields.get("validated_topology_epoch", -1)
+        ):
+            return "NotReady"  # such as without a source topic
         if self.fields["epoch"] > (self.assignment_epoch or 0):
             return "Assigning"
         stable = {"consumer": 0, "streams": 1}[self.kind]
@@ -109,6 +121,7 @@ def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, Group]:
             groups[name] = Group(name, kind, record.value, placed)
             if same is not None:
                 groups[name].assignment_epoch = same.assignment_epoch
+                groups[name].topology_epoch = same.topology_epoch
                 groups[name].members, groups[name].assignments = same.members, same.assignments
             continue
         _take_member(groups, placed)
@@ -128,6 +141,9 @@ def _take_member(groups: dict[str, Group], placed: PlacedRecord) -> None:
         group = groups[name] = Group(name, kind, {"epoch": 0}, placed)
     if record.name.endswith("TargetAssignmentMetadata"):
         group.assignment_epoch = None if record.value is None else record.value["assignment_epoch"]
+        return
+    if record.name == _TOPOLOGY:
+        group.topology_epoch = None if record.value is None else record.value["epoch"]
         return
     members = group.members if record.name.endswith("MemberMetadata") else group.assignments
     if record.value is None:

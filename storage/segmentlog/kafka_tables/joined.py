@@ -1,47 +1,71 @@
 """``consumer_lag`` and ``open_transactions``: tables of several topics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from segmentlog.kafka_tables.columns import time_of
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from segmentlog.kafka_tables.columns import rows_to_table, schema_of, time_of
+from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.reads.look_again import looks_again
 
-__all__ = ["lag_rows", "open_transaction_rows"]
+__all__ = ["lag_table", "open_transaction_rows"]
+
+#: The columns of ``groups`` that ``consumer_lag`` takes over.
+_STATE = [each for each in TABLES["groups"].columns if each.name in ("group", "kind", "state")]
 
 
-def lag_rows(
-    directory: LogDirectory,
-    offsets: list[dict[str, Any]],
-    groups: Mapping[str, Mapping[str, Any]],
-) -> Iterator[dict[str, Any]]:
-    """Rows of ``consumer_lag``.
+def lag_table(
+    directory: LogDirectory, offsets: pa.Table, groups: Iterable[Mapping[str, Any]]
+) -> pa.Table:
+    """The table ``consumer_lag``; only the end of each log is an object of Python.
 
     Nothing is clamped: the lag is below 0 if the log was cut after the commit.  An offset of an
     earlier topic of the same name has no end and no lag.
 
     Parameters
     ----------
-    offsets : rows of ``group_offsets``.
-    groups : rows of ``groups`` by name.
+    offsets : the table ``group_offsets``.
+    groups : rows of ``groups``.
     """
+    schema = schema_of(TABLES["consumer_lag"].columns)
+    row = pa.array(np.arange(offsets.num_rows))
+    ends = _ends(directory, offsets.group_by(["topic", "partition"]).aggregate([]))
+    states = rows_to_table([*groups], _STATE)
+    found = (
+        offsets.append_column("row", row)
+        .join(ends, ["topic", "partition"])
+        .join(states, "group")
+        .sort_by("row")
+    )
+    is_other = pc.fill_null(pc.not_equal(found["topic_id"], found["end_topic_id"]), False)
+    end = pc.if_else(is_other, pa.scalar(None, pa.int64()), found["log_end_offset"])
+    lag = pc.subtract(end, found["offset"])
+    # An offset far below 0 has no difference that an int64 can hold.
+    is_beyond = pc.fill_null(pc.and_(pc.less(found["offset"], 0), pc.less(lag, 0)), False)
+    columns = {name: found[name] for name in schema.names if name != "lag"}
+    columns["log_end_offset"] = end
+    columns["lag"] = pc.if_else(is_beyond, pa.scalar(None, pa.int64()), lag)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _ends(directory: LogDirectory, places: pa.Table) -> pa.Table:
+    """Ends and topic ids of the logs of partitions; null for those that are not here."""
     held = {*directory.topic_partitions()}
-    ends: dict[tuple[str, int], tuple[int, str]] = {}
-    for row in offsets:
-        place = row["topic"], row["partition"]
-        if place in held and place not in ends:
-            log = directory.log(*place)
-            ends[place] = log.log_end_offset, log.known_topic_id
-        end, topic_id = ends.get(place, (None, ""))
-        if topic_id and row["topic_id"] and topic_id != row["topic_id"]:
-            end = None
-        lag = None if end is None or row["offset"] is None else end - row["offset"]
-        group = groups.get(row["group"], {})
-        yield row | {
-            "log_end_offset": end, "lag": lag,
-            "kind": group.get("kind"), "state": group.get("state"),
-        }  # fmt: skip
+    ends: list[int | None] = []
+    topic_ids: list[str | None] = []
+    for place in zip(places["topic"].to_pylist(), places["partition"].to_pylist(), strict=True):
+        log = directory.log(*place) if place in held else None
+        ends.append(None if log is None else log.log_end_offset)
+        topic_ids.append(None if log is None else log.known_topic_id or None)
+    return places.append_column("log_end_offset", pa.array(ends, pa.int64())).append_column(
+        "end_topic_id", pa.array(topic_ids, pa.string())
+    )
 
 
 def open_transaction_rows(
@@ -66,6 +90,7 @@ def open_transaction_rows(
             }  # fmt: skip
 
 
+@looks_again
 def _time_at(log: Log, offset: int) -> int | None:
     """Time of the batch that has an offset."""
     for segment in reversed(log.untorn_segments):

@@ -11,7 +11,7 @@ from segmentlog.kafka_tables.coordinator import read_unknown_records
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.group_offsets import group_offsets
 from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
-from segmentlog.kafka_tables.joined import lag_rows, open_transaction_rows
+from segmentlog.kafka_tables.joined import lag_table, open_transaction_rows
 from segmentlog.kafka_tables.metadata_tables import (
     metadata_level,
     metadata_table,
@@ -57,6 +57,8 @@ def make_table(
         return metadata_table(directory, name, on_corrupt_batch, is_history=is_history)
     if name == "group_offsets":
         return made.group_offsets(is_history=is_history)
+    if name == "consumer_lag":
+        return made.consumer_lag()
     if is_history:
         changes = {
             "groups": made.group_changes, "transactions": made.transaction_changes,
@@ -65,9 +67,9 @@ def make_table(
         return rows_to_table([*changes[name]()], found.history)
     rows = {
         "groups": made.groups, "group_members": made.group_members,
-        "transactions": made.transactions, "consumer_lag": made.consumer_lag,
-        "open_transactions": made.open_transactions, "unknown_records": made.unknown_records,
-        "schemas": made.schemas, "share_state": made.share_state,
+        "transactions": made.transactions, "open_transactions": made.open_transactions,
+        "unknown_records": made.unknown_records, "schemas": made.schemas,
+        "share_state": made.share_state,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
 
@@ -155,11 +157,10 @@ class _Tables:
         for log in self._logs(_TRANSACTIONS):
             yield from transaction_changes(log, self._on_corrupt_batch)
 
-    def consumer_lag(self) -> Iterator[dict[str, Any]]:
+    def consumer_lag(self) -> pa.Table:
         """Committed offsets, and ends of logs."""
         offsets = self.group_offsets()
-        groups = {row["group"]: row for row in self._groups(offsets)}
-        yield from lag_rows(self._directory, _rows(offsets), groups)
+        return lag_table(self._directory, offsets, self._groups(offsets))
 
     def open_transactions(self) -> Iterator[dict[str, Any]]:
         """Transactions without an end marker."""
@@ -188,13 +189,3 @@ class _Tables:
                 for key, value, offset, time in read_unknown_records(log, self._on_corrupt_batch):
                     yield place | {"offset": offset, "timestamp": time, "key": key, "value": value}
         yield from unknown_metadata(self._directory, self._on_corrupt_batch)
-
-
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows of a table, with times as numbers."""
-    plain = [
-        (name, table[name].cast(pa.int64()) if pa.types.is_timestamp(kind.type) else table[name])
-        for name, kind in zip(table.column_names, table.schema, strict=True)
-    ]
-    rows: list[dict[str, Any]] = pa.table(dict(plain)).to_pylist()
-    return rows

@@ -98,7 +98,7 @@ def _read_alone(
     ids: Bytes,
     refuse: Callable[[int, str], None],
 ) -> None:
-    """Read the rows that were not read at once; such a value has tagged fields of its own."""
+    """Read the rows that were not read at once; such a value has its own tagged fields."""
     for row in np.flatnonzero(~is_read).tolist():
         try:
             found = read_coordinator_record(_TOPIC, keys[row].as_py(), values[row].as_py())

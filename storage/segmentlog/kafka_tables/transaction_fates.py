@@ -5,7 +5,7 @@ partition.  A scan does not show to which batch a record belongs, so that the he
 are walked once.  Nothing is an object of Python for a batch or a record.
 """
 
-import logging
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -14,13 +14,20 @@ import numpy as np
 from segmentlog.errors import CorruptLogError
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_PRODUCER_ID, MARKER_TYPE
+from segmentlog.kernels.transactions import (
+    COMMIT,
+    MARKER_OFFSET,
+    MARKER_PRODUCER_ID,
+    MARKER_TYPE,
+    N_MARKER_COLUMNS,
+)
 from segmentlog.logs.log import Log
-from segmentlog.segments.batches import walk_batches
+from segmentlog.reads.look_again import looks_again
+from segmentlog.segments.batches import WalkedBatches, walk_batches, walk_file
+from segmentlog.segments.segment import Segment
+from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["Fate", "Fates", "transaction_fates"]
-
-logger = logging.getLogger(__name__)
 
 
 class Fate(IntEnum):
@@ -40,19 +47,21 @@ class Fates(NamedTuple):
     base_offsets, last_offsets : bounds of the batches.
     producer_ids : of their producers.
     fates : of their transactions, as in `Fate`.
+    end_offset : of the log when it was walked; nothing is known about later records.
     """
 
     base_offsets: Int64s
     last_offsets: Int64s
     producer_ids: Int64s
     fates: Int64s
+    end_offset: int
 
     def of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
         """Fates and producer ids of records; -1 is the producer id outside of transactions.
 
         Parameters
         ----------
-        offsets : int64 array, shape (n_records,).
+        offsets : int64 array, shape (n_records,), below `end_offset`.
         """
         if not len(self.base_offsets):
             return np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int64)
@@ -64,44 +73,90 @@ class Fates(NamedTuple):
         )
 
 
+@looks_again
 def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     """The fates of all transactions of a log, to its end.
 
     Parameters
     ----------
-    skips : whether damage is left out with a warning.  Transactions that it may have ended count
-        as open.
+    skips : whether damage is left out with a warning.  It may have been the end marker of any
+        transaction that is open before it: such a transaction counts as open.
 
     Raises
     ------
     CorruptLogError
         If a header is damaged.
+    LogChangedError
+        If a broker has replaced files again and again.
     """
-    begun: list[Int64s] = []
-    ended: list[Int64s] = []
-    wanted = [layout.PRODUCER_ID, layout.BASE_OFFSET, layout.LAST_OFFSET]
-    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    end_offset = log.log_end_offset
     try:
-        for walked in walk_batches(log.untorn_segments, log.log_start_offset):
-            headers = walked.scanned.headers
-            is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
-            if is_begun.any():
-                begun.append(headers[is_begun][:, wanted])
-            if len(walked.markers):
-                ended.append(walked.markers.copy())
-    except CorruptLogError as error:
+        walked = _walk(walk_batches(log.untorn_segments, log.log_start_offset))
+        # A bit that turned may hide a marker, or the rest of a segment.  Checksums show that.
+        is_whole = walked.next_offset >= end_offset
+        is_sound = not skips or (is_whole and not len(walked.batches))
+    except CorruptLogError:
         if not skips:
             raise
-        logger.warning("%s; transactions that are open there count as open", error)
-    batches = np.concatenate(begun) if begun else np.empty((0, 3), np.int64)
-    markers = np.concatenate(ended) if ended else np.empty((0, 3), np.int64)
+        is_sound = False
+    damaged: list[int] = []
+    if not is_sound:
+        walked = _walk(_sound_batches(log.untorn_segments, damaged))
+    return _decided(walked, np.array(damaged, np.int64), end_offset)
+
+
+class _Walked(NamedTuple):
+    """Batches of transactions (producer id, base and last offset), and end markers."""
+
+    batches: Int64s
+    markers: Int64s
+    next_offset: int
+
+
+def _walk(walk: Iterable[WalkedBatches]) -> _Walked:
+    begun: list[Int64s] = [np.empty((0, 3), np.int64)]
+    ended: list[Int64s] = [np.empty((0, N_MARKER_COLUMNS), np.int64)]
+    wanted = [layout.PRODUCER_ID, layout.BASE_OFFSET, layout.LAST_OFFSET]
+    both = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
+    next_offset = 0
+    for walked in walk:
+        next_offset = walked.next_offset
+        headers = walked.scanned.headers
+        is_begun = headers[:, layout.ATTRIBUTES] & both == layout.TRANSACTIONAL_MASK
+        if is_begun.any():
+            begun.append(headers[is_begun][:, wanted])
+        if len(walked.markers):
+            ended.append(walked.markers.copy())
+    return _Walked(np.concatenate(begun), np.concatenate(ended), next_offset)
+
+
+def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator[WalkedBatches]:
+    """Batches with right checksums; offsets that follow damage are added to `damaged`."""
+    for segment in segments:
+        with segment.opened() as opened:
+            end, next_offset = 0, segment.base_offset
+            for placed in sound_headers(opened, skips=True):
+                if placed.position != end:
+                    damaged.append(placed.header.base_offset)
+                end, next_offset = placed.end, placed.header.last_offset + 1
+                yield from walk_file(segment.path, opened.file, placed.position, end)
+            if end < segment.size:
+                damaged.append(next_offset)
+
+
+def _decided(walked: _Walked, damaged: Int64s, end_offset: int) -> Fates:
+    """The fates of batches, by the first end marker of their producer after them."""
+    batches, markers, _ = walked
     fates = np.full(len(batches), Fate.OPEN, np.int64)
     for producer_id in np.unique(batches[:, 0]).tolist():
         own = np.flatnonzero(batches[:, 0] == producer_id)
         ends = markers[markers[:, MARKER_PRODUCER_ID] == producer_id]
-        # The producer's first marker after a batch decides about the batch.
         which = np.searchsorted(ends[:, MARKER_OFFSET], batches[own, 1])
         has_ended = which < len(ends)
-        kinds = ends[which[has_ended], MARKER_TYPE]
-        fates[own[has_ended]] = np.where(kinds == COMMIT, Fate.COMMITTED, Fate.ABORTED)
-    return Fates(batches[:, 1], batches[:, 2], batches[:, 0], fates)
+        own, which = own[has_ended], which[has_ended]
+        # The first marker may have been in the damage.
+        n_before = np.searchsorted(damaged, batches[own, 2], side="right")
+        is_known = n_before == np.searchsorted(damaged, ends[which, MARKER_OFFSET], side="right")
+        kinds = np.where(ends[which, MARKER_TYPE] == COMMIT, Fate.COMMITTED, Fate.ABORTED)
+        fates[own] = np.where(is_known, kinds, Fate.OPEN)
+    return Fates(batches[:, 1], batches[:, 2], batches[:, 0], fates, end_offset)

@@ -34,6 +34,7 @@ __all__ = [
     "OffsetsAsRead",
     "ReadCheckpoints",
     "moved_entries",
+    "parse_leader_epochs",
     "read_again",
     "read_leader_epochs",
     "read_offsets",
@@ -270,9 +271,18 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
     CorruptCheckpointError
         If a line is malformed, or the number of entries is wrong.
     """
-    remedy = "remove the file; a broker builds it again from the log"
+    return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS))
+
+
+_REMEDY_FOR_EPOCHS = "remove the file; a broker builds it again from the log"
+
+
+def parse_leader_epochs(
+    path: str, data: bytes, remedy: str = _REMEDY_FOR_EPOCHS
+) -> tuple[tuple[int, int], ...]:
+    """Entries of the bytes of such a file; see `read_leader_epochs`."""
     epochs = []
-    for number, line in _entries(path, _data(path, remedy), remedy):
+    for number, line in _entries(path, data, remedy):
         parts = line.split()
         if len(parts) != 2 or not all(map(_is_number, parts)):
             reason = f"expected 'epoch offset', found {line[:80]!r}"

@@ -16,6 +16,7 @@ from segmentlog.layout.stream_checkpoint import (
 )
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
+from segmentlog.tiered.location import tiered_paths
 
 __all__ = [
     "Log",
@@ -31,4 +32,5 @@ __all__ = [
     "read_stream_checkpoint",
     "readable_path",
     "report_missing",
+    "tiered_paths",
 ]

@@ -56,6 +56,7 @@ _CHECKPOINTS = (
 _LOOKED_AT = ("", STATE_FILE, *_CHECKPOINTS)
 _LATER_COMPARED = (CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
 _MARKS = frozenset({CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE})
+_MOST_NAMES = 1_000  #: of a wrong path that are looked at for a message
 _OF_A_BROKER = (
     META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEAN_SHUTDOWN_FILE,
     STATE_FILE,
@@ -96,11 +97,23 @@ class DirectoryView:
             reason = (
                 "holds neither a directory named <topic>-<partition> nor a broker's files; "
                 "name a directory of Kafka's log.dirs, a partition directory or a .log file"
+                f"{self._log_directories_in_it()}"
             )
             raise LogDirectoryError(self.path, reason)
         for path in self._names.links:
             logger.warning("%s is a symbolic link and is left out", path)
         return found
+
+    def _log_directories_in_it(self) -> str:
+        """End of an error about a wrong path: brokers often keep their logs one level down."""
+        if is_url(self.path):
+            return ""
+        named = []
+        for name in sorted(entry.name for entry in list_entries(self.path))[:_MOST_NAMES]:
+            with contextlib.suppress(OSError):  # lost+found is root's
+                if any(exists(os.path.join(self.path, name, each)) for each in _OF_A_BROKER):
+                    named.append(name)
+        return f"; in it, these are log directories: {', '.join(named)}" if named else ""
 
     def missing(self) -> dict[TopicPartition, int]:
         """High watermarks of promised partitions that do not exist under any name.

@@ -29,11 +29,13 @@ from segmentlog.model import (
     IsolationLevel,
     OnCorruptBatch,
     ReadUpTo,
+    RemoteStorageLayout,
     TopicPartition,
 )
 from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, parse_partition_directory
 from segmentlog.reads.collector import without_collector
 from segmentlog.reads.moment import Listing
+from segmentlog.tiered.location import tiered_paths
 
 __all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
 
@@ -561,23 +563,46 @@ def _holds_log_file(path: str) -> bool:
 
 @storage_errors()
 @without_collector()
-def open_log_dir(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> LogDirectory:
+def open_log_dir(
+    *path: str | os.PathLike[str],
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
+    fail_on_data_loss: bool = True,
+) -> LogDirectory:
     """Open one or several of a broker's log directories for reading.
 
     Parameters
     ----------
-    path, more : each a log directory, one partition directory (``…/orders-0``), or one ``.log``
-        file; relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
+    path : each a log directory, one partition directory (``…/orders-0``), or one ``.log`` file;
+        relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
+    remote_storage : the tier into which the brokers have copied segments (KIP-405): a directory,
+        or a URL with the prefix of its keys.  Each partition of the directories then begins with
+        its remote segments.  With no path, the partitions are those of the tier, and end with it.
+    remote_storage_layout : how the tier is arranged: ``local``, the default, is Kafka's own
+        ``LocalTieredStorage``, and ``aiven`` the plugin of Aiven (S3, GCS, Azure, file system).
+    remote_storage_key_file : the PEM file of the private key of an encrypted tier, or, with
+        several keys, ``id=path`` pairs with commas between them.
+    fail_on_data_loss : whether offsets that are missing between two segments of the tier are an
+        error, or are left out with a warning.
 
     Raises
     ------
     LogDirectoryError
         If a path is none of these, or is given twice.  `LogDirectory.log` refuses a partition that
         two of them hold.
+    OptionError
+        If there is no path and no tier, or an option of the tier is not accepted.
+    RemoteSegmentError
+        If an object of the tier is missing or damaged; when its partition is listed.
     StorageError
         If a directory cannot be read.
     """
-    paths = [readable_path(each) for each in (path, *more)]
+    given = tiered_paths(
+        path, remote_storage, remote_storage_layout, remote_storage_key_file,
+        fail_on_data_loss=fail_on_data_loss,
+    )  # fmt: skip
+    paths = [readable_path(each) for each in given]
     for each in paths:
         survey(each)
     return LogDirectory(paths)

@@ -64,6 +64,11 @@ class PlannedFile(Closing):
         finally:
             self.close()
 
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`; None if the read has a limit of bytes a second."""
+        return self.opened.descriptor if self._pace is None else None
+
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
 

@@ -208,7 +208,10 @@ class _SliceReader:
         planned, end_offset = file.planned, self._slice.end_offset
         overlaps = self._reached > planned.first_offset
         one_pass = None if overlaps else self._one_pass
-        for window in self._windows.windows(file.read_into, planned.path, position, planned.end):
+        windows = self._windows.windows(
+            file.read_into, planned.path, position, planned.end, descriptor=file.descriptor
+        )
+        for window in windows:
             while window.begin < window.end:
                 most = _MOST_BATCHES
                 if one_pass is not None:
@@ -248,6 +251,7 @@ class _SliceReader:
             window.buf, begin, window.end, scanner.next_offset,
             offset_limit=self._damage.limit_of(file),
             most_bytes=file.planned.end - window.file_position - begin,
+            window=window.state,
         )  # fmt: skip
         window.begin, scanner.next_offset = one_pass.position, one_pass.next_offset
         self._scanned_to = window.file_position + window.begin

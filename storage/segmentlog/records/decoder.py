@@ -114,7 +114,7 @@ class RecordDecoder:
         self._offsets = offsets
         self._schema = schema
         self._is_constant = CONSTANT_COLUMNS.issuperset(schema.names)
-        self._constants = Constants(topic_partition)
+        self._constants = Constants.of(topic_partition)
         self._filler = RecordFiller(
             offsets, max_inflated_batch_bytes, in_microseconds=topic_partition
         )

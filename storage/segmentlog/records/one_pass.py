@@ -10,10 +10,10 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.kernels import output, status
+from segmentlog.kernels import output, status, windows
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.kernels.one_pass import decode_batches
 from segmentlog.kernels.scan import SMALLEST_RECORD_BYTES
+from segmentlog.kernels.windows import decode_windows
 from segmentlog.model import (
     ALL_OFFSETS,
     MAX_INFLATED_BATCH_BYTES,
@@ -81,7 +81,7 @@ class OnePassDecoder:
         self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
         self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
         self._schema = schema
-        self._constants = Constants(topic_partition)
+        self._constants = Constants.of(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._room: Output | None = None
         self._max_inflated_bytes = max_inflated_batch_bytes
@@ -109,6 +109,7 @@ class OnePassDecoder:
         *,
         offset_limit: int = ALL_OFFSETS.end_offset,
         most_bytes: int = _ROOM_BYTES,
+        window: Int64s | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Full Arrow batches of the usual batches from byte `start` on.
 
@@ -120,8 +121,14 @@ class OnePassDecoder:
         next_offset : the least base offset that the first batch may have
         offset_limit : a batch that reaches this offset is not usual
         most_bytes : bytes of the range and of all that is still to come
+        window : int64 array, shape (`segmentlog.kernels.windows.N_WINDOW_COLUMNS`,), of a window
+            that may move on over its file, with `end` in it; `buf` is written then, and `position`
+            is a byte of the moved window
         """
         self.position, self.next_offset = start, next_offset
+        if window is None:
+            window = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
+            window[windows.END] = end
         range_start, range_end = self._offsets
         range_end = min(range_end, offset_limit)
         while True:
@@ -129,10 +136,10 @@ class OnePassDecoder:
                 is_inflating = len(self._scratch) > COPY_SLACK
                 n_bytes = _ROOM_BYTES if is_inflating else min(most_bytes, _ROOM_BYTES)
                 self._make_room(self._n_rows, n_bytes)
-            code, self.position, self.next_offset = decode_batches(
-                buf, self.position, end, self.next_offset, range_start, range_end,
-                self._first_ms, self._last_ms, _MICROSECONDS, self._max_inflated_bytes,
-                self._codecs.addresses, self._scratch, self._arrays, self._state,
+            code, self.position, self.next_offset = decode_windows(
+                buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
+                self._last_ms, _MICROSECONDS, self._max_inflated_bytes, self._codecs.addresses,
+                self._scratch, self._arrays, self._state, window,
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()

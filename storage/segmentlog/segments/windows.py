@@ -4,14 +4,17 @@ Data is read with ``pread`` into one reused buffer, never mapped: a file that is
 kills the process with SIGBUS.
 """
 
+import ctypes
+import functools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from segmentlog.errors import TruncatedBatchError
-from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.kernels import layout, windows
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.scanned_batches import ScannedBatches
 
@@ -25,14 +28,24 @@ class Window:
     Attributes
     ----------
     buf : uint8 array that holds them, with `COPY_SLACK` bytes after them.
-    begin, end : half-open range of `buf`; a reader moves `begin` after the batches it has taken.
-    file_position : byte of the file that ``buf[0]`` is.
+    begin : of the bytes in `buf`; a reader moves it after the batches it has taken.
+    state : int64 array, shape (`segmentlog.kernels.windows.N_WINDOW_COLUMNS`,); a kernel may move
+        the window over the file by it.
     """
 
     buf: Bytes
     begin: int
-    end: int
-    file_position: int
+    state: Int64s
+
+    @property
+    def end(self) -> int:
+        """Byte of `buf` after the last one that was read."""
+        return int(self.state[windows.END])
+
+    @property
+    def file_position(self) -> int:
+        """Byte of the file that ``buf[0]`` is."""
+        return int(self.state[windows.FILE_POSITION])
 
 
 class BatchWindows:
@@ -49,7 +62,9 @@ class BatchWindows:
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
+        self._largest_batch = 0  # of those that were larger than a window
         self._buffer: Bytes = np.empty(0, np.uint8)
+        self._state: Int64s = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
 
     def batches(
         self,
@@ -87,7 +102,13 @@ class BatchWindows:
                 yield batches
 
     def windows(
-        self, read_into: Callable[[memoryview, int], int], path: str, start: int, end: int
+        self,
+        read_into: Callable[[memoryview, int], int],
+        path: str,
+        start: int,
+        end: int,
+        *,
+        descriptor: int | None = None,
     ) -> Iterator[Window]:
         """The bytes ``[start, end)`` of a file.
 
@@ -97,6 +118,7 @@ class BatchWindows:
         path : the file, for errors.
         start : byte at which a batch begins.
         end : byte after the last one.
+        descriptor : of the file, if a kernel may move a window over it.
 
         Yields
         ------
@@ -109,21 +131,32 @@ class BatchWindows:
         TruncatedBatchError
             If `end`, or the end of the file, lies inside a batch.
         """
-        position, held, wanted = start, 0, self.window_bytes
+        state = self._state
+        state[windows.FILE_END] = end
+        if descriptor is not None:
+            state[windows.DESCRIPTOR] = descriptor
+        state[windows.PREAD] = 0 if descriptor is None else _address_of_pread()
+        position, held = start, 0
         while position < end:
-            wanted = min(wanted, end - position)
+            wanted = min(self._wanted(), end - position)
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
-            window = Window(self._buffer, 0, held, position)
+            state[windows.END], state[windows.FILE_POSITION] = held, position
+            window = Window(self._buffer[: wanted + COPY_SLACK], 0, state)
             if held:
                 yield window
-            begin = window.begin
-            self._buffer[: held - begin] = self._buffer[begin:held].copy()
-            position, held = position + begin, held - begin
-            wanted = self.window_bytes
+            begin, held = window.begin, window.end - window.begin
+            self._buffer[:held] = self._buffer[begin : begin + held].copy()
+            position = window.file_position + begin
             if held or has_ended:
                 available = held if has_ended else end - position
-                wanted = self._next_window(path, position, held, available)
+                needed = self._bytes_of_next(path, position, held, available)
+                if needed > self.window_bytes:
+                    self._largest_batch = max(self._largest_batch, needed)
+
+    def _wanted(self) -> int:
+        """Bytes to hold: a window, with the largest batch if that is larger than a window."""
+        return self.window_bytes + self._largest_batch
 
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int
@@ -143,8 +176,8 @@ class BatchWindows:
             held += n_read
         return held
 
-    def _next_window(self, path: str, position: int, held: int, available: int) -> int:
-        """Bytes to hold next: a window, or the whole of a batch that is larger.
+    def _bytes_of_next(self, path: str, position: int, held: int, available: int) -> int:
+        """Bytes of the next batch, as far as it is in the buffer.
 
         Parameters
         ----------
@@ -161,4 +194,12 @@ class BatchWindows:
             if needed <= available:  # the bytes are too few to hold a magic number
                 needed = layout.MAGIC_PREFIX_BYTES
             raise TruncatedBatchError(path, position, base_offset, needed, available)
-        return max(self.window_bytes, needed)
+        return needed
+
+
+@functools.cache
+def _address_of_pread() -> int:
+    """The address of the system's ``pread``, or 0 where its words are not of 64 bits."""
+    if sys.maxsize < 2**32:
+        return 0
+    return ctypes.cast(ctypes.CDLL(None).pread, ctypes.c_void_p).value or 0

@@ -7,6 +7,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import typer
 
 from segmentlog.arguments import LARGEST_INT
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo
@@ -38,6 +40,7 @@ __all__ = [
     "complete_topic",
     "is_terminal",
     "parse_settings",
+    "refuse_swapped",
     "time_option",
 ]
 
@@ -178,6 +181,22 @@ Purge = Annotated[
         help="Remove files of deleted segments at once, without waiting for file.delete.delay.ms.",
     ),
 ]
+
+
+def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
+    """Refuse a path that does not exist, if another argument is a directory.
+
+    Raises
+    ------
+    OptionError
+        If the two arguments are probably swapped; it shows `usage`.
+    """
+    try:
+        is_swapped = is_directory(readable_path(given)) and not exists(readable_path(path))
+    except (SegmentLogError, OSError):
+        return
+    if is_swapped:
+        raise OptionError(name, given, f"give the arguments in this order: {usage}")
 
 
 def parse_settings(given: Sequence[str] | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.times import epoch_milliseconds
-from segmentlog.tools.arguments import PROBLEM, READS, Ends, Topic, command
+from segmentlog.tools.arguments import PROBLEM, READS, Ends, Topic, command, refuse_swapped
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.scans import Damage, cut, scan
@@ -175,6 +175,7 @@ def cat(
     if exits and follow:
         raise OptionError("-e", "given beside --follow", "leave one of the two out")
     bounds = Bounds.parse(offset or ())
+    refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
     opened = open_log_dir(directory)
     if as_json:
         node = opened.node_id

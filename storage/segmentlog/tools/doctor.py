@@ -55,10 +55,25 @@ answer.write("\\n" + json.dumps(found))
 """
 
 
+#: The session that jobs of this machine get, and the settings that the connector would change.
+_SESSION = """
+import json, sys
+answer, sys.stdout = sys.stdout, sys.stderr
+import pyspark_segmentlog
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+slow = [each._asdict() for each in pyspark_segmentlog.slow_settings(spark)]
+found = {"master": spark.conf.get("spark.master", ""), "version": spark.version, "slow": slow}
+spark.stop()
+answer.write("\\n" + json.dumps(found))
+"""
+
+
 class State(StrEnum):
     """The result of a check."""
 
     OK = "ok"
+    ADVICE = "advice"  #: all works, and could be faster
     PROBLEM = "problem"
     SKIPPED = "skipped"  #: something optional is not installed
 
@@ -77,17 +92,27 @@ class Check(NamedTuple):
     OF_THE_MACHINE,
     "segmentlog doctor",
     "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
+    "segmentlog doctor --spark",
+    "SPARK_REMOTE=sc://localhost segmentlog doctor --spark",
 )
 def doctor(
+    spark: Annotated[
+        bool,
+        typer.Option(
+            "--spark", help="Also start a Spark session, and list settings that make it slower."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
 
-    Each line is ok, a problem with its remedy, or skipped where something optional is not
-    installed. The exit status is 1 when there is a problem.
+    Each line is ok, a problem with its remedy, advice that makes Spark faster, or skipped where
+    something optional is not installed. The exit status is 1 when there is a problem. With
+    --spark, a session is started as jobs start it, with spark-defaults.conf; with SPARK_REMOTE,
+    it is a session of that server.
     """
     is_good = True
-    for check in checks():
+    for check in checks(of_session=spark):
         sys.stdout.write(_as_json(check) if as_json else _as_text(check))
         is_good &= check.state != State.PROBLEM
     if not is_good:
@@ -104,8 +129,11 @@ def _as_json(check: Check) -> str:
     return to_json(row | row.pop("details")) + "\n"
 
 
-def checks() -> Iterator[Check]:
-    """All checks; each runs when the iterator reaches it."""
+def checks(*, of_session: bool = False) -> Iterator[Check]:
+    """All checks; each runs when the iterator reaches it.
+
+    With `of_session`, the last ones are about the settings of a new session of Spark.
+    """
     yield _segmentlog()
     yield _python()
     for library in _LIBRARIES:
@@ -116,6 +144,8 @@ def checks() -> Iterator[Check]:
     if spark.state == State.OK:
         yield _java()
         yield _format()
+        if of_session:
+            yield from _settings()
     else:
         yield Check(State.SKIPPED, "java", "only Spark needs it")
         yield Check(State.SKIPPED, 'format("segmentlog")', "only Spark needs it")
@@ -225,9 +255,7 @@ def _java() -> Check:
 
 def _format() -> Check:
     """Whether Spark finds the format, by Spark's own search in the Python that Spark starts."""
-    name = 'format("segmentlog")'
-    variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-    python = next((os.environ[each] for each in variables if os.environ.get(each)), "python3")
+    name, python = 'format("segmentlog")', _sparks_python()
     export = f"export PYSPARK_PYTHON={sys.executable}"
     try:
         done = subprocess.run(
@@ -237,6 +265,36 @@ def _format() -> Check:
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
         return Check(State.PROBLEM, name, f"{python}: {_described(error)}", export)
     return _judge(name, python, export, found)
+
+
+def _sparks_python() -> str:
+    """The Python that Spark starts on the driver."""
+    variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    return next((os.environ[each] for each in variables if os.environ.get(each)), "python3")
+
+
+def _settings() -> Iterator[Check]:
+    """The settings of a session that make segmentlog slower, each with a better value."""
+    name = "spark session"
+    try:
+        done = subprocess.run(
+            [_sparks_python(), "-c", _SESSION],
+            capture_output=True, text=True, timeout=5 * _SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Check(State.PROBLEM, name, _described(error), "start a session in Python by hand")
+        return
+    try:
+        found = json.loads(done.stdout.strip().rpartition("\n")[2])
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        yield Check(State.PROBLEM, name, f"does not start: {last}", "see Spark's output")
+        return
+    yield Check(State.OK, name, f"Spark {found['version']}, {found['master']}")
+    for slow in found["slow"]:
+        value = slow["found"] or "lacks options"
+        remedy = f"start sessions with {slow['better']}: {slow['why']}"
+        yield Check(State.ADVICE, slow["setting"], value, remedy, {"better": slow["better"]})
 
 
 def _judge(name: str, python: str, export: str, found: dict[str, Any]) -> Check:

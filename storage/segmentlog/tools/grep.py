@@ -35,6 +35,7 @@ from segmentlog.tools.arguments import (
     Paths,
     Topics,
     command,
+    refuse_swapped,
     time_option,
 )
 from segmentlog.tools.few_bytes import leave_compiler_out
@@ -110,6 +111,7 @@ def grep(
     1 if none is, and 2 if something could not be read. Damaged batches and partitions that are
     missing are named on standard error, and the others are searched.
     """
+    refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
@@ -397,9 +399,13 @@ class _Marked(NamedTuple):
     @classmethod
     def of(cls, pattern: Pattern, rows: pa.RecordBatch) -> "_Marked":
         begin, end = secrets.token_hex(16).encode(), secrets.token_hex(16).encode()
-        for name in {*pattern.columns} - {"headers"}:
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, name, pattern.marked(rows.column(name), begin, end))
+        for name in pattern.columns:
+            column = rows.column(name)
+            if name == "headers":
+                marked = _marked_headers(pattern, column, begin, end)
+            else:
+                marked = pattern.marked(column, begin, end)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, marked)
         return cls(rows, begin, end)
 
     def text(self, value: bytes | str | None) -> str:
@@ -415,6 +421,17 @@ class _Marked(NamedTuple):
             match, _, rest = each.partition(self.end)
             pieces.append(f"{_MATCH}{_escaped(match)}{_PLAIN}{_escaped(rest)}")
         return f"'{''.join(pieces)}'"
+
+
+def _marked_headers(pattern: Pattern, lists: pa.Array, begin: bytes, end: bytes) -> pa.Array:
+    """Headers with marks around the matches in their names and values; none instead of null."""
+    pairs = lists.flatten()
+    names = pairs.field("key").cast(pa.binary())
+    marked = [pattern.marked(each, begin, end) for each in (names, pairs.field("value"))]
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    structs = pa.StructArray.from_arrays(marked, ["key", "value"])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)
 
 
 def _escaped(data: bytes) -> str:

@@ -36,6 +36,7 @@ from segmentlog.tools.arguments import (
     parse_settings,
     time_option,
 )
+from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
 from segmentlog.upkeep.delete_records import DeletedRecords
@@ -244,7 +245,13 @@ def compact(
             ask("close active segments, and then compact the logs that are due?")
         elif ask and planned:
             ask(f"compact {size}?")
-    found = compacting()
+    with progress("compact", None, is_bytes=False) as bar:
+
+        def begin(name: str) -> None:
+            bar.name(escape(name))
+            bar.advance(1)
+
+        found = compacting(on_log=begin)
     if as_json:
         _write_objects(found, dry_run=False)
         return
@@ -404,6 +411,7 @@ def configure(
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="A setting to remove; may be repeated.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a setting.")] = False,
 ) -> None:
     """Keep settings of topics in a directory without a broker, and list them.
 
@@ -414,6 +422,11 @@ def configure(
     if settings or remove:
         segmentlog.alter_settings(directory, topic, settings, removed=remove or ())
     found = segmentlog.topic_settings(directory, topic)
+    if as_json:
+        for name, each in found.items():
+            row = {"setting": name, "value": each.value, "source": str(each.source)}
+            sys.stdout.write(to_json(row) + "\n")
+        return
     cells = [[name, each.value, str(each.source)] for name, each in found.items()]
     sys.stdout.write(aligned(["setting", "value", "source"], cells, [False, True, False]))
 

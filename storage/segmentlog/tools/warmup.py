@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from segmentlog.tools.arguments import OF_THE_MACHINE, command
 from segmentlog.tools.progress import progress
+from segmentlog.tools.text import json_fields, to_json
 
 __all__ = ["compile_kernels", "names_of_kernels", "warmup"]
 
@@ -63,7 +66,9 @@ def names_of_kernels() -> frozenset[str]:
     "segmentlog warmup",
     "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
 )
-def warmup() -> None:
+def warmup(
+    as_json: Annotated[bool, typer.Option("--json", help="One object at the end.")] = False,
+) -> None:
     """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
 
     It takes up to a minute. Run it once for each machine, user and version of Python; in a
@@ -72,18 +77,53 @@ def warmup() -> None:
     else may write to.
     """
     with progress("compiling kernels", len(names_of_kernels()), is_bytes=False) as bar:
-        for line in compile_kernels(bar.advance):
-            bar.write(line)
+        warmed = compile_kernels(bar.advance)
+    if as_json:
+        sys.stdout.write(to_json(json_fields(warmed)) + "\n")
+        return
+    for line in _lines(warmed):
+        sys.stdout.write(line + "\n")
 
 
-def compile_kernels(advance: Callable[[int], object] = bool) -> Iterator[str]:
-    """Read and write logs of every kind once, and yield lines on the kernels.
+class WarmedCache(NamedTuple):
+    """The cache of kernels after a warmup.
+
+    Attributes
+    ----------
+    compiled : kernels that were compiled now.
+    seconds : the time that this took.
+    kernels : kernels in the cache.
+    path : the directory of the cache; None if there is none.
+    obstacle : the reason for which compiled kernels cannot be kept; None if they are kept.
+    """
+
+    compiled: int
+    seconds: float
+    kernels: int
+    path: str | None
+    obstacle: str | None
+
+
+def _lines(warmed: WarmedCache) -> Iterator[str]:
+    """The cache in words."""
+    from segmentlog.kernel_cache import REMEDY
+
+    if warmed.compiled:
+        yield f"compiled {warmed.compiled} kernels in {warmed.seconds:.1f} s"
+    if warmed.obstacle:
+        yield f"the compiled kernels cannot be kept: {warmed.obstacle}; {REMEDY}"
+    else:
+        yield f"the cache is warm: {warmed.kernels} kernels, in {warmed.path}"
+
+
+def compile_kernels(advance: Callable[[int], object] = bool) -> WarmedCache:
+    """Read and write logs of every kind once, so that all kernels are compiled and kept.
 
     Parameters
     ----------
     advance : takes the number of `names_of_kernels` that are in the cache since the last call.
     """
-    from segmentlog.kernel_cache import REMEDY, store_of
+    from segmentlog.kernel_cache import store_of
 
     store = store_of("segmentlog.kernels")
     before = store.names()
@@ -105,14 +145,10 @@ def compile_kernels(advance: Callable[[int], object] = bool) -> Iterator[str]:
         _compact(Path(directory, "compacted"))
     seconds = time.perf_counter() - start
     if store.obstacle:
-        yield f"compiled {_counts()[0]} kernels in {seconds:.1f} s"
-        yield f"the compiled kernels cannot be kept: {store.obstacle}; {REMEDY}"
-        return
+        return WarmedCache(_counts()[0], seconds, 0, None, store.obstacle)
     store.mark_warmed()
-    n_compiled = len(store.names() - before)
-    if n_compiled:
-        yield f"compiled {n_compiled} kernels in {seconds:.1f} s"
-    yield f"the cache is warm: {len(store.names())} kernels, in {store.path}"
+    names = store.names()
+    return WarmedCache(len(names - before), seconds, len(names), str(store.path), None)
 
 
 def _kernel_of(file: str) -> str:

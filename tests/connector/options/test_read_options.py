@@ -61,6 +61,9 @@ GOOD_VALUES = {
     "path": "/e",
     "paths": '["/d1"]',
     "replicas": "reconcile",
+    "remoteStorage": "/t",
+    "remoteStorageLayout": "aiven",
+    "remoteStorageKeyFile": "/k",
     "subscribe": "a",
     "subscribePattern": "a.*",
     "assign": '{"a":[0]}',
@@ -103,6 +106,12 @@ GOOD_VALUES = {
     "pollInterval": "1s",
 }
 
+#: Options that an option needs beside it.
+BESIDE = {
+    "remoteStorageLayout": {"remoteStorage": "/t"},
+    "remoteStorageKeyFile": {"remoteStorage": "/t"},
+}
+
 #: Options of tables, which a read of records refuses.
 OF_TABLES = {"table", "history"}
 OF_RECORDS = [option for option in READ_OPTIONS if option.name not in OF_TABLES]
@@ -117,7 +126,7 @@ def test_every_option_has_a_good_value_here() -> None:
 @pytest.mark.parametrize("name", GOOD_VALUES)
 def test_names_are_taken_in_any_case(name: str) -> None:
     """Spark passes names in lower case or unchanged, depending on the API."""
-    raw = {"path": "/d"} if name != "path" else {}
+    raw = BESIDE.get(name, {}) | ({"path": "/d"} if name != "path" else {})
     query = next(iter(USED_BY[name]), Query.BATCH)
     expected = ReadOptions.parse({**raw, name: GOOD_VALUES[name]}, query)
 
@@ -313,6 +322,15 @@ def test_only_one_way_to_choose_topics_can_be_given(names: tuple[str, ...]) -> N
 
     assert names[0] == error.option
     assert f"{names[1]} is also given" in str(error)
+
+
+@pytest.mark.parametrize("name", ["remoteStorageLayout", "remoteStorageKeyFile"])
+def test_options_of_a_tier_need_the_tier(name: str) -> None:
+    """A forgotten `remoteStorage` would otherwise leave the tier out without an error."""
+    error = refusal({"path": "/d", name: GOOD_VALUES[name]})
+
+    assert name == error.option
+    assert "remoteStorage, which is not given" in error.accepted
 
 
 @pytest.mark.parametrize(

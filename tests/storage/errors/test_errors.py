@@ -44,6 +44,7 @@ ERRORS = [
     errors.LogLockedError("/d", 0, 0.5, is_task=True),
     errors.StreamBatchError("6b1c", 6, 100, 7, 200, "0f2e"),
     errors.StreamOffsetError("orders-7", 42, 40, "and the log ends at 40"),
+    errors.RemoteSegmentError("s3://b/t/0.rsm-manifest", "it is not JSON", "restore it"),
     errors.MalformedRecordError("/d/__consumer_offsets-0/0.log", 42, "it has no key"),
 ]
 
@@ -69,6 +70,7 @@ CODES = [
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
     "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
     "STREAM_BATCH", "STREAM_OFFSET", "MALFORMED_RECORD",
+    "REMOTE_SEGMENT",
 ]  # fmt: skip
 
 
@@ -123,6 +125,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.CorruptCheckpointError, ValueError),
         (errors.LogDirectoryError, ValueError),
         (errors.MalformedRecordError, ValueError),
+        (errors.RemoteSegmentError, ValueError),
         (errors.OptionError, ValueError),
         (errors.InvalidRecordError, ValueError),
         (errors.RecordTooLargeError, ValueError),

@@ -8,8 +8,13 @@ import pytest
 from coordinator_logs import Coordinator, text
 from coordinator_logs import commit_key as key
 from coordinator_logs import commit_value as value
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import segmentlog
+from segmentlog.errors import CorruptLogError
+from segmentlog.kafka_tables import group_offsets
+from segmentlog.kafka_tables.transaction_fates import Fate, transaction_fates
 
 TOPIC_ID = uuid.UUID(int=7)
 PRINTED = "AAAAAAAAAAAAAAAAAAAABw"
@@ -158,3 +163,124 @@ def test_tables_and_their_names(tmp_path: Path) -> None:
         segmentlog.table(tmp_path / "b", "group_offsets")
     with pytest.raises(segmentlog.OptionError, match="give one of group_offsets"):
         segmentlog.table(directory, "offsets")
+
+
+def replayed(events: list[tuple[str, int, int]]) -> list[tuple[object, ...]]:
+    """Offset and pending offset of each group, as a coordinator replays events."""
+    stored: dict[int, int] = {}
+    pending: dict[int, dict[int, int]] = {}
+    for offset, (kind, group, producer) in enumerate(events):
+        if kind == "commit":
+            stored[group] = offset
+        elif kind == "transactional":
+            pending.setdefault(producer, {})[group] = offset
+        elif kind == "tombstone":
+            for each in (stored, *pending.values()):
+                each.pop(group, None)
+        else:
+            for key, own in pending.pop(producer, {}).items():
+                if kind == "end" and own > stored.get(key, -1):
+                    stored[key] = own
+    waiting = [(own, key) for each in pending.values() for key, own in each.items()]
+    newest = {key: own for own, key in sorted(waiting)}
+    return sorted(
+        ((f"{key}", "t", 0, stored.get(key), newest.get(key)) for key in {*stored, *newest}),
+        key=str,
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["commit", "transactional", "transactional", "tombstone", "end",
+                             "abort"]),
+            st.integers(0, 2),
+            st.integers(1, 3),
+        ),
+        min_size=1,
+    )
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_any_events_are_folded_as_a_coordinator_replays_them(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, int, int]]
+) -> None:
+    """Commits, transactions of three producers, markers and tombstones come in any order."""
+    groups = Coordinator()
+    for offset, (kind, group, producer) in enumerate(events):
+        if kind == "commit":
+            groups.add((key(f"{group}"), value(offset)))
+        elif kind == "transactional":
+            groups.add((key(f"{group}"), value(offset)), producer=producer)
+        elif kind == "tombstone":
+            groups.add((key(f"{group}"), None))
+        else:
+            groups.end(producer, int(kind == "end"))
+
+    assert replayed(events) == offsets(groups.write(tmp_path_factory.mktemp("log")))
+
+
+@pytest.mark.parametrize("where", [3, 8, 10, 11, 70], ids=lambda each: f"byte {each}")
+def test_transactions_after_damage_are_decided_by_their_markers(
+    tmp_path: Path, where: int
+) -> None:
+    """An aborted commit is not taken for one outside of transactions, and a pending one is not."""
+    groups = Coordinator().add((key("a"), value(1)))
+    begin = len(groups.data)
+    groups.add((key("b"), value(2)))
+    groups.add((key("c"), value(3)), producer=7).end(7, 0)
+    groups.add((key("d"), value(4)), producer=7).end(7, 1)
+    groups.add((key("e"), value(5)), producer=8)
+    data = bytearray(groups.data)
+    data[begin + where] ^= 0x15
+    groups.data = bytes(data)
+    groups.write(tmp_path)
+
+    expected = [("a", "t", 0, 1, None), ("d", "t", 0, 4, None), ("e", "t", 0, None, 5)]
+    assert expected == offsets(tmp_path, on_corrupt_batch="skip")
+    with pytest.raises(CorruptLogError):
+        offsets(tmp_path)
+
+
+def test_a_damaged_marker_decides_nothing(tmp_path: Path) -> None:
+    """The next marker of the producer does not decide about a commit before the damage."""
+    groups = Coordinator().add((key("a"), value(1)), producer=7)
+    begin = len(groups.data)
+    groups.end(7, 0).add((key("b"), value(2)), producer=7).end(7, 1)
+    data = bytearray(groups.data)
+    data[begin + 70] ^= 1
+    groups.data = bytes(data)
+    groups.write(tmp_path)
+
+    expected = [("a", "t", 0, None, 1), ("b", "t", 0, 2, None)]
+    assert expected == offsets(tmp_path, on_corrupt_batch="skip")
+
+
+def test_records_that_a_broker_appends_meanwhile_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit of a transaction that began after the markers were read is not a plain commit."""
+    groups = Coordinator().add((key("a"), value(1)))
+    groups.write(tmp_path)
+    log = segmentlog.open_log_dir(tmp_path).log("__consumer_offsets", 0)
+    fates = transaction_fates(log)
+    groups.add((key("b"), value(2)), producer=7)
+    path = tmp_path / "__consumer_offsets-0" / f"{0:020d}.log"
+    path.write_bytes(groups.data)
+    monkeypatch.setattr(group_offsets, "transaction_fates", lambda log, skips: fates)
+
+    assert [("a", "t", 0, 1, None)] == offsets(tmp_path)
+
+
+def test_a_segment_that_a_broker_has_cleaned_meanwhile(tmp_path: Path) -> None:
+    """The log is listed again if the cleaner has replaced a file since it was listed."""
+    groups = Coordinator().add((key("a"), value(1)))
+    groups.add((key("b"), value(2)), producer=7).end(7, 1)
+    groups.write(tmp_path)
+    log = segmentlog.open_log_dir(tmp_path).log("__consumer_offsets", 0)
+    assert 3 == log.log_end_offset
+    path = tmp_path / "__consumer_offsets-0" / f"{0:020d}.log"
+    path.rename(path.with_name(f"{1:020d}.log"))
+    begin = len(Coordinator().add((key("a"), value(1))).data)
+    path.with_name(f"{1:020d}.log").write_bytes(groups.data[begin:])
+
+    assert [Fate.COMMITTED] == transaction_fates(log).fates.tolist()

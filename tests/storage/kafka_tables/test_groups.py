@@ -10,7 +10,7 @@ from coordinator_logs import Coordinator, commit_key, commit_value, message, tex
 import segmentlog
 
 TOPIC = "__consumer_offsets"
-CLASSIC, CONSUMER, SHARE, STREAMS = 2, 3, 11, 17
+CLASSIC, CONSUMER, SHARE, STREAMS, TOPOLOGY = 2, 3, 11, 17, 23
 MEMBERS = {CONSUMER: 5, SHARE: 10, STREAMS: 19}
 TARGETS = {CONSUMER: 6, SHARE: 12, STREAMS: 20}
 CURRENT = {CONSUMER: 8, SHARE: 14, STREAMS: 22}
@@ -65,10 +65,13 @@ def test_groups_of_new_protocols(
     expected: str,
 ) -> None:
     """The state follows from the epochs of group, assignment and members."""
+    validated = {"validated_topology_epoch": 1} if kind == STREAMS else {}
     log = Coordinator().add(
-        record(kind, "g", {"epoch": epoch}),
+        record(kind, "g", {"epoch": epoch} | validated),
         record(TARGETS[kind], "g", {"assignment_epoch": target}),
     )
+    if kind == STREAMS:
+        log.add(record(TOPOLOGY, "g", {"epoch": 1}))
     if member is not None:
         log.add(record(MEMBERS[kind], "g", {}, member_id="m"))
     if member:
@@ -80,6 +83,29 @@ def test_groups_of_new_protocols(
     name = {CONSUMER: "consumer", SHARE: "share", STREAMS: "streams"}[kind]
 
     assert {"g": (name, expected, int(member is not None), epoch)} == groups(log.write(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("topology", "validated", "expected"),
+    [(1, 1, "Reconciling"), (2, 1, "NotReady"), (1, None, "NotReady"), (None, 1, "NotReady")],
+)
+def test_a_streams_group_without_a_validated_topology(
+    tmp_path: Path, topology: int | None, validated: int | None, expected: str
+) -> None:
+    """A group whose topics are missing is not ready, and a group without members is empty."""
+    fields = {} if validated is None else {"validated_topology_epoch": validated}
+    log = Coordinator()
+    for group in ("g", "empty"):
+        log.add(record(STREAMS, group, {"epoch": 4}))
+        if topology is not None:
+            log.add(record(TOPOLOGY, group, {"epoch": topology}))
+        log.add(record(STREAMS, group, {"epoch": 5} | fields))
+        log.add(record(TARGETS[STREAMS], group, {"assignment_epoch": 5}))
+    log.add(record(MEMBERS[STREAMS], "g", {}, member_id="m"))
+
+    assert {
+        "g": ("streams", expected, 1, 5), "empty": ("streams", "Empty", 0, 5),
+    } == groups(log.write(tmp_path))  # fmt: skip
 
 
 def test_a_group_changes_its_kind(tmp_path: Path) -> None:

@@ -1,9 +1,57 @@
 """The lag is the end of the log minus the committed offset, and nothing is clamped."""
 
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pytest
+from coordinator_logs import Coordinator, commit_key, commit_value
+
 import segmentlog
+
+_opened: list[str] = []
+_is_noting = [False]
+
+
+def _note(event: str, arguments: tuple[object, ...]) -> None:
+    """Note the path of a file that is opened; such a hook stays until the process ends."""
+    if event == "open" and _is_noting[0]:
+        _opened.append(str(arguments[0]))
+
+
+sys.addaudithook(_note)
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """Paths of the files that a test opens."""
+    _opened.clear()
+    _is_noting[0] = True
+    yield _opened
+    _is_noting[0] = False
+
+
+@pytest.mark.parametrize(
+    ("table", "topics"),
+    [
+        ("group_offsets", {"__consumer_offsets"}),
+        ("groups", {"__consumer_offsets"}),
+        ("transactions", {"__transaction_state"}),
+        ("topics", {"__cluster_metadata"}),
+        ("acls", {"__cluster_metadata"}),
+        ("consumer_lag", {"__consumer_offsets", "orders"}),
+    ],
+)
+def test_a_table_opens_files_of_its_topics_alone(
+    example_cluster: str, opened: list[str], table: str, topics: set[str]
+) -> None:
+    """The lag opens the partitions that groups have committed offsets of, and no others."""
+    segmentlog.table(example_cluster, table)
+    inside = {Path(each).parent.name for each in opened if each.startswith(example_cluster)}
+
+    assert topics == {each.rpartition("-")[0] for each in inside if "-" in each}
 
 
 def test_the_lag_of_every_group(example_cluster: str) -> None:
@@ -38,3 +86,18 @@ def test_a_log_that_is_not_here_or_is_another_topic(example_cluster: str, tmp_pa
         }
         for partition in range(3)
     }
+
+
+def test_a_lag_that_no_column_can_hold(tmp_path: Path) -> None:
+    """An offset far below zero, which no client commits, has no lag."""
+    offsets = Coordinator()
+    for partition, offset in enumerate((-(2**63), -1, 2**63 - 1)):
+        offsets.add((commit_key("g", "t", partition), commit_value(offset)))
+    offsets.write(tmp_path)
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=3) as writer:
+        partitions = pa.array([0, 1, 2], pa.int32())
+        writer.append(pa.table({"value": [b"v"] * 3, "partition": partitions}))
+    rows = segmentlog.table(tmp_path, "consumer_lag").to_pylist()
+
+    assert [None, 2, 2 - 2**63] == [row["lag"] for row in rows]
+    assert {1} == {row["log_end_offset"] for row in rows}

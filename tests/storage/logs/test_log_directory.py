@@ -17,6 +17,7 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.logs import directory_view
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -428,3 +429,22 @@ def test_opening_decodes_no_state(log_dir: Path, monkeypatch: pytest.MonkeyPatch
     write(log_dir, rows, topic="orders")
     assert 3 == directory.log("orders", 1).log_end_offset
     assert 2 == len(decoded)
+
+
+def test_a_subdirectory_that_may_not_be_read_does_not_hide_the_log_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mounted disk has a `lost+found` of root; the error still names the log directory."""
+    for name in ("data", "lost+found"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data" / "meta.properties").touch()
+    real = directory_view.exists
+
+    def exists(path: str) -> bool:
+        if "lost+found" in path:
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(directory_view, "exists", exists)
+    with pytest.raises(LogDirectoryError, match=r"in it, these are log directories: data$"):
+        segmentlog.open_log_dir(tmp_path).topics()

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from broker_lock import as_broker
 from checkpoints import write_checkpoint
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 import segmentlog as package
@@ -41,6 +42,18 @@ NEEDED = {
 
 #: Commands that need topics which a broker keeps for itself.
 OF_CLUSTERS = {"groups", "transactions", "cluster"}
+
+
+def test_each_command_has_json() -> None:
+    """A script needs no other form; `dump` has ``--format json``."""
+    command = get_command(app)
+    without = [
+        name
+        for name, each in command.commands.items()
+        if "--json" not in {option for one in each.params for option in one.opts}
+    ]
+
+    assert ["dump"] == without
 
 
 def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -152,6 +165,16 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     assert writes == ("is in use" in done.stderr)
 
 
+def test_a_wrong_path_leads_to_the_log_directories_in_it(example_data: str) -> None:
+    """Images of brokers keep their log directory below the directory that users mount."""
+    done = segmentlog("topics", str(Path(example_data).parent))
+
+    assert 2 == done.returncode
+    assert done.stderr.endswith(
+        "or a .log file; in it, these are log directories: cluster, data\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -160,6 +183,9 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
         (["verify", "{}"], "holds neither a directory named"),
         (["recover", "s3://bucket/x"], "a directory at a URL can only be read"),
         (["dump", "{}/\x1b[31m"], r"\x1b[31m"),
+        (["grep", "{}", "order-58"], "in this order: segmentlog grep PATTERN DIR"),
+        (["cat", "orders", "{}"], "in this order: segmentlog cat DIR TOPIC"),
+        (["cat", "orders", "{}/nothing"], "there is no such file or directory"),
     ],
 )
 def test_errors_are_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -222,3 +222,59 @@ def test_kernels_that_are_not_compiled_are_a_problem() -> None:
     )  # fmt: skip
 
     assert done.stdout.startswith("problem kernel cache NUMBA_DISABLE_JIT is set")
+
+
+SLOW = {"setting": "spark.x", "found": "", "better": "-Dfast=true", "why": "rows move faster"}
+ANSWER = {"master": "local[*]", "version": "4.3.0", "slow": [SLOW]}
+
+
+def python_that_answers(tmp_path: Path, lines: str) -> str:
+    """A program in the place of Python, with these lines on standard output."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho noise >&2\ncat <<'END'\n{lines}\nEND\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_slow_settings_of_a_session_are_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each setting has a line with the better value and the reason."""
+    python = python_that_answers(tmp_path, f"output of Spark\n{json.dumps(ANSWER)}")
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    good, advice = doctor._settings()
+
+    assert (State.OK, "spark session", "Spark 4.3.0, local[*]") == good[:3]
+    assert (State.ADVICE, "spark.x", "lacks options") == advice[:3]
+    assert "start sessions with -Dfast=true: rows move faster" == advice.remedy
+    assert {"better": "-Dfast=true"} == advice.details
+
+
+def test_a_session_that_does_not_start_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last line of Spark's output has the reason."""
+    monkeypatch.setenv("PYSPARK_PYTHON", python_that_answers(tmp_path, "no JSON"))
+    (silent,) = doctor._settings()
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    (absent,) = doctor._settings()
+
+    assert {State.PROBLEM} == {silent.state, absent.state}
+    assert "does not start: noise" == silent.found
+    assert "/no/such/python" in absent.found
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+def test_the_settings_of_this_machine_are_checked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session has the settings of `spark-defaults.conf`, and advice is not a problem."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.python.unix.domain.socket.enabled true\nspark.ui.enabled false\n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    lines = run("doctor", "--spark").stdout.splitlines()
+
+    assert lines[-2].startswith("ok       spark session: Spark 4")
+    assert lines[-1].startswith("advice   spark.driver.extraJavaOptions: lacks options; start")

@@ -72,6 +72,21 @@ def test_matches_have_colours(run: Run, example_data: str) -> None:
     assert "key='\x1b[1;31morder-5\x1b[0m8' value='{\"paid\":5\x1b[1;31m8}\x1b[0m'" in colored
 
 
+def test_matches_in_headers_have_colours(run: Run, tmp_path: Path) -> None:
+    """Names and values are searched; a header without a value, and no headers, stay."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    headers = [((b"source", b"web"), (b"web", None)), (), ((b"to", b"a web b"),)]
+    records = [Record(i, 0, b"k", b"web", each) for i, each in enumerate(headers)]
+    (path / f"{0:020d}.log").write_bytes(encode_batch(records))
+    lines = run("grep", "web", path, "--header", "--color", "always").stdout.splitlines()
+    red = "\x1b[1;31mweb\x1b[0m"
+
+    assert 2 == len(lines)
+    assert lines[0].endswith(f"headers={{'source'='{red}', '{red}'=null}}")
+    assert lines[1].endswith(f"value='web' headers={{'to'='a {red} b'}}")
+
+
 def test_json_has_an_object_a_record(run: Run, example_data: str) -> None:
     """Headers are in the object if they are searched."""
     found = run("grep", "web", example_data, "--topic", "orders", "--header", "--json", "-m", 1)

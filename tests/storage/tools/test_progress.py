@@ -55,6 +55,10 @@ def _read(descriptor: int) -> bytes:
         (["verify", "{}"], b" partitions, "),
         (["recover", "{}"], b"marked the directory as cleanly stopped"),
         (["reindex", "{}"], b" segments indexed, "),
+        (
+            ["compact", "{}", "--topic", "segments", "-s", "cleanup.policy=compact", "-y"],
+            b"files stay as .deleted",
+        ),
     ],
 )
 def test_a_terminal_gets_a_bar_and_a_pipe_a_closing_line(

@@ -178,6 +178,9 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
         "topic": "orders", "setting": "retention.ms", "value": "9",
         "source": "segmentlog.settings",
     } in map(json.loads, lines)  # fmt: skip
+    lines = run("configure", directory, "--topic", "orders", "--json").stdout.splitlines()
+    kept = {"setting": "retention.ms", "value": "9", "source": "segmentlog.settings"}
+    assert kept in map(json.loads, lines)
 
 
 def test_compact_has_an_object_a_partition(run: Run, tmp_path: Path) -> None:

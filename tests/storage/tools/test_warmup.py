@@ -91,7 +91,7 @@ sys.exit(pty.spawn([sys.executable, "-m", "segmentlog", "warmup"]) >> 8)
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -> None:
     """Scans, look-ups, dumps and writes find every kernel in the cache.
 
@@ -100,6 +100,7 @@ def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -
     first = python(tmp_path, "-c", ON_A_TERMINAL)
     used = python(tmp_path, "-c", USE, example_data)
     second = python(tmp_path, "-m", "segmentlog", "warmup")
+    third = json.loads(python(tmp_path, "-m", "segmentlog", "warmup", "--json"))
     rows = map(json.loads, python(tmp_path, "-m", "segmentlog", "doctor", "--json").splitlines())
     (cache,) = (row for row in rows if row["name"] == "kernel cache")
     n_kernels = len(list(tmp_path.rglob("*.nbc")))
@@ -110,6 +111,7 @@ def test_nothing_is_compiled_after_a_warmup(tmp_path: Path, example_data: str) -
     assert kernels() == {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.nbc")}
     assert "0 True\n" == used
     assert f"the cache is warm: {n_kernels} kernels, in {cache['directory']}\n" == second
+    assert (0, n_kernels, None) == (third["compiled"], third["kernels"], third["obstacle"])
     assert cache["found"].startswith(f"warm: {n_kernels} kernels")
     assert len(counted) > 10
     assert max(counted) == len(kernels())

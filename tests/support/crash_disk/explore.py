@@ -12,7 +12,10 @@ from crash_disk.image import Tree, write_tree
 from crash_disk.runs import Promise, Run, outcome, read, recover_as_a_writer, same_names_again
 from crash_disk.states import CrashState, crash_states
 
-__all__ = ["Explorer"]
+__all__ = ["SHARED_EVERY", "Explorer"]
+
+#: Odd, because states in which nothing is lost alternate with states in which everything is.
+SHARED_EVERY = 3
 
 
 class Explorer:
@@ -46,7 +49,8 @@ class Explorer:
         """Check everything that a power cut during a run may leave; return the number of states.
 
         With `every`, one of so many states is opened in which one step has another fate than the
-        others; those in which all steps share it are opened always.
+        others.  States in which all steps share a fate are more likely, and fewer: of these, one
+        of `SHARED_EVERY` is opened, unless `every` is 1.
 
         Raises
         ------
@@ -119,12 +123,12 @@ def _is_unfinished(name: str) -> bool:
 
 def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:
     """States of a run, with their promises."""
-    n_mixed = 0
+    counts = {"mixed": 0, "shared": 0}
     for state in crash_states(run.recorder.image, run.recorder.steps):
-        if state.index >= 0:
-            n_mixed += 1
-            if n_mixed % every:
-                continue
+        kind = "shared" if state.index < 0 else "mixed"
+        counts[kind] += 1
+        if counts[kind] % (every if kind == "mixed" else min(every, SHARED_EVERY)):
+            continue
         for promise in run.promises_at(state.n_steps):
             yield state, promise
 

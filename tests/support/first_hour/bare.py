@@ -73,7 +73,7 @@ class Bare:
         """Copy the kernels that these tests have compiled: the wheel's are equal."""
         store = store_of("segmentlog.kernels")
         if not store.is_warmed():
-            list(compile_kernels())
+            compile_kernels()
         if store.path is not None:
             shutil.copytree(store.path, self._kernels / store.path.name, dirs_exist_ok=True)
 

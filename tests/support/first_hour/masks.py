@@ -11,6 +11,8 @@ __all__ = ["mask"]
 NOISE = re.compile(
     r"WARNING: |Using Spark's default log4j|Setting default log level|To adjust logging level|"
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?!(WARN|ERROR) .*segmentlog)|\tat |\t\.\.\. \d+ more|"
+    # A heartbeat of Spark's that comes after the end of its session.
+    r"(Caused by: )?org\.apache\.spark\.\S*Exception: (Exception thrown in await|RpcEnv )|"
     r"Spark Web UI available|Output: |Spark master: |Time taken: |\s*$|"
     r".*FutureWarning: PySpark does not yet fully support pandas|  require_minimum_pandas_version"
 )

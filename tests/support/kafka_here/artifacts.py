@@ -19,6 +19,8 @@ __all__ = [
     "logging_jars",
     "py4j_jar",
     "s3proxy_jars",
+    "schema_jars",
+    "shell_jars",
     "spark_kafka_jars",
 ]
 
@@ -114,6 +116,29 @@ def kafka_jars(version: str) -> Path:
     if version[0] != "2":
         wanted.append((("org.apache.kafka", "kafka-tools", version), ()))
     return _fetched(f"kafka-{version}", *wanted)
+
+
+def schema_jars(version: str) -> Path:
+    """Directory of the jars of `version` that have the schemas of Kafka's own records.
+
+    Raises
+    ------
+    ArtifactsError
+        If they cannot be fetched.
+    """
+    names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
+             "kafka-metadata", "kafka-raft", "kafka-clients"]  # fmt: skip
+    if version[0] != "3":
+        names.append("kafka-share-coordinator")
+    alone = ("-notransitive",)
+    wanted = ((("org.apache.kafka", name, version), alone) for name in names)
+    return _fetched(f"kafka-schemas-{version}", *wanted)
+
+
+def shell_jars(version: str) -> Path:
+    """Directory with Kafka's metadata shell, which needs the jars of the broker, too."""
+    wanted = (("org.apache.kafka", "kafka-shell", version), ("-notransitive",))
+    return _fetched(f"kafka-shell-{version}", wanted)
 
 
 def logging_jars() -> Path:

@@ -169,6 +169,20 @@ class JavaClient:
         self._wait(self._admin.createPartitions(asked).all())
         self._wait_for_partitions(topic, partitions)
 
+    def move(self, topic: str, partition: int, log_dir: Path) -> None:
+        """Begin to move the only replica of a partition to another log directory."""
+        asked = self.jvm.java.util.HashMap()
+        replica = self.jvm.org.apache.kafka.common.TopicPartitionReplica(topic, partition, 1)
+        asked.put(replica, str(log_dir))
+        self._wait(self._admin.alterReplicaLogDirs(asked).all())
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition to other brokers, which need not answer."""
+        asked = self.jvm.java.util.HashMap()
+        wanted = self.jvm.org.apache.kafka.clients.admin.NewPartitionReassignment([*replicas])
+        asked.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(wanted))
+        self._wait(self._admin.alterPartitionReassignments(asked).all())
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
         # By reflection: py4j does not see a static method that shares its name with another one.

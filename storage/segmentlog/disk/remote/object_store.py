@@ -140,6 +140,7 @@ class RemoteFile(Closing):
 
     #: No byte of an object changes: a new object takes its name instead.
     never_cut = True
+    descriptor = None
 
     def __init__(self, found: _Object) -> None:
         self.path = found.path

@@ -1,0 +1,306 @@
+"""The layout of Aiven's plugin: a tier's segments, found and read by their manifests.
+
+The manifest is uploaded last, so segments without one are not complete and are left out.  Deletion
+removes the three objects in no order: the manifest is read first, always.
+"""
+
+import stat
+from typing import NamedTuple
+
+from segmentlog.disk.contract import FileType, ReadableFile
+from segmentlog.disk.readable import list_entries, list_names, open_file, survey
+from segmentlog.disk.remote.requests import side_by_side
+from segmentlog.errors import RemoteSegmentError
+from segmentlog.tiered.aiven_manifest import (
+    MANIFEST_SUFFIX,
+    MOST_MANIFEST_BYTES,
+    CustomMetadata,
+    Manifest,
+    SegmentKey,
+    parse_custom_metadata,
+    parse_key,
+    parse_manifest,
+)
+from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
+from segmentlog.tiered.chunks import ENCRYPTION_BYTES, ChunkIndex
+from segmentlog.tiered.encryption import KeyFiles, Unwrapped
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
+
+__all__ = ["AivenTier"]
+
+#: Names in the manifest of the parts of a segment that lie in the object of indexes.
+_INDEXES = {
+    Part.OFFSET_INDEX: "offset",
+    Part.TIME_INDEX: "timestamp",
+    Part.TRANSACTION_INDEX: "transaction",
+    Part.SNAPSHOT: "producerSnapshot",
+    Part.LEADER_EPOCHS: "leaderEpoch",
+}
+
+_RESTORE = "restore the object, or plan from newer metadata"
+_ONE_UPLOAD = "restore the three objects of the segment from one upload"
+_FOREIGN = "check that remoteStorage is the prefix of the tier, and its layout aiven"
+
+
+class _Opened(NamedTuple):
+    """A segment whose manifest was read; its key is unwrapped when it is needed."""
+
+    main: str
+    manifest_path: str
+    manifest: Manifest
+
+
+class AivenTier:
+    """The segments that Aiven's plugin has stored under one prefix; see `Layout`.
+
+    Parameters
+    ----------
+    root : path or URL, in the form of a path, of the plugin's ``key.prefix``.
+    key_file : PEM file of the private key, or ``id=path`` pairs with commas between; empty for a
+        tier without encryption.
+
+    Raises
+    ------
+    OptionError
+        If `key_file` is not one of these forms.
+    """
+
+    def __init__(self, root: str, key_file: str = "") -> None:
+        self._root = root.rstrip("/")
+        self._keys = KeyFiles.parse(key_file)
+        self._folders: dict[RemoteLog, str] | None = None  # by the last listing
+        self._opened: dict[tuple[RemoteLog, str], _Opened] = {}
+        self._unwrapped: dict[str, Unwrapped] = {}
+        survey(self._root)
+
+    def logs(self) -> list[RemoteLog]:
+        """The logs with at least one complete segment, in the order of their folders.
+
+        A prefix that does not end in a slash is part of the names of folders, so one manifest of
+        each topic is read for the name of the topic.
+
+        Raises
+        ------
+        StorageError
+            If the tier cannot be listed.
+        RemoteSegmentError
+            If such a manifest cannot be used.
+        """
+        return list(self._logs())
+
+    def _logs(self) -> dict[RemoteLog, str]:
+        """Folders of the logs; the tier is listed once."""
+        if self._folders is not None:
+            return self._folders
+        first: dict[str, SegmentKey] = {}
+        partitions: list[SegmentKey] = []
+        for folder in sorted(list_entries(self._root)):
+            if folder.type is not FileType.DIRECTORY or len(folder.name) < 24:
+                continue
+            for partition in sorted(list_entries(f"{self._root}/{folder.name}")):
+                keys = self._manifests(f"{folder.name}/{partition.name}")
+                if keys:
+                    first.setdefault(folder.name, keys[0])
+                    partitions.append(keys[0])
+        read = side_by_side(lambda name: self._read(name, first[name]), list(first))
+        topics = {}
+        for folder_name, opened in zip(first, read, strict=True):
+            facts = opened.manifest.facts
+            topics[folder_name] = first[folder_name].topic if facts is None else facts.topic
+        folders = {}
+        for key in partitions:
+            folder_name = f"{key.topic}-{key.topic_id}"
+            log = RemoteLog(topics[folder_name], key.topic_id, key.partition)
+            folders[log] = folder_name
+        self._folders = folders
+        return folders
+
+    def _manifests(self, folder: str) -> list[SegmentKey]:
+        try:
+            names = list_names(f"{self._root}/{folder}")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        keys = (parse_key(f"{folder}/{name}") for name in sorted(names))
+        return [key for key in keys if key is not None and key.suffix == MANIFEST_SUFFIX]
+
+    def segments(self, log: RemoteLog) -> list[RemoteSegment]:
+        """The complete segments of a log, sorted by their start: one request for each manifest.
+
+        Raises
+        ------
+        StorageError
+            If the tier cannot be listed or read.
+        RemoteSegmentError
+            If a manifest cannot be used, or is that of another segment.
+        """
+        folder = self._folder(log)
+        keys = self._manifests(f"{folder}/{log.partition}")
+        found = side_by_side(lambda key: self._read_listed(folder, key), keys)
+        segments = []
+        for key, opened in zip(keys, found, strict=True):
+            if opened is not None:
+                self._opened[log, key.segment_id] = opened
+                segments.append(_segment(log, key, opened.manifest))
+        return segments
+
+    def _folder(self, log: RemoteLog) -> str:
+        usual = f"{log.topic}-{log.topic_id}"
+        if self._folders is None and self._manifests(f"{usual}/{log.partition}"):
+            return usual
+        return self._logs().get(log, usual)
+
+    def _read_listed(self, folder: str, key: SegmentKey) -> _Opened | None:
+        """A segment, or None if it was deleted since it was listed."""
+        path = f"{self._root}/{folder}/{key.partition}"
+        try:
+            return self._read(folder, key)
+        except (RemoteSegmentError, OSError):
+            name = f"{key.main}{MANIFEST_SUFFIX}".rpartition("/")[2]
+            if name in list_names(path):
+                raise
+            return None
+
+    def _read(self, folder: str, key: SegmentKey) -> _Opened:
+        main = f"{self._root}/{folder}/{key.partition}/{key.main.rpartition('/')[2]}"
+        path = main + MANIFEST_SUFFIX
+        manifest = parse_manifest(path, _read_manifest(path))
+        facts = manifest.facts
+        if facts is not None and not _fits(key, manifest):
+            reason = (
+                f"it is the manifest of segment {facts.segment_id} of "
+                f"{facts.topic}-{facts.partition} (topic id {facts.topic_id}) at offset "
+                f"{facts.start_offset}"
+            )
+            raise RemoteSegmentError(path, reason, _RESTORE)
+        return _Opened(main, path, manifest)
+
+    def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
+        """A part of a segment, open; None if the segment does not have it.
+
+        Its bytes are those that the broker had.  Of a compressed or encrypted segment, a read
+        fetches the chunks that hold its bytes, and no others.
+
+        Raises
+        ------
+        RemoteSegmentError
+            If an object is missing, or does not fit the manifest, or no key opens it.
+        StorageError
+            If an object cannot be read.
+        """
+        opened = self._of(segment)
+        manifest = opened.manifest
+        if part is Part.LOG:
+            return self._open_log(opened)
+        name = _INDEXES[part]
+        if name not in manifest.indexes:
+            return None
+        position, size = manifest.indexes[name]
+        key = self._key(opened) if size else None
+        if key is None:
+            return SectionFile(_open(f"{opened.main}.indexes"), position, size)
+        if size < ENCRYPTION_BYTES:
+            reason = f"the manifest describes an encrypted index of {size} bytes"
+            raise RemoteSegmentError(opened.manifest_path, reason, _RESTORE)
+        plain = size - ENCRYPTION_BYTES
+        chunks = ChunkIndex(max(plain, 1), plain, (size, size), position)
+        file = _open(f"{opened.main}.indexes")
+        return ChunkedFile(file, chunks, is_compressed=False, key=key, is_whole=False)
+
+    def _open_log(self, opened: _Opened) -> ReadableFile:
+        manifest, path = opened.manifest, f"{opened.main}.log"
+        key = self._key(opened)
+        file = _open(path)
+        if not manifest.is_plain:
+            compressed = manifest.is_compressed
+            return ChunkedFile(file, manifest.chunks, is_compressed=compressed, key=key)
+        size, expected = file.status().size, manifest.chunks.file_bytes
+        if size != expected:
+            file.close()
+            reason = f"the object has {size} bytes, and its manifest describes {expected}"
+            raise RemoteSegmentError(path, reason, _ONE_UPLOAD)
+        return file
+
+    def _of(self, segment: RemoteSegment) -> _Opened:
+        log = segment.log
+        opened = self._opened.get((log, segment.segment_id))
+        if opened is None:
+            key = SegmentKey(
+                log.topic, log.topic_id, log.partition, segment.start_offset,
+                segment.segment_id, MANIFEST_SUFFIX,
+            )  # fmt: skip
+            opened = self._read(self._folder(log), key)
+            self._opened[log, segment.segment_id] = opened
+        if segment.custom_metadata:
+            custom = parse_custom_metadata(segment.custom_metadata)
+            if custom is not None:
+                return opened._replace(main=_overridden(self._root, opened.main, custom))
+        return opened
+
+    def _key(self, opened: _Opened) -> Unwrapped | None:
+        encryption = opened.manifest.encryption
+        if encryption is None:
+            return None
+        path = opened.manifest_path
+        if path not in self._unwrapped:
+            self._unwrapped[path] = self._keys.unwrap(path, encryption)
+        return self._unwrapped[path]
+
+
+def _segment(log: RemoteLog, key: SegmentKey, manifest: Manifest) -> RemoteSegment:
+    n_bytes, facts = manifest.chunks.file_bytes, manifest.facts
+    if facts is None:
+        return RemoteSegment(log, key.segment_id, key.base_offset, n_bytes=n_bytes)
+    return RemoteSegment(
+        log,
+        key.segment_id,
+        key.base_offset,
+        facts.end_offset,
+        facts.epochs,
+        facts.max_timestamp_ms,
+        n_bytes,
+    )
+
+
+def _fits(key: SegmentKey, manifest: Manifest) -> bool:
+    facts = manifest.facts
+    return facts is None or (
+        key.topic.endswith(facts.topic)  # a prefix without a slash is part of the folder's name
+        and (key.topic_id, key.partition, key.base_offset, key.segment_id)
+        == (facts.topic_id, facts.partition, facts.start_offset, facts.segment_id)
+    )
+
+
+def _overridden(root: str, main: str, custom: CustomMetadata) -> str:
+    """The path of the log and the indexes without suffix, as the segment's metadata names it.
+
+    The prefix in the metadata begins at the bucket.  Below a local path the bucket has no border:
+    a root that ends in the prefix is the prefix itself, and any other root is the bucket.
+    """
+    key = custom.key or main[len(root) + 1 :]
+    if custom.prefix is None or f"{root}/".endswith(f"/{custom.prefix}"):
+        return f"{root}/{key}"
+    if "://" not in root:
+        return f"{root}/{custom.prefix}{key}"
+    scheme, _, rest = root.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}/{custom.prefix}{key}"
+
+
+def _open(path: str) -> ReadableFile:
+    try:
+        return open_file(path)
+    except FileNotFoundError:
+        reason = "the object is missing, and the manifest of its segment exists"
+        raise RemoteSegmentError(path, reason, _RESTORE) from None
+
+
+def _read_manifest(path: str) -> bytes:
+    try:
+        with open_file(path) as file:
+            found = file.status()
+            if found.type is not FileType.FILE or found.size > MOST_MANIFEST_BYTES:
+                reason = f"the manifest has {found.size} bytes ({stat.filemode(found.mode)})"
+                raise RemoteSegmentError(path, reason, _FOREIGN)
+            return file.read(0, found.size)
+    except FileNotFoundError:
+        reason = "the segment has no manifest: its upload did not end, or it was deleted"
+        raise RemoteSegmentError(path, reason, _RESTORE) from None

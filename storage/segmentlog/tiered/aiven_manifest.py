@@ -1,0 +1,363 @@
+"""Manifests of Aiven's plugin: where the parts of a remote segment lie, and how to read them.
+
+The plugin stores three objects for each segment, ``….log``, ``….indexes`` and ``….rsm-manifest``,
+and the manifest last.  So a segment whose manifest exists is complete.  Members that this module
+does not know are ignored: the versions of the plugin write different ones.
+
+Rules: ``SegmentManifestV1``, ``ObjectKeyFactory`` and ``SegmentCustomMetadataSerde`` of the plugin
+``io.aiven.kafka.tieredstorage``; ``RemoteLogSegmentMetadata`` (KIP-405).
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from segmentlog.errors import RemoteSegmentError
+from segmentlog.tiered.chunks import (
+    ENCRYPTION_BYTES,
+    ChunkIndex,
+    ChunkIndexError,
+    decode_sizes,
+)
+from segmentlog.tiered.encryption import Encryption
+
+__all__ = [
+    "MANIFEST_SUFFIX",
+    "MOST_MANIFEST_BYTES",
+    "CustomMetadata",
+    "Manifest",
+    "SegmentFacts",
+    "SegmentKey",
+    "parse_custom_metadata",
+    "parse_key",
+    "parse_manifest",
+]
+
+MANIFEST_SUFFIX = ".rsm-manifest"
+
+#: Largest manifest: its list of sizes is limited by the plugin to 10 MiB before base64.
+MOST_MANIFEST_BYTES = 16 << 20
+
+_MOST_INDEX_BYTES = 1 << 28
+_MOST_EPOCHS = 1 << 20
+_MOST_SECRET = 8192
+
+_RESTORE = "restore the object, or remove the segment from the tier"
+_UPGRADE = "upgrade segmentlog, or check that the layout of the tier is aiven"
+
+_NAME = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})(\.log|\.indexes|\.rsm-manifest)")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+#: First bytes of a Puffin file, which holds the manifest in Iceberg mode.
+_PUFFIN = b"PFA1"
+
+
+class SegmentKey(NamedTuple):
+    """The parts of an object's key.
+
+    Attributes
+    ----------
+    topic, topic_id, partition : of the log; the id in base64.
+    base_offset : first offset of the segment.
+    segment_id : random id of this copy, in base64.
+    suffix : ``.log``, ``.indexes`` or ``.rsm-manifest``.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    base_offset: int
+    segment_id: str
+    suffix: str
+
+    @property
+    def main(self) -> str:
+        """The key without prefix and suffix."""
+        folder = f"{self.topic}-{self.topic_id}/{self.partition}"
+        return f"{folder}/{self.base_offset:020}-{self.segment_id}"
+
+
+def parse_key(key: str) -> SegmentKey | None:
+    """The parts of a key below the plugin's prefix, or None for the key of another object.
+
+    A key is read from its end: topics and ids contain ``-``, and a topic may end in what looks
+    like an id.
+
+    Parameters
+    ----------
+    key : ``<topic>-<topic id>/<partition>/<start offset>-<segment id>.<suffix>``.
+    """
+    parts = key.rsplit("/", 2)
+    if len(parts) != 3:
+        return None
+    folder, partition, name = parts
+    found = _NAME.fullmatch(name)
+    topic, topic_id = folder[:-23], folder[-22:]
+    if (
+        found is None
+        or folder[-23:-22] != "-"
+        or not _TOPIC.fullmatch(topic)
+        or not _ID.fullmatch(topic_id)
+        or not _NUMBER.fullmatch(partition)
+    ):
+        return None
+    base, segment_id, suffix = found.groups()
+    return SegmentKey(topic, topic_id, int(partition), int(base), segment_id, suffix)
+
+
+class SegmentFacts(NamedTuple):
+    """What the manifest repeats of the broker's metadata of a segment.
+
+    Attributes
+    ----------
+    topic, topic_id, partition, segment_id : as in `SegmentKey`.
+    start_offset, end_offset : first offset, and the last, which may be after the last record.
+    max_timestamp_ms : largest time of a record (epoch, milliseconds), or -1.
+    epochs : first offset of each leader epoch in the segment.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    max_timestamp_ms: int
+    epochs: Mapping[int, int]
+
+
+class Manifest(NamedTuple):
+    """A manifest.
+
+    Attributes
+    ----------
+    chunks : of the segment file.
+    is_compressed : whether each chunk of the segment file is a zstd frame.
+    encryption : of all chunks and indexes, or None.
+    indexes : ``(position, size)`` in the object of indexes, by the manifest's name of the index;
+        indexes that the segment does not have are left out.
+    facts : None if the manifest does not contain them.
+    """
+
+    chunks: ChunkIndex
+    is_compressed: bool
+    encryption: Encryption | None
+    indexes: Mapping[str, tuple[int, int]]
+    facts: SegmentFacts | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the object is the segment file, byte for byte."""
+        return not self.is_compressed and self.encryption is None
+
+
+class _MalformedError(Exception):
+    """A member that is missing or wrong; the reason in words."""
+
+
+def parse_manifest(path: str, data: bytes) -> Manifest:
+    """Parse a manifest.
+
+    Parameters
+    ----------
+    path : of the object, for errors.
+    data : its bytes.
+
+    Raises
+    ------
+    RemoteSegmentError
+        If it is not a manifest of this plugin, contradicts itself, or is of Iceberg mode.
+    """
+    if len(data) > MOST_MANIFEST_BYTES:
+        reason = f"a manifest of {len(data)} bytes; the largest has {MOST_MANIFEST_BYTES}"
+        raise RemoteSegmentError(path, reason, _RESTORE)
+    if data.startswith(_PUFFIN):
+        raise _of_iceberg(path)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise RemoteSegmentError(path, "the manifest is not JSON", _RESTORE) from None
+    try:
+        return _manifest(path, _object("the manifest", found))
+    except (_MalformedError, ChunkIndexError) as error:
+        raise RemoteSegmentError(path, f"the manifest has {error}", _RESTORE) from None
+
+
+def _manifest(path: str, found: Mapping[str, Any]) -> Manifest:
+    if "iceberg" in str(found.get("segmentFormat")).lower() or "dataFiles" in found:
+        raise _of_iceberg(path)
+    version = found.get("version")
+    if version != "1":
+        reason = f"the manifest has version {str(version)[:20]!r}, and only version 1 is known"
+        raise RemoteSegmentError(path, reason, _UPGRADE)
+    is_compressed = found.get("compression", False)
+    if not isinstance(is_compressed, bool):
+        raise _MalformedError("a member compression that is not true or false")
+    given = found.get("encryption")
+    encryption = None if given is None else _encryption(_object("encryption", given))
+    chunks = _chunks(_object("chunkIndex", found.get("chunkIndex")))
+    added = ENCRYPTION_BYTES * chunks.n_chunks if encryption else 0
+    if not is_compressed and chunks.object_bytes != chunks.file_bytes + added:
+        raise _MalformedError(
+            f"chunks of {chunks.object_bytes} bytes for a file of {chunks.file_bytes} bytes "
+            "without compression"
+        )
+    indexes = _indexes(_object("segmentIndexes", found.get("segmentIndexes")))
+    facts = found.get("remoteLogSegmentMetadata")
+    return Manifest(
+        chunks,
+        is_compressed,
+        encryption,
+        indexes,
+        None if facts is None else _facts(_object("remoteLogSegmentMetadata", facts)),
+    )
+
+
+def _of_iceberg(path: str) -> RemoteSegmentError:
+    return RemoteSegmentError(
+        path,
+        "the plugin stored this segment in Iceberg mode: the records are in Parquet files of a "
+        "table, and there is no segment file",
+        "read the Iceberg table",
+    )
+
+
+def _object(name: str, found: object) -> Mapping[str, Any]:
+    if not isinstance(found, dict):
+        raise _MalformedError(f"no object {name}")
+    return found
+
+
+def _integer(found: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    number = found.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise _MalformedError(f"no member {name} with an integer from {least} to {most}")
+    return number
+
+
+def _text(found: Mapping[str, Any], name: str, most: int) -> str:
+    text = found.get(name)
+    if not isinstance(text, str) or len(text) > most:
+        raise _MalformedError(f"no member {name} with a text of at most {most} characters")
+    return text
+
+
+def _bytes(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise _MalformedError(f"a member {name} that is not base64") from None
+
+
+def _chunks(found: Mapping[str, Any]) -> ChunkIndex:
+    most = (1 << 31) - 1
+    chunk_bytes = _integer(found, "originalChunkSize", 1, most)
+    file_bytes = _integer(found, "originalFileSize", 0, most)
+    kind = found.get("type")
+    if kind == "fixed":
+        size = _integer(found, "transformedChunkSize", 1, most)
+        last = _integer(found, "finalTransformedChunkSize", 1 if file_bytes else 0, most)
+        return ChunkIndex(chunk_bytes, file_bytes, (size, last or size))
+    if kind == "variable":
+        sizes = _text(found, "transformedChunks", MOST_MANIFEST_BYTES)
+        return ChunkIndex(chunk_bytes, file_bytes, decode_sizes(sizes))
+    raise _MalformedError(
+        f"a chunk index of the type {str(kind)[:20]!r}; fixed and variable are known"
+    )
+
+
+def _encryption(found: Mapping[str, Any]) -> Encryption:
+    pair, colon, wrapped = _text(found, "dataKey", _MOST_SECRET).partition(":")
+    if not colon or not pair:
+        raise _MalformedError("a member dataKey without the id of a key pair")
+    aad = _bytes(_text(found, "aad", _MOST_SECRET), "aad")
+    return Encryption(pair, _bytes(wrapped, "dataKey"), aad)
+
+
+def _indexes(found: Mapping[str, Any]) -> Mapping[str, tuple[int, int]]:
+    indexes = {}
+    for name, given in found.items():
+        if given is not None:
+            place = _object(f"segmentIndexes.{name[:40]}", given)
+            size = _integer(place, "size", 0, _MOST_INDEX_BYTES)
+            indexes[name] = _integer(place, "position", 0, 5 * _MOST_INDEX_BYTES), size
+    return indexes
+
+
+def _facts(found: Mapping[str, Any]) -> SegmentFacts:
+    most = (1 << 63) - 1
+    ids = _object("remoteLogSegmentId", found.get("remoteLogSegmentId"))
+    log = _object("topicIdPartition", ids.get("topicIdPartition"))
+    partition = _object("topicPartition", log.get("topicPartition"))
+    epochs = _object("segmentLeaderEpochs", found.get("segmentLeaderEpochs"))
+    if len(epochs) > _MOST_EPOCHS or not all(_NUMBER.fullmatch(each) for each in epochs):
+        raise _MalformedError("a member segmentLeaderEpochs that does not list epochs")
+    start = _integer(found, "startOffset", 0, most)
+    return SegmentFacts(
+        _text(partition, "topic", 249),
+        _text(log, "topicId", 22),
+        _integer(partition, "partition", 0, (1 << 31) - 1),
+        _text(ids, "id", 22),
+        start,
+        _integer(found, "endOffset", start, most),
+        _integer(found, "maxTimestampMs", -1, most),
+        {int(each): _integer(epochs, each, 0, most) for each in epochs},
+    )
+
+
+class CustomMetadata(NamedTuple):
+    """What the plugin adds to the broker's metadata of a segment; None without.
+
+    Attributes
+    ----------
+    remote_bytes : size of all objects of the segment.
+    prefix, key : of the objects ``.log`` and ``.indexes``, where they differ from today's setting.
+        The manifest's key always follows the setting.
+    """
+
+    remote_bytes: int | None = None
+    prefix: str | None = None
+    key: str | None = None
+
+
+def parse_custom_metadata(data: bytes) -> CustomMetadata | None:
+    """The custom metadata of a segment (one tagged section), or None if it is not the plugin's.
+
+    A field is a tag, a size and bytes: 0 a zigzag varint, 1 and 2 a compact string.
+    """
+    found: dict[int, int | str] = {}
+    try:
+        n_fields, at = _varint(data, 0)
+        for _ in range(n_fields):
+            tag, at = _varint(data, at)
+            n_bytes, at = _varint(data, at)
+            field, at = data[at : at + n_bytes], at + n_bytes
+            if len(field) != n_bytes:
+                return None
+            if tag == 0:
+                number, _end = _varint(field, 0)
+                found[tag] = (number >> 1) ^ -(number & 1)
+            elif tag in (1, 2):
+                length, begin = _varint(field, 0)
+                if length != len(field) - begin + 1:
+                    return None
+                found[tag] = field[begin:].decode()
+    except (IndexError, UnicodeDecodeError):
+        return None
+    return CustomMetadata(*(found.get(tag) for tag in range(3)))  # type: ignore[arg-type]  # by tag
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most ten bytes, and the byte after it."""
+    number = 0
+    for place in range(10):
+        byte = data[at + place]
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return number, at + place + 1
+    raise IndexError

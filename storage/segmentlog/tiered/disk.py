@@ -1,0 +1,428 @@
+"""A virtual disk: log directories with a tier, or a tier alone, as brokers' log directories.
+
+A partition has the files of the local log.  Before the first local segment, it has the remote
+segments of the log (`segmentlog.tiered.plan`) under the names that they had on the broker.  A file
+is opened where it is: locally, or in the tier.
+
+With a log directory, the partitions are those of the directory.  A tier alone has all partitions
+that it has segments of.
+
+The local log is listed before the tier is.  A broker deletes a local segment only after its copy
+is complete, so a segment that goes between the two listings is in the second.
+"""
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from segmentlog.disk.closing import Closing
+from segmentlog.disk.contract import Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.disk.readable import (
+    is_directory,
+    list_entries,
+    list_names,
+    open_file,
+    status_of,
+    survey,
+)
+from segmentlog.errors import OptionError
+from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.layout.metadata import read_topic_id
+from segmentlog.model import RemoteStorageLayout, TopicPartition
+from segmentlog.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+    FileKind,
+    FileState,
+    parse_partition_directory,
+    parse_segment_file,
+)
+from segmentlog.tiered.aiven import AivenTier
+from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.local_tier import LocalTier
+from segmentlog.tiered.location import TieredLocation, parse_tiered
+from segmentlog.tiered.metadata import remote_segments
+from segmentlog.tiered.plan import PlacedSegment, choose
+
+__all__ = ["TieredDisk", "TieredFile", "tiered_disk"]
+
+logger = logging.getLogger(__name__)
+
+_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False)
+
+#: Parts of a remote segment that are files of a partition named by the base offset.
+_BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX)
+
+
+class TieredFile(Closing):
+    """A file of a remote segment; see `ReadableFile`.
+
+    Parameters
+    ----------
+    file : the opened object.
+    n_bytes : bytes of it that belong to the log, or -1 for all.
+    """
+
+    __slots__ = ("_file", "_n_bytes", "path")
+
+    never_cut = True
+
+    def __init__(self, file: ReadableFile, n_bytes: int = -1) -> None:
+        self._file = file
+        self._n_bytes = n_bytes
+        self.path = file.path
+
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`; a planned read does not go beyond the bytes of the log."""
+        return self._file.descriptor
+
+    def _left(self, position: int, n_bytes: int) -> int:
+        return n_bytes if self._n_bytes < 0 else max(0, min(n_bytes, self._n_bytes - position))
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        found = self._file.status()
+        return found._replace(size=self._left(0, found.size))
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        return self._file.read(position, self._left(position, n_bytes))
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        return self._file.read_into(buffer[: self._left(position, len(buffer))], position)
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+        self._file.expect(start, end)
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+        self._file.spare_page_cache(start, end)
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`."""
+        self._file.check_unchanged()
+
+    def map(self) -> bytes | None:
+        """See `ReadableFile`; an object of a tier is not mapped."""
+        return None
+
+    def close(self) -> None:
+        """See `ReadableFile`."""
+        self._file.close()
+
+
+class _BytesFile(Closing):
+    """A small file that no disk has."""
+
+    __slots__ = ("_data", "path")
+
+    never_cut = True
+    descriptor = None
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self._data = data
+
+    def status(self) -> FileStatus:
+        return FileStatus(stat.S_IFREG | 0o444, len(self._data), 1, 0, 0, is_remembered=False)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        return self._data[position : position + n_bytes]
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        found = self.read(position, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def expect(self, start: int, end: int) -> None:
+        pass
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        pass
+
+    def check_unchanged(self) -> None:
+        pass
+
+    def map(self) -> bytes | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class _RemoteFile(NamedTuple):
+    """A file of a partition that lies in the tier."""
+
+    segment: RemoteSegment
+    part: Part
+    n_bytes: int = -1
+
+
+class _Assembled(NamedTuple):
+    """The files of a partition: names of local ones, and remote ones by name."""
+
+    local: frozenset[str]
+    remote: Mapping[str, _RemoteFile | bytes]
+
+
+class TieredDisk:
+    """See `Disk`.  Paths are those of `segmentlog.tiered.location`.
+
+    Parameters
+    ----------
+    location : of the log directory and the tier.
+    """
+
+    def __init__(self, location: TieredLocation) -> None:
+        self._location = location
+        self._root = location.root
+        self._forget()
+
+    def _forget(self) -> None:
+        self._opened: Layout | None = None
+        self._logs: dict[TopicPartition, RemoteLog] | None = None
+        self._announced: Mapping[RemoteLog, list[RemoteSegment]] | None = None
+        self._is_announced = False
+        self._assembled: dict[str, _Assembled] = {}
+
+    def survey(self, path: str) -> None:
+        """Take a new look at the log directory and at the tier, to open them."""
+        self._forget()
+        if self._location.local:
+            survey(self._location.local)
+
+    @property
+    def _tier(self) -> Layout:
+        if self._opened is None:
+            self._opened = _tier_at(self._location)
+        return self._opened
+
+    def _local(self, rest: str) -> str:
+        return os.path.join(self._location.local, rest) if rest else self._location.local
+
+    def _rest(self, path: str) -> str:
+        return path[len(self._root) :].strip("/")
+
+    # --- partitions
+
+    def _remote_logs(self) -> dict[TopicPartition, RemoteLog]:
+        """The logs of a tier alone; of several topics of one name, the newest."""
+        if self._logs is None:
+            ids: dict[TopicPartition, list[RemoteLog]] = {}
+            for log in self._tier.logs():
+                ids.setdefault(TopicPartition(log.topic, log.partition), []).append(log)
+            self._logs = {each: self._newest(logs) for each, logs in ids.items()}
+        return self._logs
+
+    def _newest(self, logs: list[RemoteLog]) -> RemoteLog:
+        if len(logs) == 1:
+            return logs[0]
+        newest = max(logs, key=self._written_ns)
+        others = ", ".join(each.topic_id for each in logs if each is not newest)
+        logger.warning(
+            "the tier has several topics with the name of %s; the one that was written last is "
+            "read, and not %s", newest, others,
+        )  # fmt: skip
+        return newest
+
+    def _written_ns(self, log: RemoteLog) -> int:
+        segments = self._tier.segments(log)
+        if not segments:
+            return -1
+        file = self._tier.open(max(segments, key=lambda each: each.start_offset), Part.LOG)
+        if file is None:
+            return -1
+        with file:
+            return file.status().modified_ns
+
+    def _assembly(self, directory: str) -> _Assembled | None:
+        """The files of a partition directory; None if `directory` is not one that has a tier."""
+        known = self._assembled.get(directory)
+        if known is not None:
+            return known
+        parsed = parse_partition_directory(directory)
+        if parsed is None or directory != str(parsed[0]):
+            return None
+        if self._location.local:
+            if not is_directory(self._local(directory)):
+                return None
+        elif parsed[0] not in self._remote_logs():
+            return None
+        self._assembled[directory] = found = self._assemble(parsed[0], directory)
+        return found
+
+    def _assemble(self, topic_partition: TopicPartition, directory: str) -> _Assembled:
+        names: frozenset[str] = frozenset()
+        epochs: tuple[tuple[int, int], ...] = ()
+        log: RemoteLog | None = None
+        if self._location.local:
+            path = self._local(directory)
+            names = frozenset(list_names(path))  # before the tier: see the module
+            epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+            topic_id = read_topic_id(path)
+            if topic_id:
+                topic, partition = topic_partition
+                log = RemoteLog(topic, topic_id, partition)
+        else:
+            log = self._remote_logs()[topic_partition]
+        if log is None:
+            return _Assembled(names, {})
+        start = min(_base_offsets(names), default=None)
+        placed = choose(
+            self._tier, log, self._segments(log), epochs, start,
+            skips_gaps=self._location.skips_gaps,
+        )  # fmt: skip
+        remote: dict[str, _RemoteFile | bytes] = {}
+        for each in placed:
+            remote.update(_files_of(each))
+        if placed and not self._location.local:
+            remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
+            remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)
+        return _Assembled(
+            names, {name: file for name, file in remote.items() if name not in names}
+        )
+
+    def _segments(self, log: RemoteLog) -> list[RemoteSegment]:
+        """The segments of a log, by the broker's list if it is in the log directory.
+
+        A broker has some partitions of that topic, so a log without an entry may have segments.
+        """
+        if not self._is_announced:
+            local = self._location.local
+            self._announced = remote_segments(local) if local else None
+            self._is_announced = True
+        announced = (self._announced or {}).get(log)
+        if announced is not None:
+            return announced
+        return self._tier.segments(log) if log in self._tier.logs() else []
+
+    def _find(self, path: str) -> tuple[str, _RemoteFile | bytes | None]:
+        """The place of a file: a local path, or a file of the tier."""
+        rest = self._rest(path)
+        directory, _, name = rest.rpartition("/")
+        found = self._assembly(directory) if directory else None
+        if found is not None and name in found.remote:
+            return "", found.remote[name]
+        if not self._location.local:
+            raise _gone(path)
+        return self._local(rest), None
+
+    # --- the contract
+
+    def open(self, path: str, *, follow: bool = True) -> ReadableFile:
+        """See `Disk`."""
+        local, remote = self._find(path)
+        if remote is None:
+            try:
+                return open_file(local, follow=follow)
+            except FileNotFoundError:  # the next listing may find it in the tier
+                self._assembled.pop(self._rest(path).rpartition("/")[0], None)
+                raise
+        if isinstance(remote, bytes):
+            return _BytesFile(path, remote)
+        file = self._tier.open(remote.segment, remote.part)
+        if file is None:
+            raise _gone(path)
+        return TieredFile(file, remote.n_bytes)
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """See `Disk`."""
+        rest = self._rest(path)
+        if not self._location.local and (not rest or self._assembly(rest) is not None):
+            return _DIRECTORY
+        local, remote = self._find(path) if rest else (self._location.local, None)
+        if remote is None:
+            return status_of(local, follow=follow)
+        with self.open(path) as file:
+            return file.status()
+
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """See `Disk`; an object of a tier is never replaced, so its inode does not matter."""
+        found = self._assembly(self._rest(directory))
+        sizes, inodes, types = [], [], {}
+        for i, name in enumerate(names):
+            remote = found.remote.get(name) if found else None
+            if isinstance(remote, _RemoteFile) and remote.n_bytes >= 0:
+                sizes.append(remote.n_bytes)
+                inodes.append(0)
+                continue
+            status = self.status(f"{directory}/{name}")
+            sizes.append(status.size)
+            inodes.append(status.inode)
+            if not status.is_file:
+                types[i] = status.type
+        return Measured(sizes, inodes, types, is_remembered=False)
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return [each.name for each in self.entries(path)]
+
+    def entries(self, path: str) -> list[Entry]:
+        """See `Disk`."""
+        rest = self._rest(path)
+        if not rest and not self._location.local:
+            return [Entry(str(each), FileType.DIRECTORY) for each in self._remote_logs()]
+        found = self._assembly(rest)
+        if found is None:
+            if not self._location.local:
+                raise _gone(path)
+            return list_entries(self._local(rest))
+        listed = list_entries(self._local(rest)) if self._location.local else []
+        local = [each for each in listed if each.name in found.local]
+        return local + [Entry(name, FileType.FILE) for name in found.remote]
+
+    def inodes(self, path: str) -> dict[str, int]:
+        """See `Disk`."""
+        return dict.fromkeys(self.names(path), 0)
+
+
+def _tier_at(location: TieredLocation) -> Layout:
+    if location.layout is RemoteStorageLayout.AIVEN:
+        return AivenTier(location.remote, location.key_file)
+    if location.key_file:
+        accepted = f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
+        raise OptionError("remote_storage_key_file", location.key_file, accepted)
+    return LocalTier(location.remote)
+
+
+def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:
+    """The files of a partition that a remote segment holds, by their names on a broker."""
+    segment, n_bytes = placed
+    files: dict[str, _RemoteFile | bytes] = {
+        f"{segment.start_offset:020d}.{part}": _RemoteFile(segment, part) for part in _BY_BASE
+    }
+    files[f"{segment.start_offset:020d}.{Part.LOG}"] = _RemoteFile(segment, Part.LOG, n_bytes)
+    # The producers at the end of the segment: on a broker, this file belongs to the next segment.
+    files[f"{segment.end_offset + 1:020d}.{Part.SNAPSHOT}"] = _RemoteFile(segment, Part.SNAPSHOT)
+    return files
+
+
+def _base_offsets(names: Iterable[str]) -> list[int]:
+    parsed = map(parse_segment_file, names)
+    return [
+        each.offset
+        for each in parsed
+        if each is not None and each.kind is FileKind.LOG and each.state is FileState.LIVE
+    ]
+
+
+def _gone(path: str) -> OSError:
+    return OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+_disks: dict[tuple[int, str], TieredDisk] = {}
+
+
+def tiered_disk(path: str) -> TieredDisk:
+    """The disk that holds a path."""
+    location, _ = parse_tiered(path)
+    key = os.getpid(), location.root  # clients of stores do not outlive a fork
+    if key not in _disks:
+        _disks[key] = TieredDisk(location)
+    return _disks[key]

@@ -1,0 +1,151 @@
+"""The broker's own list of remote segments: the topic ``__remote_log_metadata``.
+
+A record announces the copy of a segment, and later records update its state: copied, being
+deleted, deleted.  Only a segment whose copy has finished and whose deletion has not begun is read.
+
+Rules: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState``.
+"""
+
+import base64
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from segmentlog.disk.readable import list_entries
+from segmentlog.errors import MalformedRecordError
+from segmentlog.messages.records import framed_schemas, read_frame
+from segmentlog.names import DirectoryState, parse_partition_directory
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.plan import cut_slices
+from segmentlog.segments.listing import list_segments
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
+
+__all__ = ["REMOTE_LOG_METADATA", "fold", "metadata_records", "printed_id", "remote_segments"]
+
+logger = logging.getLogger(__name__)
+
+REMOTE_LOG_METADATA = "__remote_log_metadata"
+
+_NONE, _STARTED, _FINISHED, _DELETING, _DELETED = -1, 0, 1, 2, 3
+_ALLOWED = {
+    _NONE: {_STARTED},
+    _STARTED: {_STARTED, _FINISHED, _DELETING},
+    _FINISHED: {_FINISHED, _DELETING},
+    _DELETING: {_DELETING, _DELETED},
+    _DELETED: {_DELETED},
+}
+
+
+def printed_id(found: uuid.UUID) -> str:
+    """An id as Kafka prints it: 22 characters of base64."""
+    return base64.urlsafe_b64encode(found.bytes).decode().rstrip("=")
+
+
+def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and fields of each record about remote segments in a log directory.
+
+    The records of a segment are in one partition, in their order.
+
+    Raises
+    ------
+    MalformedRecordError
+        If a record cannot be read.
+    CorruptLogError
+        If the log is damaged.
+    """
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+
+    schemas = framed_schemas(REMOTE_LOG_METADATA)
+    for entry in list_entries(directory):
+        parsed = parse_partition_directory(entry.name)
+        if parsed is None or parsed[0].topic != REMOTE_LOG_METADATA:
+            continue
+        if parsed[1] is not DirectoryState.CURRENT:
+            continue
+        path = f"{directory}/{entry.name}"
+        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
+        if not listed.files:
+            continue
+        begin, end = listed.files[0].base_offset, listed.end.offset
+        for log_slice in cut_slices(parsed[0], listed, begin, end, 0):
+            for batch in scan_slice(log_slice, columns=["offset", "value"]):
+                rows = zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+                for offset, value in rows:
+                    try:
+                        message = read_frame(value or b"", schemas)
+                    except ValueError as error:
+                        raise MalformedRecordError(path, offset, str(error)) from error
+                    if message is not None:
+                        yield message.name, message.fields
+
+
+def has_metadata(directory: str) -> bool:
+    """Whether a log directory has partitions of the topic."""
+    return any(
+        entry.name.startswith(f"{REMOTE_LOG_METADATA}-") for entry in list_entries(directory)
+    )
+
+
+def fold(records: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[uuid.UUID, dict[str, Any]]:
+    """The last state of each segment, by its id: the fields of its record, updated.
+
+    An update of a segment that was not announced, and a state that cannot follow the state before
+    it, are left out, as a broker does.
+    """
+    found: dict[uuid.UUID, dict[str, Any]] = {}
+    gone: set[tuple[uuid.UUID, int]] = set()
+    for name, fields in records:
+        if name == "RemotePartitionDeleteMetadataRecord":
+            place = fields["topic_id_partition"]
+            gone.add((place["id"], place["partition"]))
+            continue
+        if name not in ("RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord"):
+            continue
+        segment_id = fields["remote_log_segment_id"]["id"]
+        known = found.get(segment_id)
+        state = fields["remote_log_segment_state"]
+        before = _NONE if known is None else known["remote_log_segment_state"]
+        if state not in _ALLOWED[before]:
+            logger.warning(
+                "remote segment %s: state %d cannot follow state %d; it is left out",
+                printed_id(segment_id), state, before,
+            )  # fmt: skip
+        elif name == "RemoteLogSegmentMetadataRecord":
+            found[segment_id] = dict(fields)
+        elif known is not None:
+            known["remote_log_segment_state"] = state
+            known["custom_metadata"] = fields["custom_metadata"] or known["custom_metadata"]
+    return {each: fields for each, fields in found.items() if _partition_of(fields) not in gone}
+
+
+def _partition_of(fields: Mapping[str, Any]) -> tuple[uuid.UUID, int]:
+    place = fields["remote_log_segment_id"]["topic_id_partition"]
+    return place["id"], place["partition"]
+
+
+def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | None:
+    """The readable segments of each log, or None if the directory has no partition of the topic.
+
+    Raises
+    ------
+    MalformedRecordError, CorruptLogError
+        See `metadata_records`.
+    """
+    if not has_metadata(directory):
+        return None
+    found: dict[RemoteLog, list[RemoteSegment]] = {}
+    for segment_id, fields in fold(metadata_records(directory)).items():
+        if fields["remote_log_segment_state"] != _FINISHED:
+            continue
+        place = fields["remote_log_segment_id"]["topic_id_partition"]
+        log = RemoteLog(place["name"], printed_id(place["id"]), place["partition"])
+        epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
+        segment = RemoteSegment(
+            log, printed_id(segment_id), fields["start_offset"], fields["end_offset"], epochs,
+            fields["max_timestamp_ms"], fields["segment_size_in_bytes"],
+            fields["custom_metadata"],
+        )  # fmt: skip
+        found.setdefault(log, []).append(segment)
+    return found

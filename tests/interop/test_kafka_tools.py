@@ -1,0 +1,376 @@
+"""The tables equal what Kafka's own tools print about a broker on the directory."""
+
+import functools
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_here import Broker, JavaClient, kafka_jars
+from kafka_here.internals import SETTINGS
+from kafka_tools import Tools, image
+
+import segmentlog
+
+pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+
+SECRET = "listener.name.plaintext.ssl.keystore.password"
+SECOND = "BBBBBBBBBBBBBBBBBBBBBg"
+CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
+_SECONDS = 20
+
+
+def rows(directory: Any, table: str) -> list[dict[str, Any]]:
+    """Rows of a table."""
+    return segmentlog.table(directory, table).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def broker(new_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker on a copy of the example, with a second log directory."""
+    settings = SETTINGS | {
+        "offsets.retention.minutes": 2**31 - 1, "group.streams.initial.rebalance.delay.ms": 0,
+    }  # fmt: skip
+    made = Broker(tmp_path_factory.mktemp("kafka"), new_version, 2, settings)
+    shutil.copytree(CLUSTER, made.log_dirs[0])
+    made.log_dirs[1].mkdir()
+    identity = (CLUSTER / "meta.properties").read_text().splitlines()
+    kept = [line for line in identity if not line.startswith("directory.id")]
+    kept.append(f"directory.id={SECOND}")
+    (made.log_dirs[1] / "meta.properties").write_text("\n".join(kept))
+    with made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example without snapshots: all comes from the log."""
+    directory = tmp_path_factory.mktemp("whole") / "kafka"
+    shutil.copytree(CLUSTER, directory)
+    for path in directory.glob("*/*.checkpoint"):
+        path.unlink()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def tools(broker: Broker) -> Tools:
+    """Kafka's tools; the coordinators have loaded all groups."""
+    found = Tools(broker)
+    expected = {row["group"] for row in rows(CLUSTER, "groups") if row["kind"] != "share"}
+    _wait(lambda: expected == {row["GROUP"] for row in found.groups("--state")})
+    _wait(lambda: bool(found.groups("--state", "ShareGroupCommand")))
+    return found
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def _eventually(check: Callable[[], None]) -> None:
+    """Repeat a check until it passes."""
+    until = time.monotonic() + _SECONDS
+    while True:
+        try:
+            check()
+        except AssertionError:
+            if time.monotonic() > until:
+                raise
+        else:
+            return
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def assert_groups_are_equal(tools: Tools, directory: Any) -> None:
+    """Offsets, lag, states and members are those of the tools."""
+    names = ["group", "topic", "partition", "offset", "log_end_offset", "lag"]
+    columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    lag = rows(directory, "consumer_lag")
+    assert {tuple(row[each] for each in columns) for row in tools.groups("--offsets")} == {
+        tuple(_text(row[each]) for each in names) for row in lag
+    }
+    groups = rows(directory, "groups")
+    assert {(row["GROUP"], row["STATE"], row["#MEMBERS"]) for row in tools.groups("--state")} == {
+        (row["group"], row["state"], str(row["members"]))
+        for row in groups
+        if row["kind"] not in ("share", "streams")
+    }
+    columns = ["GROUP", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH", "#MEMBERS"]
+    names = ["group", "state", "epoch", "assignment_epoch", "members"]
+    shared = tools.groups("--state", "ShareGroupCommand")
+    assert [[row[each] for each in columns] for row in shared] == [
+        [str(row[each]) for each in names] for row in groups if row["kind"] == "share"
+    ]
+
+
+def assert_members_are_equal(tools: Tools, directory: Any) -> None:
+    """Members, their clients, epochs and partitions are those of the tools."""
+    printed = [
+        (row["GROUP"], row["CONSUMER-ID"], row.get("GROUP-INSTANCE-ID"), row["HOST"],
+         row["CLIENT-ID"], row["CURRENT-EPOCH"], row["CURRENT-ASSIGNMENT"])
+        for row in tools.groups("--members")
+    ] + [
+        (row["GROUP"], row["CONSUMER-ID"], None, row["HOST"], row["CLIENT-ID"],
+         row["MEMBER-EPOCH"], row["ASSIGNMENT"])
+        for row in tools.groups("--members", "ShareGroupCommand")
+    ]  # fmt: skip
+    ours = [
+        (row["group"], row["member_id"], row["group_instance_id"], row["client_host"],
+         row["client_id"], _text(row["member_epoch"]),
+         ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}"
+                  for each in row["assigned"]))
+        for row in rows(directory, "group_members")
+        if row["kind"] != "streams"
+    ]  # fmt: skip
+    assert sorted(printed, key=str) == sorted(ours, key=str)
+
+
+def assert_transactions_are_equal(tools: Tools, directory: Any) -> None:
+    """Transactional ids, their producers, states and partitions are those of the tool."""
+    printed = [
+        (row["TransactionalId"], row["ProducerId"], row["ProducerEpoch"], row["TransactionState"],
+         row["TransactionTimeoutMs"], row["CurrentTransactionStartTimeMs"],
+         {*filter(None, row["TopicPartitions"].split(","))})
+        for row in tools.transactions()
+    ]  # fmt: skip
+    ours = [
+        (row["transactional_id"], str(row["producer_id"]), str(row["producer_epoch"]),
+         row["transaction_status"], str(row["transaction_timeout_ms"]),
+         f"{row['transaction_start_timestamp'].timestamp() * 1000:.0f}",
+         {f"{each['topic']}-{partition}" for each in row["transaction_partitions"]
+          for partition in each["partition_ids"]})
+        for row in rows(directory, "transactions")
+    ]  # fmt: skip
+    assert sorted(printed, key=str) == sorted(ours, key=str)
+
+
+def assert_metadata_is_equal(tools: Tools, directory: Any) -> None:
+    """Topics, features, access, settings, quotas and users are those of the tools."""
+    assert tools.topics() == {
+        (row["topic"], row["topic_id"], str(row["partition"]), ",".join(map(str, row["replicas"])))
+        for row in rows(directory, "partitions")
+    }
+    levels = {row["name"]: str(row["feature_level"]) for row in rows(directory, "features")}
+    assert tools.features() == levels | {"metadata.version": "4.3-IV0"}
+    assert levels["metadata.version"] == "30"
+    names = ["resource_type", "resource_name", "pattern_type", "principal", "host", "operation",
+             "permission_type"]  # fmt: skip
+    assert tools.acls() == {tuple(row[each] for each in names) for row in rows(directory, "acls")}
+    assert tools.configs() == {
+        (row["resource_type"], row["resource_name"], row["name"],
+         "null" if row["is_sensitive"] else row["value"])
+        for row in rows(directory, "configs")
+    }  # fmt: skip
+    assert tools.quotas() == {
+        (tuple(sorted(((each["entity_type"], each["entity_name"]) for each in row["entity"]),
+                      key=str)), row["key"], str(row["value"]))
+        for row in rows(directory, "quotas")
+    }  # fmt: skip
+    assert tools.scram_users() == {
+        (row["name"], row["mechanism"], str(row["iterations"]))
+        for row in rows(directory, "scram_users")
+    }
+
+
+def test_groups_equal_those_of_the_tools(tools: Tools) -> None:
+    """There are classic groups, KIP-848, share groups, and offsets without a group."""
+    assert_groups_are_equal(tools, CLUSTER)
+    assert_members_are_equal(tools, CLUSTER)
+
+
+def test_transactions_equal_those_of_the_tool(tools: Tools) -> None:
+    """One of the transactions is open."""
+    assert_transactions_are_equal(tools, CLUSTER)
+
+
+def test_metadata_equals_that_of_the_tools(tools: Tools, whole_log: Path) -> None:
+    """Topics were deleted and made again, and settings, quotas and ACLs were removed."""
+    assert_metadata_is_equal(tools, CLUSTER)
+    assert_metadata_is_equal(tools, whole_log)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Fields of a Java record as it prints itself; an array is a text, too."""
+    return dict(re.findall(r"(\w+)=(\[[^]]*\]|[^,)]*)", text.partition("(")[2]))
+
+
+def _leaf(node: dict[str, Any]) -> str:
+    (text,) = node
+    return str(text)
+
+
+def assert_image_is_equal(jars: Path, directory: Path) -> None:
+    """The metadata are those of Kafka's shell, which replays the log as a controller does."""
+    log = directory / "__cluster_metadata-0" / f"{0:020d}.log"
+    found = image(jars, log)
+    topics = found["topics"]["byName"]
+    printed = {
+        (topic, _leaf(node["id"]), number): _fields(_leaf(each))
+        for topic, node in topics.items()
+        for number, each in node.items()
+        if number.isdecimal()
+    }
+    names = {"replicas": "replicas", "directories": "directories", "isr": "isr",
+             "removingReplicas": "removing_replicas", "addingReplicas": "adding_replicas",
+             "elr": "eligible_leader_replicas", "lastKnownElr": "last_known_elr",
+             "leader": "leader", "leaderEpoch": "leader_epoch",
+             "partitionEpoch": "partition_epoch"}  # fmt: skip
+
+    assert printed == {
+        (row["topic"], row["topic_id"], str(row["partition"])): {
+            name: str(row[column]).replace("'", "") for name, column in names.items()
+        }
+        | {"leaderRecoveryState": "RECOVERING" if row["leader_recovery_state"] else "RECOVERED"}
+        for row in rows(directory, "partitions")
+    }
+    assert {(topic, _leaf(node["id"])) for topic, node in topics.items()} == {
+        (row["topic"], row["topic_id"]) for row in rows(directory, "topics")
+    }
+    acls = {key: _fields(_leaf(each).replace("[", "(", 1).replace("]", ")"))
+            for key, each in found["acls"]["byId"].items()}  # fmt: skip
+    assert acls == {
+        row["id"]: {
+            "resourceType": row["resource_type"], "resourceName": row["resource_name"],
+            "patternType": row["pattern_type"], "principal": row["principal"],
+            "host": row["host"], "operation": row["operation"],
+            "permissionType": row["permission_type"],
+        }
+        for row in rows(directory, "acls")
+    }  # fmt: skip
+    configs = {
+        (*resource.partition(":")[::2], name, _leaf(value) if name != SECRET else "[hidden]")
+        for resource, settings in found["configs"].items()
+        for name, value in settings.items()
+    }
+    assert configs == {
+        (row["resource_type"].upper(), row["resource_name"], row["name"], row["value"])
+        for row in rows(directory, "configs")
+    }
+    users = {
+        (name, mechanism, _fields(_leaf(each))["iterations"])
+        for mechanism, users in found["scram"].items()
+        for name, each in users.items()
+    }
+    assert users == {
+        (row["name"], row["mechanism"], str(row["iterations"]))
+        for row in rows(directory, "scram_users")
+    }
+    brokers = {key: _leaf(each) for key, each in found["cluster"]["brokers"].items()}
+    for row in rows(directory, "brokers"):
+        text = brokers.pop(str(row["broker_id"]))
+        fields = _fields(text)
+        (listener,) = row["end_points"]
+        supported = ", ".join(
+            f"{each['name']}: {each['min_supported_version']}-{each['max_supported_version']}"
+            for each in sorted(row["features"], key=lambda each: each["name"])
+        )
+        assert f"supportedFeatures={{{supported}}}" in text
+        assert f"host='{listener['host']}', port={listener['port']})" in text
+        assert [fields[each] for each in ("epoch", "incarnationId", "fenced",
+                                          "inControlledShutdown", "directories")] == [
+            str(row["broker_epoch"]), row["incarnation_id"], str(row["fenced"]).lower(),
+            str(row["in_controlled_shutdown"]).lower(), f"[{', '.join(row['log_dirs'])}]",
+        ]  # fmt: skip
+    assert not brokers
+
+
+def test_metadata_equals_the_image_of_the_shell(new_version: str, whole_log: Path) -> None:
+    """The shell and the tables replay each record of the log."""
+    assert_image_is_equal(kafka_jars(new_version), whole_log)
+
+
+@pytest.mark.parametrize(("source", "state"), [("orders", "Stable"), ("missing", "NotReady")])
+def test_a_streams_group_equals_that_of_the_tool(
+    broker: Broker, tools: Tools, source: str, state: str
+) -> None:
+    """The coordinator assigns tasks at once, unless the topic is missing."""
+    group = f"streams-{source}"
+    tools.join_streams(group, "member-1", source)
+    directory = segmentlog.open_log_dir(*broker.log_dirs)
+    (ours,) = (row for row in rows(directory, "groups") if row["group"] == group)
+    (printed,) = (row for row in tools.streams_groups("--state") if row["GROUP"] == group)
+
+    assert state == ours["state"]
+    assert [printed[each] for each in ("STATE", "GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH",
+                                       "#MEMBERS")] == [
+        str(ours[each]) for each in ("state", "epoch", "assignment_epoch", "members")
+    ]  # fmt: skip
+    (ours,) = (row for row in rows(directory, "group_members") if row["group"] == group)
+    (printed,) = (row for row in tools.streams_groups("--members") if row["GROUP"] == group)
+    assert [printed[each] for each in ("MEMBER", "MEMBER-EPOCH", "CLIENT-ID")] == [
+        str(ours[each]) for each in ("member_id", "member_epoch", "client_id")
+    ]
+
+
+def copied_metadata(broker: Broker, into: Path) -> Path:
+    """A copy of the metadata of a running broker, which the shell can lock."""
+    copied = into / "kafka"
+    shutil.copytree(broker.log_dir / "__cluster_metadata-0", copied / "__cluster_metadata-0")
+    shutil.copy(broker.log_dir / "meta.properties", copied)
+    return copied
+
+
+def test_the_tables_follow_a_running_broker(broker: Broker, tools: Tools, tmp_path: Path) -> None:
+    """A change of settings, access, quotas, partitions or directories is in the next table."""
+    directory = segmentlog.open_log_dir(*broker.log_dirs)
+    with JavaClient(broker) as client:
+        client.add_partitions("invoices", 3)
+        client.alter("TOPIC", "orders", {"retention.ms": None, "max.message.bytes": 65536})
+        client.alter("BROKER", "1", {SECRET: "not-a-secret"})
+        client.alter("GROUP", "shared", {"share.session.timeout.ms": 45000})
+        tools.run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "ips", "--entity-name",
+                  "10.0.0.1", "--add-config", "connection_creation_rate=7")  # fmt: skip
+        tools.run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "users",
+                  "--entity-name", "anna", "--delete-config", "producer_byte_rate")  # fmt: skip
+        tools.run("org.apache.kafka.tools.AclCommand", "--add", "--deny-principal", "User:eve",
+                  "--operation", "Write", "--topic", "in", "--resource-pattern-type",
+                  "prefixed")  # fmt: skip
+        tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+                  "--delete-offsets", "--group", "audit", "--topic", "orders:1")  # fmt: skip
+        tools.run("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--reset-offsets",
+                  "--group", "left", "--topic", "orders", "--shift-by", "2",
+                  "--execute")  # fmt: skip
+        client.move("orders", 0, broker.log_dirs[1])
+    # A broker's answers follow its controller's log after some time.
+    for check in (
+        assert_groups_are_equal,
+        assert_members_are_equal,
+        assert_transactions_are_equal,
+        assert_metadata_is_equal,
+    ):
+        _eventually(functools.partial(check, tools, directory))
+    _wait(lambda: SECOND in str(rows(broker.log_dirs[0], "partitions")))
+    copied = copied_metadata(broker, tmp_path)
+    assert_image_is_equal(broker.jars, copied)
+    assert "not-a-secret" not in str(rows(copied, "configs"))
+
+
+def test_a_reassignment_equals_that_of_the_tool(
+    broker: Broker, tools: Tools, tmp_path: Path
+) -> None:
+    """The new replica never answers, so that the reassignment does not end."""
+    tools.register_broker(7)
+    with JavaClient(broker) as client:
+        listed = tools.reassign(client, "orders", 1, [7])
+    (row,) = (
+        each for each in rows(broker.log_dir, "partitions")
+        if (each["topic"], each["partition"]) == ("orders", 1)
+    )  # fmt: skip
+    brokers = {each["broker_id"]: each["fenced"] for each in rows(broker.log_dir, "brokers")}
+
+    assert {1: False, 7: True} == brokers
+    assert ([7], [1]) == (row["adding_replicas"], row["removing_replicas"])
+    assert (
+        f"orders-1: replicas: {','.join(map(str, row['replicas']))}. "
+        f"adding: {','.join(map(str, row['adding_replicas']))}. "
+        f"removing: {','.join(map(str, row['removing_replicas']))}."
+    ) in listed
+    assert_image_is_equal(broker.jars, copied_metadata(broker, tmp_path))

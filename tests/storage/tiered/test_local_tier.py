@@ -1,0 +1,255 @@
+"""Logs whose beginning is in a tier of Kafka's own layout, and tiers without a log directory."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tiers import TOPIC_ID, copy_segment, remove_local, written
+
+import segmentlog
+from segmentlog.errors import OptionError, RemoteSegmentError
+from segmentlog.reads.scan import scan_slice
+from segmentlog.tiered import local_tier
+from segmentlog.tiered.layout import Part, RemoteSegment
+
+
+class Tiered:
+    """A log directory with a tier, and the whole log as it was before.
+
+    Parameters
+    ----------
+    root : a new directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.local, self.tier = root / "local", root / "tier"
+        self.partition = written(self.local)
+        self.rows = segmentlog.open_log_dir(self.local).log("t", 0).scan().read_all()
+
+    def copy(self, *base_offsets: int, epochs: tuple[tuple[int, int], ...] = ((0, 0),)) -> None:
+        """Copy segments of 100 records."""
+        for each in base_offsets:
+            copy_segment(self.partition, self.tier, each, each + 100, epochs)
+
+    def log(self, **options: Any) -> segmentlog.Log:
+        """The log with its tier."""
+        opened = segmentlog.open_log_dir(self.local, remote_storage=self.tier, **options)
+        return opened.log("t", 0)
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> Tiered:
+    """Nine segments are in the tier, and the last four are local: three are in both."""
+    made = Tiered(tmp_path)
+    made.copy(*range(0, 900, 100))
+    remove_local(made.partition, *range(0, 600, 100))
+    return made
+
+
+def test_a_log_begins_in_its_tier(tiered: Tiered) -> None:
+    """Scans, ranges and look-ups do not show where a segment is."""
+    log = tiered.log()
+    middle = tiered.rows["timestamp"][350].as_py()
+
+    assert 600 == segmentlog.open_log_dir(tiered.local).log("t", 0).log_start_offset
+    assert (0, 1000) == (log.log_start_offset, log.end_offset())
+    assert tiered.rows == log.scan().read_all()
+    assert tiered.rows.slice(550, 100) == log.scan(550, 650).read_all()
+    assert log.offset_for_timestamp(middle).offset <= 350
+    slices = log.slices(0, 1000, 3000)
+    assert 10 == len(slices)
+    rows = [row for each in slices for batch in scan_slice(each) for row in batch.to_pylist()]
+    assert tiered.rows.to_pylist() == rows
+
+
+def test_datasets_and_tables_take_a_tier(tiered: Tiered) -> None:
+    """The options have equal names everywhere."""
+    options: dict[str, Any] = {"remote_storage": tiered.tier, "remote_storage_layout": "local"}
+
+    assert 1000 == segmentlog.dataset(tiered.local, **options).count_rows()
+    assert 10 == segmentlog.read(tiered.local, "t", last=10, **options).num_rows
+    assert 900 == segmentlog.read(None, "t", **options).num_rows
+    assert 900 == segmentlog.dataset(**options).count_rows()
+
+
+def test_a_tier_alone(tiered: Tiered) -> None:
+    """The log ends with the last segment that was copied."""
+    directory = segmentlog.open_log_dir(remote_storage=tiered.tier)
+    log = directory.log("t", 0)
+
+    assert {"t": [0]} == directory.topics()
+    assert (0, 900) == (log.log_start_offset, log.end_offset())
+    assert tiered.rows.slice(0, 900) == log.scan().read_all()
+    assert TOPIC_ID == log.partition.topic_id()
+    assert ((0, 0),) == log.partition.leader_epochs()
+
+
+def test_a_topic_that_was_created_again(tiered: Tiered, caplog: pytest.LogCaptureFixture) -> None:
+    """The topic that was written last is read, and the other is named."""
+    other = tiered.tier / f"t-0-{'A' * 22}"
+    shutil.copytree(tiered.tier / f"t-0-{TOPIC_ID}", other)
+    for path in other.iterdir():
+        if not path.name.startswith("0" * 17 + "0"):
+            path.unlink()
+    for path in other.iterdir():
+        os.utime(path, (1, 1))
+    log = segmentlog.open_log_dir(remote_storage=tiered.tier).log("t", 0)
+
+    assert 900 == log.end_offset()
+    assert "A" * 22 in caplog.text
+
+
+def test_the_local_log_wins(tiered: Tiered) -> None:
+    """A remote copy of local offsets is not opened, even if it is damaged."""
+    for path in (tiered.tier / f"t-0-{TOPIC_ID}").glob("00000000000000000[678]*.log"):
+        path.write_bytes(b"damaged")
+
+    assert tiered.rows == tiered.log().scan().read_all()
+
+
+def test_deleted_records_stay_hidden(tiered: Tiered) -> None:
+    """The log start of the checkpoint lies in a remote segment."""
+    checkpoint = tiered.local / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nt 0 250\n")
+    log = tiered.log()
+
+    assert 250 == log.log_start_offset
+    assert tiered.rows.slice(250) == log.scan().read_all()
+
+
+def test_segments_of_a_lost_lineage_are_left_out(tmp_path: Path) -> None:
+    """An unclean election has cut the log at 300: epoch 1 is not in the log."""
+    made = Tiered(tmp_path)
+    made.copy(0, 100, 200, epochs=((0, 0),))
+    made.copy(300, 400, epochs=((0, 0), (1, 300)))  # a leader that has lost
+    copied = made.tier / f"t-0-{TOPIC_ID}"
+    for path in copied.glob("00000000000000000[34]*.log"):
+        path.write_bytes(path.read_bytes()[:-1] + b"!")  # whose records would be an error
+    made.copy(300, 400, 500, epochs=((0, 0), (2, 300)))
+    (made.partition / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 300\n")
+    remove_local(made.partition, *range(0, 600, 100))
+
+    assert made.rows == made.log().scan().read_all()
+    alone = segmentlog.open_log_dir(remote_storage=made.tier).log("t", 0)
+    assert made.rows.slice(0, 600) == alone.scan().read_all()
+
+
+def test_overlaps_of_two_leaders_are_read_once(tmp_path: Path) -> None:
+    """The second leader has copied offsets again, with other borders."""
+    made, other = Tiered(tmp_path), tmp_path / "other"
+    made.copy(0, 100, 200)
+    partition = made.partition
+    other.mkdir()
+    joined = b"".join((partition / f"{base:020d}.log").read_bytes() for base in (200, 300, 400))
+    half = (partition / f"{100:020d}.log").read_bytes()
+    (other / f"{100:020d}.log").write_bytes(half + joined)
+    copy_segment(other, made.tier, 100, 500, ((0, 0), (1, 250)))
+    made.copy(500, epochs=((0, 0), (1, 250)))
+    (partition / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 250\n")
+    remove_local(partition, *range(0, 600, 100))
+
+    assert made.rows == made.log().scan().read_all()
+
+
+def test_a_local_log_begins_inside_a_remote_segment(tmp_path: Path) -> None:
+    """A remote segment is read up to the first local offset."""
+    made, other = Tiered(tmp_path), tmp_path / "other"
+    other.mkdir()
+    data = [(made.partition / f"{base:020d}.log").read_bytes() for base in range(0, 900, 100)]
+    (other / f"{0:020d}.log").write_bytes(b"".join(data))
+    copy_segment(other, made.tier, 0, 900)
+    remove_local(made.partition, *range(0, 500, 100))
+    log = made.log()
+
+    assert made.rows == log.scan().read_all()
+    assert sum(map(len, data[:5])) == log.segments[0].size
+
+
+@pytest.mark.parametrize("gap", [300, 500])
+def test_missing_offsets_are_an_error(
+    tmp_path: Path, gap: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names the offsets; on request, they are left out."""
+    made = Tiered(tmp_path)
+    made.copy(*(base for base in range(0, 600, 100) if base != gap))
+    remove_local(made.partition, *range(0, 600, 100))
+
+    with pytest.raises(RemoteSegmentError, match=rf"offsets \[{gap}, {gap + 100}\) of t-0"):
+        made.log().scan()
+    found = made.log(fail_on_data_loss=False).scan().read_all()
+    assert pa.concat_tables([made.rows.slice(0, gap), made.rows.slice(gap + 100)]) == found
+    assert f"offsets [{gap}, {gap + 100})" in caplog.text
+
+
+def test_a_copy_that_was_interrupted_is_not_read(tiered: Tiered) -> None:
+    """Its last object is missing, so a broker has not announced it."""
+    copied = copy_segment(tiered.partition, tiered.tier, 600, 700)
+    copied.with_suffix(".leader_epoch_checkpoint").unlink()
+    copied.write_bytes(b"half")
+
+    alone = segmentlog.open_log_dir(remote_storage=tiered.tier).log("t", 0)
+    assert tiered.rows.slice(0, 900) == alone.scan().read_all()
+
+
+def test_a_missing_object_is_named(tiered: Tiered) -> None:
+    """The segment is complete by its other objects."""
+    log = tiered.log()
+    assert 1000 == log.end_offset()
+    (path,) = (tiered.tier / f"t-0-{TOPIC_ID}").glob(f"{'0' * 17}300-*.log")
+    path.unlink()
+
+    with pytest.raises(RemoteSegmentError, match=path.name):
+        log.scan(350, 360).read_all()
+
+
+def test_indexes_are_hints(tiered: Tiered) -> None:
+    """Without its indexes, a remote segment is scanned."""
+    for path in (tiered.tier / f"t-0-{TOPIC_ID}").glob("*index"):
+        path.unlink()
+
+    assert tiered.rows.slice(350, 10) == tiered.log().scan(350, 360).read_all()
+
+
+def test_a_local_segment_that_goes_is_found_in_the_tier(tiered: Tiered) -> None:
+    """Local retention removes segments while a read is planned."""
+    log = tiered.log()
+    slices = log.slices(600, 1000)
+    remove_local(tiered.partition, 600, 700)
+    rows = [row for each in slices for batch in scan_slice(each) for row in batch.to_pylist()]
+    assert tiered.rows.slice(600).to_pylist() == rows
+
+
+def test_a_look_up_opens_few_objects(tiered: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of ten records opens one log and its offset index, and neither of other segments."""
+    log = tiered.log()
+    assert 1000 == log.end_offset()  # the listing has looked at the end of each segment
+    opened: list[tuple[int, str]] = []
+    usual = local_tier.LocalTier.open
+
+    def noted(self: local_tier.LocalTier, segment: RemoteSegment, part: Part) -> object:
+        opened.append((segment.start_offset, str(part)))
+        return usual(self, segment, part)
+
+    monkeypatch.setattr(local_tier.LocalTier, "open", noted)
+
+    assert 10 == log.scan(350, 360).read_all().num_rows
+    assert {(300, "log"), (300, "index")} == set(opened)
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({}, "path"),
+        ({"remote_storage_layout": "local"}, "remote_storage_layout"),
+        ({"remote_storage": "/t", "remote_storage_layout": "aivn"}, "remote_storage_layout"),
+        ({"remote_storage_key_file": "/k"}, "remote_storage_key_file"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], option: str) -> None:
+    """The error names the option."""
+    with pytest.raises(OptionError) as caught:
+        segmentlog.open_log_dir(**options)
+    assert option == caught.value.option
