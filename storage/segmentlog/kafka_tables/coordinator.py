@@ -144,3 +144,25 @@ def _rows(
         rows = batch.filter(pa.array(is_wanted))
         columns = [*(rows[name] for name in _SCANNED[:3]), rows["timestamp"].cast(pa.int64())]
         yield from zip(*(each.to_pylist() for each in columns), strict=True)
+
+
+def placed_rows(
+    log: Log, on_corrupt_batch: OnCorruptBatch
+) -> Iterator[tuple[bytes | None, bytes | None, dict[str, int]]]:
+    """Key, value, and the columns `ORIGIN` of every record, in the order of the log, to its end.
+
+    Raises
+    ------
+    CorruptLogError
+        If the log is damaged.
+    """
+    scan = log.scan(
+        columns=_SCANNED, read_up_to=ReadUpTo.LOG_END, on_corrupt_batch=on_corrupt_batch
+    )
+    partition = log.topic_partition.partition
+    for batch in scan:
+        columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast(pa.int64())]
+        for key, value, offset, time in zip(*(each.to_pylist() for each in columns), strict=True):
+            yield key, value, {
+                "record_partition": partition, "record_offset": offset, "record_timestamp": time,
+            }  # fmt: skip

@@ -16,7 +16,7 @@ def last_rows(changes: Iterable[dict[str, Any]], *key: str) -> Iterator[dict[str
     """
     last: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in changes:
-        name = tuple(row[each] for each in key)
+        name = tuple(row.get(each) for each in key)
         if row["change"] == "removed":
             last.pop(name, None)
         else:
