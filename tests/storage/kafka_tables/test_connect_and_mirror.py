@@ -88,7 +88,7 @@ def test_configs_without_their_secrets(tmp_path: Path) -> None:
 
 
 def test_offsets_and_states_in_topics_of_any_name(tmp_path: Path) -> None:
-    """The topic is found by its name, or given."""
+    """A topic is found by its name, or given."""
     key = ["files", {"filename": "f"}]
     status = {"state": "RUNNING", "trace": None, "worker_id": "w:1", "generation": 3,
               "version": "4.3.1"}  # fmt: skip

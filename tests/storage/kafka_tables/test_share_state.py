@@ -63,7 +63,7 @@ def test_a_tombstone_removes_a_state(tmp_path: Path) -> None:
 
 
 def test_the_bytes_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metadata version tells that snapshot epochs have two bytes, and times are absent."""
+    """Below the metadata version of 4.1, snapshot epochs have two bytes, and times are absent."""
     key, _ = state(0, [])
     value = struct.pack(">hHiiq", 0, 7, 4, 6, 50) + b"\2" + struct.pack(">qqbh", 50, 59, 2, 1)
     directory = Coordinator().add((key, value + b"\0\0")).write(tmp_path, 0, TOPIC)
