@@ -132,6 +132,18 @@ _TRANSACTIONS = (
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip
+_PRODUCERS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("producer_id", _LONG, "the producer"),
+    Column("producer_epoch", _INT, "its epoch"),
+    Column("last_sequence", _INT, "sequence of its last record; null after an end marker alone"),
+    Column("last_offset", _LONG, "offset of that record"),
+    Column("offset_delta", _INT, "number of records of its last batch, less 1"),
+    Column("timestamp", TIME, "greatest time of that batch"),
+    Column("coordinator_epoch", _INT, "epoch of the coordinator that wrote its last end marker"),
+    Column("current_txn_first_offset", _LONG, "first offset of its open transaction, or null"),
+)
 _SHARE_STATE = (
     Column("group", _TEXT, "the share group"),
     Column("topic", _TEXT, "the topic, or null if no metadata here names it"),
@@ -357,6 +369,12 @@ TABLES = {
         "Transactions without an end marker, in every partition: they hold back the last stable "
         "offset",
         _OPEN_TRANSACTIONS,
+    ),
+    "producers": Table(
+        "",
+        "Idempotent and transactional producers of each partition, as a broker would load them: "
+        "from the newest snapshot, and the batches after it",
+        _PRODUCERS,
     ),
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
     "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS),

@@ -21,6 +21,7 @@ from segmentlog.kafka_tables.metadata_tables import (
     unknown_metadata,
 )
 from segmentlog.kafka_tables.mirror import mirror_changes
+from segmentlog.kafka_tables.producer_rows import producer_rows
 from segmentlog.kafka_tables.schemas import schema_changes
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
@@ -89,6 +90,7 @@ def make_table(
         "groups": made.groups, "group_members": made.group_members,
         "transactions": made.transactions, "open_transactions": made.open_transactions,
         "unknown_records": made.unknown_records, "share_state": made.share_state,
+        "producers": made.producers,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
 
@@ -196,6 +198,10 @@ class _Tables:
         if _TRANSACTIONS in self._directory.topics(internal=True):
             known = {row["producer_id"]: row for row in self.transactions()}
         yield from open_transaction_rows(self._directory, self._on_corrupt_batch, known)
+
+    def producers(self) -> Iterator[dict[str, Any]]:
+        """Producers of each partition."""
+        yield from producer_rows(self._directory, self._on_corrupt_batch)
 
     def of_named_topics(self, name: str, topic: str | None, *, is_history: bool) -> pa.Table:
         """A table of topics whose names are settings."""
