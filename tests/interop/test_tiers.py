@@ -23,7 +23,7 @@ _FIRST_MS = 1_700_000_000_000
 
 
 class Served(NamedTuple):
-    """What a broker served before it was stopped, and its directories."""
+    """The rows that a broker served before it was stopped, and its directories."""
 
     log_dir: Path
     tier: Path
@@ -31,7 +31,7 @@ class Served(NamedTuple):
     times: dict[int, int | None]
 
     def options(self) -> dict[str, Any]:
-        """Of all functions that take a tier."""
+        """The options of a tier, which several functions take."""
         return {"remote_storage": self.tier}
 
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -56,6 +57,8 @@ def _type(kind: "pa.DataType") -> DataType:
 
     if pa.types.is_timestamp(kind):
         return TimestampType()
+    if pa.types.is_map(kind):
+        return MapType(_type(kind.key_type), _type(kind.item_type))
     if pa.types.is_list(kind):
         return ArrayType(_type(kind.value_type))
     if pa.types.is_struct(kind):

@@ -82,13 +82,18 @@ def refuse_record(log: Log, offset: int, reason: str, on_corrupt_batch: OnCorrup
 
 
 def read_records(
-    log: Log, names: Collection[str], on_corrupt_batch: OnCorruptBatch
+    log: Log,
+    names: Collection[str],
+    on_corrupt_batch: OnCorruptBatch,
+    *,
+    is_kafka_4_0: bool = False,
 ) -> Iterator[PlacedRecord]:
     """Records of some kinds, in the order of the log, to its end.
 
     Parameters
     ----------
     names : of the messages, without ``Key`` and ``Value``; others are not decoded.
+    is_kafka_4_0 : as of `coordinator_schemas`.
 
     Raises
     ------
@@ -105,7 +110,7 @@ def read_records(
     ]
     for key, value, offset, time in _rows(log, wanted, on_corrupt_batch, is_inverted=False):
         try:
-            record = read_coordinator_record(topic, key, value)
+            record = read_coordinator_record(topic, key, value, is_kafka_4_0=is_kafka_4_0)
         except ValueError as error:
             refuse_record(log, offset, str(error), on_corrupt_batch)
             continue
@@ -154,3 +159,24 @@ def _rows(
         rows = batch.filter(pa.array(is_wanted))
         columns = [*(rows[name] for name in _SCANNED[:3]), rows["timestamp"].cast(pa.int64())]
         yield from zip(*(each.to_pylist() for each in columns), strict=True)
+
+
+def placed_rows(
+    log: Log, on_corrupt_batch: OnCorruptBatch
+) -> Iterator[tuple[bytes | None, bytes | None, dict[str, int]]]:
+    """Key, value, and the columns `ORIGIN` of every record, in the order of the log, to its end.
+
+    Raises
+    ------
+    CorruptLogError
+        If the log is damaged.
+    """
+    read_up_to = end_of_read(log, on_corrupt_batch)
+    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
+    partition = log.topic_partition.partition
+    for batch in scan:
+        columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast(pa.int64())]
+        for key, value, offset, time in zip(*(each.to_pylist() for each in columns), strict=True):
+            yield key, value, {
+                "record_partition": partition, "record_offset": offset, "record_timestamp": time,
+            }  # fmt: skip

@@ -1,5 +1,7 @@
 """The tables and their columns, without the code that makes them."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ class Table:
     Attributes
     ----------
     topic : that has to be in the directory.
+    pattern : of the names of topics, for tables whose topic a worker's settings name; or empty.
     meaning : one line, as the documentation has it.
     columns : of the last state.
     history : of the changes; empty for a table that has no history.
@@ -25,6 +28,13 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
     history: tuple[Column, ...] = ()
+    pattern: str = ""
+
+    def topics(self, names: Iterable[str]) -> list[str]:
+        """Those of some topics that the table is made of."""
+        if not self.pattern:
+            return [name for name in names if name == self.topic]
+        return [name for name in names if re.fullmatch(self.pattern, name)]
 
 
 #: Fields of a committed offset.
@@ -122,6 +132,37 @@ _TRANSACTIONS = (
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip
+_PRODUCERS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("producer_id", _LONG, "the producer"),
+    Column("producer_epoch", _INT, "its epoch"),
+    Column("last_sequence", _INT, "sequence of its last record; null after an end marker alone"),
+    Column("last_offset", _LONG, "offset of that record"),
+    Column("offset_delta", _INT, "number of records of its last batch, less 1"),
+    Column("timestamp", TIME, "greatest time of that batch"),
+    Column("coordinator_epoch", _INT, "epoch of the coordinator that wrote its last end marker"),
+    Column("current_txn_first_offset", _LONG, "first offset of its open transaction, or null"),
+)
+_SHARE_STATE = (
+    Column("group", _TEXT, "the share group"),
+    Column("topic", _TEXT, "the topic, or null if no metadata here names it"),
+    Column("topic_id", _TEXT, "id of the topic"),
+    Column("partition", _INT, "the partition"),
+    Column("start_offset", _LONG, "records below it are done; null if it is not yet known"),
+    Column("delivery_complete_count", _INT,
+           "records from there on that are done; null before Kafka 4.2"),
+    Column("snapshot_epoch", _INT, "number of snapshots of the state"),
+    Column("state_epoch", _INT, "epoch of the group that has set the state up; null in an update"),
+    Column("leader_epoch", _INT, "epoch of the leader of the partition; null if it is not known"),
+    Column("create_timestamp", TIME, "when the snapshot was first made; null in Kafka 4.0"),
+    Column("write_timestamp", TIME, "when the snapshot was written; null in Kafka 4.0"),
+    Column("state_batches",
+           pa.list_(pa.struct([("first_offset", _LONG), ("last_offset", _LONG),
+                               ("delivery_state", _TEXT), ("delivery_count", _INT)])),
+           "ranges of delivered records: `AVAILABLE`, `ACKNOWLEDGED`, `ARCHIVING` or `ARCHIVED`"),
+    *ORIGIN,
+)  # fmt: skip
 _OPEN_TRANSACTIONS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
@@ -144,6 +185,62 @@ _SCHEMAS = (
     Column("deleted", _BOOL, "whether it was deleted softly: its id can still be resolved"),
     *ORIGIN,
 )  # fmt: skip
+_SOURCE = Column("record_topic", _TEXT, "topic that has the record")
+_OFFSET_SYNCS = (
+    Column("topic", _TEXT, "the topic of the source cluster"),
+    Column("partition", _INT, "the partition"),
+    Column("upstream_offset", _LONG, "an offset in the source cluster"),
+    Column("offset", _LONG, "the offset of the same record in the target cluster"),
+    _SOURCE,
+    *ORIGIN,
+)
+_CHECKPOINTS = (
+    Column("group", _TEXT, "the group"),
+    Column("topic", _TEXT, "the topic, by its name in the target cluster"),
+    Column("partition", _INT, "the partition"),
+    Column("upstream_offset", _LONG, "the offset that the group has committed in the source"),
+    Column("offset", _LONG, "the offset for the target cluster; it may be lower than needed"),
+    Column("metadata", _TEXT, "text that the consumer has given"),
+    _SOURCE,
+    *ORIGIN,
+)
+_CONNECTOR = Column("connector", _TEXT, "the connector")
+_CONNECT_CONFIGS = (
+    Column("key", _TEXT, "key of the record"),
+    Column("kind", _TEXT, "`connector`, `task`, `commit`, `target-state`, `tasks-fencing`, "
+           "`restart-connector`, `logger-cluster` or `session-key`; null if it is another one"),
+    Column("connector", _TEXT, "the connector; of `logger-cluster`, the namespace"),
+    Column("task", _INT, "number of the task"),
+    Column("properties", pa.map_(_TEXT, _TEXT),
+           "settings of a connector or a task; `[hidden]` if they are secrets"),
+    Column("tasks", _INT, "number of tasks, of `commit` and `tasks-fencing`"),
+    Column("state", _TEXT, "`STARTED`, `PAUSED` or `STOPPED`, of `target-state`"),
+    Column("value", _TEXT, "JSON of the other kinds; `[hidden]` in place of the session key"),
+    Column("session_key_timestamp", TIME, "when the session key was made"),
+    _SOURCE,
+    *ORIGIN,
+)  # fmt: skip
+_CONNECT_OFFSETS = (
+    _CONNECTOR,
+    Column("source_partition", _TEXT, "JSON: a part of the source, such as a file or a table"),
+    Column("source_offset", _TEXT, "JSON: how far it was read"),
+    _SOURCE,
+    *ORIGIN,
+)
+_CONNECT_STATUS = (
+    Column("kind", _TEXT, "`connector`, `task` or `topic`"),
+    _CONNECTOR,
+    Column("task", _INT, "number of the task"),
+    Column("state", _TEXT, "such as `RUNNING`, `PAUSED` or `FAILED`"),
+    Column("trace", _TEXT, "of the error, or null"),
+    Column("worker_id", _TEXT, "the worker"),
+    Column("generation", _INT, "generation of the workers' group"),
+    Column("version", _TEXT, "version of the plugin, or null"),
+    Column("topic", _TEXT, "a topic that the connector uses, of the kind `topic`"),
+    Column("discover_timestamp", TIME, "when the topic was first used"),
+    _SOURCE,
+    *ORIGIN,
+)
 _UNKNOWN_RECORDS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
@@ -227,6 +324,10 @@ def _of_metadata(meaning: str, columns: tuple[Column, ...]) -> Table:
     return Table("__cluster_metadata", meaning, columns, (*columns, CHANGE))
 
 
+#: Default names, those of distributed MirrorMaker 2, and names that end like the default ones.
+_CONNECT = r"(?:.*[._-])?connect[._-]{0}|mm2-{0}.+internal"
+
+
 #: All tables by name, in the order of the documentation.
 TABLES = {
     "group_offsets": Table(
@@ -247,6 +348,16 @@ TABLES = {
         (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
     ),
     "group_members": Table("__consumer_offsets", "Members of groups", _GROUP_MEMBERS),
+    "share_state": Table(
+        "__share_group_state",
+        "Progress of share groups (KIP-932): each snapshot, with the updates after it",
+        _SHARE_STATE,
+        (
+            *_SHARE_STATE,
+            Column("record", _TEXT, "`snapshot`, or `update`: it has only what it changes"),
+            CHANGE,
+        ),
+    ),
     "transactions": Table(
         "__transaction_state",
         "Transactional ids, and their last transactions",
@@ -258,6 +369,12 @@ TABLES = {
         "Transactions without an end marker, in every partition: they hold back the last stable "
         "offset",
         _OPEN_TRANSACTIONS,
+    ),
+    "producers": Table(
+        "",
+        "Idempotent and transactional producers of each partition, as a broker would load them: "
+        "from the newest snapshot, and the batches after it",
+        _PRODUCERS,
     ),
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
     "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS),
@@ -272,6 +389,41 @@ TABLES = {
         "Schemas of a schema registry (Confluent, Karapace)",
         _SCHEMAS,
         (*_SCHEMAS, CHANGE),
+    ),
+    "connect_configs": Table(
+        "connect-configs",
+        "Settings of connectors and tasks of Kafka Connect",
+        _CONNECT_CONFIGS,
+        (*_CONNECT_CONFIGS, CHANGE),
+        _CONNECT.format("configs"),
+    ),
+    "connect_offsets": Table(
+        "connect-offsets",
+        "How far source connectors have read; sink connectors commit as groups",
+        _CONNECT_OFFSETS,
+        (*_CONNECT_OFFSETS, CHANGE),
+        _CONNECT.format("offsets"),
+    ),
+    "connect_status": Table(
+        "connect-status",
+        "States of connectors and tasks, and the topics that they use",
+        _CONNECT_STATUS,
+        (*_CONNECT_STATUS, CHANGE),
+        _CONNECT.format("status"),
+    ),
+    "mm2_offset_syncs": Table(
+        "mm2-offset-syncs.<target>.internal",
+        "Pairs of offsets of the same record, of MirrorMaker 2, in the source cluster",
+        _OFFSET_SYNCS,
+        (*_OFFSET_SYNCS, CHANGE),
+        r"mm2-offset-syncs.+internal",
+    ),
+    "mm2_checkpoints": Table(
+        "<source>.checkpoints.internal",
+        "Offsets of groups that MirrorMaker 2 has translated, in the target cluster",
+        _CHECKPOINTS,
+        (*_CHECKPOINTS, CHANGE),
+        r".+checkpoints.internal",
     ),
     "unknown_records": Table(
         "",

@@ -9,17 +9,23 @@ import pyarrow as pa
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of
 from segmentlog.kafka_tables.committing_groups import committing_groups
+from segmentlog.kafka_tables.connect import connect_changes
 from segmentlog.kafka_tables.coordinator import read_unknown_records
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.group_offsets import group_offsets
 from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
 from segmentlog.kafka_tables.joined import lag_table, open_transaction_rows
+from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.kafka_tables.metadata_tables import (
+    metadata_level,
     metadata_table,
     topic_names_by_id,
     unknown_metadata,
 )
-from segmentlog.kafka_tables.schemas import schema_changes, schema_rows
+from segmentlog.kafka_tables.mirror import mirror_changes
+from segmentlog.kafka_tables.producer_rows import producer_rows
+from segmentlog.kafka_tables.schemas import schema_changes
+from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
@@ -27,7 +33,16 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 
 __all__ = ["make_table"]
 
-_REGISTRY = "_schemas"
+#: Tables of topics whose names are settings, and the columns of their keys.
+_KEYS = {
+    "schemas": ("subject", "version"),
+    "connect_configs": ("record_topic", "key"),
+    "connect_offsets": ("record_topic", "connector", "source_partition"),
+    "connect_status": ("record_topic", "key"),
+    "mm2_offset_syncs": ("record_topic", "topic", "partition"),
+    "mm2_checkpoints": ("record_topic", "group", "topic", "partition"),
+}
+_MIRRORED = {"mm2_offset_syncs": "OffsetSync", "mm2_checkpoints": "Checkpoint"}
 
 _GROUPS, _TRANSACTIONS, _SHARES = (
     "__consumer_offsets", "__transaction_state", "__share_group_state",
@@ -35,7 +50,12 @@ _GROUPS, _TRANSACTIONS, _SHARES = (
 
 
 def make_table(
-    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
+    directory: LogDirectory,
+    name: str,
+    on_corrupt_batch: OnCorruptBatch,
+    *,
+    is_history: bool,
+    topic: str | None = None,
 ) -> pa.Table:
     """A table.
 
@@ -45,6 +65,7 @@ def make_table(
     name : of `TABLES`.
     on_corrupt_batch : what becomes of damage.
     is_history : whether each change is a row.
+    topic : that a setting names, or None for the names that are known.
 
     Raises
     ------
@@ -59,18 +80,30 @@ def make_table(
         return made.group_offsets(is_history=is_history)
     if name == "consumer_lag":
         return made.consumer_lag()
+    if name in _KEYS:
+        return made.of_named_topics(name, topic, is_history=is_history)
     if is_history:
         changes = {
             "groups": made.group_changes, "transactions": made.transaction_changes,
-            "schemas": made.schema_changes,
+            "share_state": made.share_changes,
         }  # fmt: skip
         return rows_to_table([*changes[name]()], found.history)
     rows = {
         "groups": made.groups, "group_members": made.group_members,
         "transactions": made.transactions, "open_transactions": made.open_transactions,
-        "unknown_records": made.unknown_records, "schemas": made.schemas,
+        "unknown_records": made.unknown_records, "share_state": made.share_state,
+        "producers": made.producers,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
+
+
+def _changes(name: str, log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+    """The history of a table in one log."""
+    if name == "schemas":
+        return schema_changes(log, on_corrupt_batch)
+    if name in _MIRRORED:
+        return mirror_changes(log, on_corrupt_batch, _MIRRORED[name])
+    return connect_changes(log, on_corrupt_batch, name)
 
 
 class _Tables:
@@ -120,6 +153,25 @@ class _Tables:
         for log in self._logs(_GROUPS):
             yield from member_rows(read_groups(log, self._on_corrupt_batch).present, topics)
 
+    def share_state(self) -> Iterator[dict[str, Any]]:
+        """Progress of share groups."""
+        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        for log in self._logs(_SHARES):
+            yield from share_rows(log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0)
+
+    def share_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of the progress of share groups."""
+        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        for log in self._logs(_SHARES):
+            yield from share_changes(
+                log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0
+            )
+
+    def _is_kafka_4_0(self) -> bool:
+        """Whether the cluster is older than Kafka 4.1; without metadata, it is not."""
+        level = metadata_level(self._directory)
+        return level is not None and level < FIRST_LEVEL_OF_4_1
+
     def transactions(self) -> Iterator[dict[str, Any]]:
         """Transactional ids."""
         for log in self._logs(_TRANSACTIONS):
@@ -151,15 +203,23 @@ class _Tables:
             known = {row["producer_id"]: row for row in self.transactions()}
         yield from open_transaction_rows(self._directory, self._on_corrupt_batch, known)
 
-    def schemas(self) -> Iterator[dict[str, Any]]:
-        """Schemas of a registry."""
-        for log in self._logs(_REGISTRY):
-            yield from schema_rows(log, self._on_corrupt_batch)
+    def producers(self) -> Iterator[dict[str, Any]]:
+        """Producers of each partition."""
+        yield from producer_rows(self._directory, self._on_corrupt_batch)
 
-    def schema_changes(self) -> Iterator[dict[str, Any]]:
-        """Changes of schemas."""
-        for log in self._logs(_REGISTRY):
-            yield from schema_changes(log, self._on_corrupt_batch)
+    def of_named_topics(self, name: str, topic: str | None, *, is_history: bool) -> pa.Table:
+        """A table of topics whose names are settings."""
+        found, held = TABLES[name], self._directory.topics(internal=True)
+        names = [topic] if topic is not None else found.topics(held) or [found.topic]
+        changes = (
+            row | {"record_topic": each}
+            for each in names
+            for log in self._logs(each)
+            for row in _changes(name, log, self._on_corrupt_batch)
+        )
+        if is_history:
+            return rows_to_table([*changes], found.history)
+        return rows_to_table([*last_rows(changes, *_KEYS[name])], found.columns)
 
     def unknown_records(self) -> Iterator[dict[str, Any]]:
         """Records of unknown types, of all topics that are here."""

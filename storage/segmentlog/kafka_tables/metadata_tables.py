@@ -21,7 +21,13 @@ from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
 
-__all__ = ["holds_metadata", "metadata_table", "topic_names_by_id", "unknown_metadata"]
+__all__ = [
+    "holds_metadata",
+    "metadata_level",
+    "metadata_table",
+    "topic_names_by_id",
+    "unknown_metadata",
+]
 
 
 def holds_metadata(directory: LogDirectory) -> bool:
@@ -74,6 +80,19 @@ def topic_names_by_id(directory: LogDirectory) -> Mapping[uuid.UUID, str]:
     for record in read_metadata(_newest(directory), RECORDS["topics"]):
         image.apply(record)
     return {key: row["topic"] for key, row in image.tables["topics"].items()}
+
+
+def metadata_level(directory: LogDirectory) -> int | None:
+    """The level of ``metadata.version``, or None if no metadata here has it."""
+    if not holds_metadata(directory):
+        return None
+    image = Image()
+    for record in read_metadata(_newest(directory), RECORDS["features"]):
+        image.apply(record)
+    for row in image.tables["features"].values():
+        if row["name"] == "metadata.version":
+            return int(row["feature_level"])
+    return None
 
 
 def unknown_metadata(

@@ -28,10 +28,11 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
         If the path is not a log directory.
     """
     directory = _opened(path)
-    held = {"", *directory.topics(internal=True)}
+    topics = directory.topics(internal=True)
+    held = {""}
     if any(metadata_path(each) for each in directory.paths):
         held.add(METADATA_TOPIC)
-    return [name for name, each in TABLES.items() if each.topic in held]
+    return [name for name, each in TABLES.items() if each.topic in held or each.topics(topics)]
 
 
 def table(
@@ -40,6 +41,7 @@ def table(
     *,
     history: bool = False,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+    topic: str | None = None,
 ) -> pa.Table:
     """A table of what Kafka has written about itself, from the disk alone.
 
@@ -56,6 +58,8 @@ def table(
         state.
     on_corrupt_batch : ``skip`` leaves out batches that are damaged, and records that cannot be
         read, with a warning.
+    topic : that the records are in, if the settings of Kafka Connect, of MirrorMaker 2 or of a
+        schema registry give it another name than that of the documentation.
 
     Returns
     -------
@@ -65,7 +69,7 @@ def table(
     Raises
     ------
     OptionError
-        If there is no table of this name, or it has no history.
+        If there is no table of this name, it has no history, or its topic has a fixed name.
     LogDirectoryError
         If the path is not a log directory, or does not hold the topic of the table.
     MalformedRecordError
@@ -74,10 +78,12 @@ def table(
         If a batch is damaged.
     """
     table_schema(name, history=history)
+    if topic is not None and not (TABLES[name].pattern or name == "schemas"):
+        raise OptionError("topic", topic, f"leave it out: Kafka fixes the topic of {name}")
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
 
-    return make_table(_opened(path), name, policy, is_history=history)
+    return make_table(_opened(path), name, policy, is_history=history, topic=topic)
 
 
 def table_schema(name: str, *, history: bool = False) -> pa.Schema:

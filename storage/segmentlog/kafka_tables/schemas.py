@@ -12,20 +12,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
-from segmentlog.kafka_tables.coordinator import end_of_read, refuse_record
+from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
 
-__all__ = ["schema_changes", "schema_rows"]
+__all__ = ["schema_changes"]
 
 #: Errors of JSON that has another form, in the code that takes it apart.
 _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-_SCANNED = ("key", "value", "offset", "timestamp")
 
-
-def schema_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """The last state of each version of each subject.
+def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+    """Every record of a schema, and every version that the deletion of a subject marks.
 
     Raises
     ------
@@ -34,37 +32,16 @@ def schema_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str
     CorruptLogError
         If the log is damaged.
     """
-    last: dict[tuple[str, int], dict[str, Any]] = {}
-    for row in schema_changes(log, on_corrupt_batch):
-        key = row["subject"], row["version"]
-        if row["change"] == "removed":
-            last.pop(key, None)
-        else:
-            last[key] = row
-    yield from last.values()
-
-
-def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """Every record of a schema, and every version that the deletion of a subject marks."""
     known: dict[str, dict[int, dict[str, Any]]] = {}
-    read_up_to = end_of_read(log, on_corrupt_batch)
-    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
-    for batch in scan:
-        columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast("int64")]
-        for key, value, offset, time in zip(*(each.to_pylist() for each in columns), strict=True):
-            origin = {
-                "record_partition": log.topic_partition.partition,
-                "record_offset": offset,
-                "record_timestamp": time,
-            }
-            try:
-                changes = _changes(key, value, known)
-            except _NOT_OF_A_REGISTRY as error:
-                reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
-                refuse_record(log, offset, reason, on_corrupt_batch)
-                continue
-            for row in changes:
-                yield row | origin
+    for key, value, origin in placed_rows(log, on_corrupt_batch):
+        try:
+            changes = _changes(key, value, known)
+        except _NOT_OF_A_REGISTRY as error:
+            reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
+            refuse_record(log, origin["record_offset"], reason, on_corrupt_batch)
+            continue
+        for row in changes:
+            yield row | origin
 
 
 def _changes(

@@ -5,6 +5,7 @@ from typing import Any
 
 from segmentlog.kafka_tables.columns import time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
+from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
 
@@ -24,13 +25,7 @@ def transaction_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dic
     CorruptLogError
         If the log is damaged.
     """
-    last: dict[str, dict[str, Any]] = {}
-    for row in transaction_changes(log, on_corrupt_batch):
-        if row["change"] == "set":
-            last[row["transactional_id"]] = row
-        else:
-            last.pop(row["transactional_id"], None)
-    yield from last.values()
+    return last_rows(transaction_changes(log, on_corrupt_batch), "transactional_id")
 
 
 def transaction_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,14 @@ The names are those of the JSON files in Kafka's jars (``common/message``, ``com
 ``message``).
 """
 
-__all__ = ["METADATA", "OFFSETS", "OTHERS", "REMOTE_LOG", "SHARE_STATE", "TRANSACTIONS"]
+__all__ = [
+    "METADATA",
+    "OFFSETS",
+    "OTHERS",
+    "REMOTE_LOG",
+    "SHARE_STATE",
+    "TRANSACTIONS",
+]
 
 #: ``__consumer_offsets``.
 OFFSETS = """

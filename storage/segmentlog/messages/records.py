@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from segmentlog.messages import lines
+from segmentlog.messages import extra_lines, lines
 from segmentlog.messages.reader import Reader, read_struct
 from segmentlog.messages.schema import Schema, parse_schemas
 
@@ -76,9 +76,17 @@ class Framed(NamedTuple):
 
 
 @cache
-def coordinator_schemas(topic: str) -> Mapping[int, tuple[Schema, Schema]]:
-    """Schemas of keys and values of a coordinator's topic, by record type."""
-    schemas = parse_schemas(_COORDINATORS[topic])
+def coordinator_schemas(
+    topic: str, *, is_kafka_4_0: bool = False
+) -> Mapping[int, tuple[Schema, Schema]]:
+    """Schemas of keys and values of a coordinator's topic, by record type.
+
+    Parameters
+    ----------
+    is_kafka_4_0 : whether states of share groups have the bytes of Kafka 4.0.
+    """
+    is_old_share = is_kafka_4_0 and topic == "__share_group_state"
+    schemas = parse_schemas(extra_lines.SHARE_STATE_4_0 if is_old_share else _COORDINATORS[topic])
     found = {
         schema.api_key: (schema, schemas[name.removesuffix("Key") + "Value"])
         for name, schema in schemas.items()
@@ -97,9 +105,13 @@ def framed_schemas(topic: str) -> Mapping[int, Schema]:
 
 
 def read_coordinator_record(
-    topic: str, key: bytes | None, value: bytes | None
+    topic: str, key: bytes | None, value: bytes | None, *, is_kafka_4_0: bool = False
 ) -> CoordinatorRecord | None:
     """The fields of a record of a coordinator, or None if its type is unknown.
+
+    Parameters
+    ----------
+    is_kafka_4_0 : as of `coordinator_schemas`.
 
     Raises
     ------
@@ -109,7 +121,7 @@ def read_coordinator_record(
     if key is None:
         raise ValueError("it has no key")
     (kind,) = _SHORT.unpack(Reader(key).take(2))
-    schemas = coordinator_schemas(topic).get(kind)
+    schemas = coordinator_schemas(topic, is_kafka_4_0=is_kafka_4_0).get(kind)
     if schemas is None:
         return None
     of_key, of_value = schemas

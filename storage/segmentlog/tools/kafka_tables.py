@@ -1,4 +1,4 @@
-"""``segmentlog groups``, ``transactions`` and ``cluster``: what Kafka knows about itself."""
+"""``groups``, ``transactions``, ``cluster`` and ``schemas``: what Kafka knows about itself."""
 
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from segmentlog.tools.arguments import READS, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
-__all__ = ["cluster", "groups", "transactions"]
+__all__ = ["cluster", "groups", "schemas", "transactions"]
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
 EachRow = Annotated[bool, typer.Option("--json", help="One object a line.")]
@@ -29,7 +29,10 @@ _TRANSACTION = ("transactional_id", "transaction_status", "producer_id", "produc
 _OPEN = ("topic", "partition", "first_offset", "transactional_id", "transaction_status",
          "producer_id", "first_timestamp")  # fmt: skip
 _BROKER = ("broker_id", "rack", "fenced", "in_controlled_shutdown", "broker_epoch")
+_SCHEMA = ("subject", "version", "id", "schema_type", "deleted", "schema")
 _CONFIG = ("resource_type", "resource_name", "name", "value")
+
+_MOST_SHOWN = 60
 
 
 @command(
@@ -118,6 +121,43 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
     _write_table(_CONFIG, sorted(found["configs"], key=lambda row: [str(row[n]) for n in _CONFIG]))
     counts = (f"{name} {len(found[name])}" for name in ("quotas", "acls", "scram_users"))
     sys.stdout.write(f"\n{', '.join(counts)}\n")
+
+
+@command(
+    READS,
+    "segmentlog schemas /var/lib/kafka",
+    "segmentlog schemas /var/lib/kafka --topic my-schemas --json",
+    "segmentlog schemas /var/lib/kafka --history",
+)
+def schemas(
+    paths: Directories,
+    topic: Annotated[str, typer.Option(help="Topic of the registry.")] = "_schemas",
+    as_json: EachRow = False,
+    history: History = False,
+) -> None:
+    """Show the schemas of a registry (Confluent, Karapace).
+
+    The table has the beginning of each schema, and JSON has all of it. A schema that is deleted
+    softly can still be resolved by its id.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    rows: list[dict[str, Any]] = table(
+        directory, "schemas", history=history, topic=topic
+    ).to_pylist()
+    if history:
+        _write_rows(rows)
+        return
+    rows.sort(key=lambda row: (row["subject"], row["version"]))
+    if as_json:
+        _write_rows(rows)
+    else:
+        _write_table(_SCHEMA, [row | {"schema": _beginning(row["schema"])} for row in rows])
+
+
+def _beginning(schema: str) -> str:
+    """The first characters of a schema, in one line."""
+    text = " ".join(schema.split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
 def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -158,7 +158,8 @@ def test_tables_and_their_names(tmp_path: Path) -> None:
     (tmp_path / "b" / "t-0").mkdir(parents=True)
 
     assert "group_offsets" in segmentlog.tables(directory)
-    assert ["open_transactions", "unknown_records"] == segmentlog.tables(tmp_path / "b")
+    expected = ["open_transactions", "producers", "unknown_records"]
+    assert expected == segmentlog.tables(tmp_path / "b")
     with pytest.raises(segmentlog.LogDirectoryError, match="holds no partition of __consumer_off"):
         segmentlog.table(tmp_path / "b", "group_offsets")
     with pytest.raises(segmentlog.OptionError, match="give one of group_offsets"):

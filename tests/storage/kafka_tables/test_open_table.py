@@ -18,6 +18,8 @@ def printed(kind: pa.DataType) -> str:
     """A type as the document has it."""
     if pa.types.is_timestamp(kind):
         return "timestamp"
+    if pa.types.is_map(kind):
+        return f"map of {printed(kind.key_type)} to {printed(kind.item_type)}"
     if pa.types.is_list(kind):
         return f"array of {printed(kind.value_type)}"
     if pa.types.is_struct(kind):

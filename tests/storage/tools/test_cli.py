@@ -154,8 +154,9 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
     if command in OF_CLUSTERS:
         shutil.copytree(example_cluster, tmp_path, dirs_exist_ok=True)
     else:
-        with package.open_writer(tmp_path, "orders") as writer:
-            writer.append(pa.table({"value": [b"a"]}))
+        topic = "_schemas" if command == "schemas" else "orders"
+        with package.open_writer(tmp_path, topic) as writer:
+            writer.append(pa.table({"key": [b'{"keytype": "NOOP"}'], "value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
     first = [each.format(example_cluster) for each in FIRST.get(command, ())]

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from coordinator_logs import Coordinator
 from typer.testing import Result
 
 import segmentlog
@@ -63,3 +65,24 @@ def test_a_directory_without_the_topic_is_an_error(run: Run, example_data: str) 
     """The message names the topic."""
     assert "no partition of __consumer_offsets" in run("groups", example_data, status=2).stderr
     assert "no cluster metadata here" in run("cluster", example_data, status=2).stderr
+
+
+def test_the_schemas_of_a_registry(run: Run, tmp_path: Path) -> None:
+    """The table has the beginning of a schema in one line, and JSON has all of it."""
+    long = '{"type":\n  "record", "name": "' + 99 * "n" + '"}'
+    log = Coordinator()
+    for subject, text in (("b", long), ("a", '"int"')):
+        key = {"keytype": "SCHEMA", "subject": subject, "version": 1, "magic": 1}
+        value = {"subject": subject, "version": 1, "id": 7, "schema": text}
+        log.add((json.dumps(key).encode(), json.dumps(value).encode()))
+    directory = str(log.write(tmp_path, 0, "kept-schemas"))
+    given = ("schemas", directory, "--topic", "kept-schemas")
+    head, first, second = run(*given).stdout.splitlines()
+
+    assert ["subject", "version", "id", "schema_type", "deleted", "schema"] == head.split()
+    assert ["a", "1", "7", "AVRO", "no", '"int"'] == first.split()
+    assert '{"type": "record", "name": "nnn' in second
+    assert second.endswith("n…")
+    assert ['"int"', long] == [row["schema"] for row in objects(run(*given, "--json"))]
+    assert ["b", "a"] == [row["subject"] for row in objects(run(*given, "--history"))]
+    assert "no partition of _schemas" in run("schemas", directory, status=2).stderr

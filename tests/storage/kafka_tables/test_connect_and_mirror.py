@@ -1,0 +1,139 @@
+"""Topics of Kafka Connect and MirrorMaker 2; two keys are the bytes of release 4.3.1."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from coordinator_logs import Coordinator, text
+
+import segmentlog
+
+Pair = tuple[bytes, bytes | None]
+
+OFFSETS = struct.pack(">qq", 40, 34)
+SYNC = bytes.fromhex("00066f726465727300000000")
+CHECKPOINT = bytes.fromhex("000267310008612e6f726465727300000000")
+
+
+def record(key: object, value: object) -> Pair:
+    """A record of Connect: a text or JSON as key, and JSON as value; None is a tombstone."""
+    encoded = key if isinstance(key, str) else json.dumps(key)
+    return encoded.encode(), None if value is None else json.dumps(value).encode()
+
+
+def test_offset_syncs_and_checkpoints(tmp_path: Path) -> None:
+    """The last record of each key counts."""
+    later = struct.pack(">hqq", 0, 55, 50) + text("m")
+    (Coordinator().add((SYNC, OFFSETS), (SYNC, struct.pack(">qq", 41, 35)))
+     .write(tmp_path, 0, "mm2-offset-syncs.b.internal"))  # fmt: skip
+    (Coordinator().add((CHECKPOINT, b"\0\0" + OFFSETS + text("")), (CHECKPOINT, later))
+     .write(tmp_path, 0, "a.checkpoints.internal"))  # fmt: skip
+    (sync,) = segmentlog.table(tmp_path, "mm2_offset_syncs").to_pylist()
+    (checkpoint,) = segmentlog.table(tmp_path, "mm2_checkpoints").to_pylist()
+
+    assert ("orders", 0, 41, 35, "mm2-offset-syncs.b.internal", 1) == tuple(
+        sync[each] for each in ("topic", "partition", "upstream_offset", "offset",
+                                "record_topic", "record_offset")
+    )  # fmt: skip
+    assert ("g1", "a.orders", 0, 55, 50, "m") == tuple([*checkpoint.values()][:6])
+    history = segmentlog.table(tmp_path, "mm2_checkpoints", history=True)
+    assert [(40, "set"), (55, "set")] == [
+        *zip(history["upstream_offset"].to_pylist(), history["change"].to_pylist(), strict=True)
+    ]
+    assert {"mm2_offset_syncs", "mm2_checkpoints"} <= {*segmentlog.tables(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [(SYNC + b"x", OFFSETS), (SYNC, OFFSETS + b"x"), (SYNC, OFFSETS[:9]), (b"", OFFSETS)],
+)
+def test_other_bytes_are_no_offset_sync(tmp_path: Path, bad: Pair) -> None:
+    """The error names the offset. With `skip`, the record is left out."""
+    topic = "mm2-offset-syncs.b.internal"
+    directory = Coordinator().add((SYNC, OFFSETS), bad).write(tmp_path, 0, topic)
+    with pytest.raises(segmentlog.MalformedRecordError, match="MirrorMaker 2") as e:
+        segmentlog.table(directory, "mm2_offset_syncs")
+    assert e.value.offset == 1
+    found = segmentlog.table(directory, "mm2_offset_syncs", on_corrupt_batch="skip")
+    assert found.num_rows == 1
+
+
+def test_configs_without_their_secrets(tmp_path: Path) -> None:
+    """Passwords and the session key are in no column of the table and of its history."""
+    session = {"key": "c2VjcmV0", "algorithm": "HmacSHA256", "creation-timestamp": 5}
+    log = Coordinator().add(
+        record("connector-a-b", {"properties": {"topics": "t", "db.password": "c2VjcmV0"}}),
+        record("task-a-b-3", {"schema": None, "payload": {"properties": {"x": "y"}}}),
+        record("commit-a-b", {"tasks": 4}), record("session-key", session),
+        record("target-state-a-b", {"state": "PAUSED", "state.v2": "STOPPED"}),
+        record("tasks-fencing-a-b", {"task-count": 2}), record("future-a", {"k": "c2VjcmV0"}),
+        record("connector-gone", {"properties": {}}), record("connector-gone", None),
+    )  # fmt: skip
+    directory = log.write(tmp_path, 0, "connect-configs")
+    found = segmentlog.table(directory, "connect_configs")
+    rows = {row["key"]: row for row in found.to_pylist()}
+
+    assert "connector-gone" not in rows
+    assert [("topics", "t"), ("db.password", "[hidden]")] == rows["connector-a-b"]["properties"]
+    task = rows["task-a-b-3"]
+    assert ("a-b", 3, [("x", "y")]) == (task["connector"], task["task"], task["properties"])
+    assert [4, 2] == [rows[each]["tasks"] for each in ("commit-a-b", "tasks-fencing-a-b")]
+    assert rows["target-state-a-b"]["state"] == "STOPPED"
+    assert rows["session-key"]["session_key_timestamp"] is not None
+    assert (None, "[hidden]") == (rows["future-a"]["kind"], rows["future-a"]["value"])
+    history = segmentlog.table(directory, "connect_configs", history=True)
+    assert history["change"].to_pylist()[-1] == "removed"
+    assert "c2VjcmV0" not in f"{found.to_pylist()}{history.to_pylist()}"
+
+
+def test_offsets_and_states_in_topics_of_any_name(tmp_path: Path) -> None:
+    """A topic is found by its name, or given."""
+    key = ["files", {"filename": "f"}]
+    status = {"state": "RUNNING", "trace": None, "worker_id": "w:1", "generation": 3,
+              "version": "4.3.1"}  # fmt: skip
+    used = {"topic": {"name": "t", "connector": "files", "task": 0, "discoverTimestamp": 9}}
+    Coordinator().add(record(key, {"position": 7})).write(tmp_path, 0, "places")
+    (Coordinator().add(
+        record("status-connector-files", status), record("status-task-files-0", status),
+        record("status-topic-t:connector-files", used),
+        record("status-topic-u:connector-files", used),
+        record("status-topic-u:connector-files", None),
+    ).write(tmp_path, 2, "my-connect-status"))  # fmt: skip
+    (row,) = segmentlog.table(tmp_path, "connect_offsets", topic="places").to_pylist()
+    states = segmentlog.table(tmp_path, "connect_status").to_pylist()
+
+    assert ("files", '{"filename": "f"}', '{"position": 7}') == tuple([*row.values()][:3])
+    assert [
+        ("connector", "files", None, "RUNNING", None), ("task", "files", 0, "RUNNING", None),
+        ("topic", "files", 0, None, "t"),
+    ] == [
+        tuple(each[n] for n in ("kind", "connector", "task", "state", "topic")) for each in states
+    ]  # fmt: skip
+    with pytest.raises(segmentlog.LogDirectoryError, match="connect-offsets"):
+        segmentlog.table(tmp_path, "connect_offsets")
+    with pytest.raises(segmentlog.OptionError, match="Kafka fixes the topic"):
+        segmentlog.table(tmp_path, "groups", topic="places")
+
+
+@pytest.mark.parametrize(
+    ("table", "bad"),
+    [("configs", (b"connector-a", b"secret")), ("configs", record("connector-a", [])),
+     ("configs", record("commit-a", {"tasks": 2**31})),
+     ("configs", record("session-key", {"creation-timestamp": 1e400})),
+     ("offsets", record("no JSON", {})), ("offsets", record([1], {})),
+     ("offsets", record(["\ud800", {}], {})), ("status", record("else", {})),
+     ("status", record("status-connector-a", {"state": "RUNNING"}))],
+)  # fmt: skip
+def test_other_records_are_an_error_without_their_bytes(
+    tmp_path: Path, table: str, bad: Pair
+) -> None:
+    """The error names the offset. With `skip`, the record is left out."""
+    directory = Coordinator().add(bad).write(tmp_path, 0, f"connect-{table}")
+    with pytest.raises(
+        segmentlog.MalformedRecordError, match="not a record of Kafka Connect"
+    ) as e:
+        segmentlog.table(directory, f"connect_{table}")
+    assert "secret" not in str(e.value)
+    found = segmentlog.table(directory, f"connect_{table}", on_corrupt_batch="skip")
+    assert found.num_rows == 0
