@@ -126,8 +126,7 @@ class DirectoryView:
         """
         absent = self._absent
         if absent and exists(os.path.join(self.path, META_PROPERTIES_FILE)):
-            name = RECOVERY_POINT_CHECKPOINT
-            points = (self._read.get(name) or read_again(self.path, name)).offsets
+            points = self._recovery_points
             if not isinstance(points, CorruptCheckpointError):
                 absent = {each: end for each, end in absent.items() if each in points}
         return {
@@ -138,9 +137,14 @@ class DirectoryView:
             and not exists(partition_path(self.path, each))  # a broker may have just made it
         }
 
+    @property
+    def _recovery_points(self) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
+        name = RECOVERY_POINT_CHECKPOINT
+        return (self._read.get(name) or read_again(self.path, name)).offsets
+
     def synced_to(self, topic_partition: TopicPartition) -> int:
         """The recovery point of a log, or -1 if the checkpoint has none."""
-        points = self._read[RECOVERY_POINT_CHECKPOINT].offsets
+        points = self._recovery_points
         return (
             -1 if isinstance(points, CorruptCheckpointError) else points.get(topic_partition, -1)
         )

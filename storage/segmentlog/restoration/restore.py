@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from segmentlog.arguments import topic_names
+from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, topic_names
 from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import metadata_path, read_metadata
 from segmentlog.commit.held import take
@@ -171,9 +171,10 @@ def restore(
         if each in INTERNAL_TOPICS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", each, accepted)
-    if since is not None:
-        epoch_milliseconds("since", since)
-    until_ms = None if until is None else epoch_milliseconds("until", until)
+    times_ms = (
+        LEAST_LONG if since is None else epoch_milliseconds("since", since),
+        LARGEST_LONG if until is None else epoch_milliseconds("until", until),
+    )
     source = open_replicas(path, *more)
     directory = local_path(to)
     refuse_partition(directory)
@@ -184,7 +185,7 @@ def restore(
     with take(directory, lock_timeout_seconds, dry_run=True):
         plan = _Target(directory, target_metadata, server_properties).plan(
             [source.log(*each) for each in chosen],
-            until_ms=until_ms,
+            times_ms=times_ms,
             leave_out_open=leave_out_open,
         )
     absent = tuple(_absent(source, chosen))
@@ -285,7 +286,7 @@ class _Target:
         self._opened = open_log_dir(directory)
 
     def plan(
-        self, logs: Collection[Log], *, until_ms: int | None, leave_out_open: bool
+        self, logs: Collection[Log], *, times_ms: tuple[int, int], leave_out_open: bool
     ) -> Restoration:
         """Each partition, with the reasons against its restoration."""
         n_partitions: dict[str, int] = {}
@@ -293,7 +294,7 @@ class _Target:
             topic, partition = log.topic_partition
             n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
         found = tuple(
-            self._partition(log, n_partitions[log.topic_partition.topic], until_ms, leave_out_open)
+            self._partition(log, n_partitions[log.topic_partition.topic], times_ms, leave_out_open)
             for log in logs
         )
         needed, free = sum(each.n_bytes for each in found), shutil.disk_usage(self._directory).free
@@ -301,7 +302,7 @@ class _Target:
         return Restoration(found, (), (lacks_room,) if needed > free else ())
 
     def _partition(
-        self, log: Log, n_partitions: int, until_ms: int | None, leave_out_open: bool
+        self, log: Log, n_partitions: int, times_ms: tuple[int, int], leave_out_open: bool
     ) -> RestoredPartition:
         topic, partition = log.topic_partition
         stable = log.last_stable_offset(ReadUpTo.LOG_END)
@@ -309,7 +310,7 @@ class _Target:
         known = self._known.get(log.topic_partition)
         problems = [*self._assignment(log.topic_partition, known, n_partitions)]
         if not problems:
-            problems += self._losses(log, until_ms)
+            problems += self._losses(log, times_ms)
         if n_open and not leave_out_open:
             problems.append(
                 f"a transaction is open since offset {stable}, and {n_open} offsets follow; "
@@ -346,7 +347,7 @@ class _Target:
             return ["it is not in this log directory: start the broker once, so that it is made"]
         return []
 
-    def _losses(self, log: Log, until_ms: int | None) -> list[str]:
+    def _losses(self, log: Log, times_ms: tuple[int, int]) -> list[str]:
         """Reasons in the directory and in the settings of the topic."""
         problems = []
         there = self._opened.log(*log.topic_partition)
@@ -356,13 +357,17 @@ class _Target:
                 "can take the offsets of another log"
             )
         config = self._settings.config(log.topic_partition.topic)
-        newest = max((each.largest_timestamp() for each in log.untorn_segments), default=-1)
-        newest = newest if until_ms is None else min(newest, until_ms)
-        if "delete" in config.cleanup_policy and config.retention_ms >= 0 and newest >= 0:
+        times = [each.largest_timestamp() for each in log.untorn_segments]
+        since, until = times_ms
+        # A segment is as old as its newest record, within the records that are restored.
+        ages = [min(each, until) for each in times if each >= max(since, 0)]
+        if "delete" in config.cleanup_policy and config.retention_ms >= 0 and ages:
             oldest_kept = time.time_ns() // 1_000_000 - config.retention_ms
-            if newest < oldest_kept:
+            n_old = sum(each < oldest_kept for each in ages)
+            if n_old:
+                which = "all records" if n_old == len(ages) else "records of its first segments"
                 problems.append(
-                    f"retention.ms is {config.retention_ms}, and all records are older: the "
+                    f"retention.ms is {config.retention_ms}, and {which} are older: the "
                     "broker would delete them within minutes; set retention.ms=-1 for the topic, "
                     "or name the broker's server.properties if it has another default"
                 )

@@ -62,7 +62,7 @@ class BatchWindows:
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
-        self._largest_batch = 0  # of those that were larger than a window
+        self._next_bytes = 0  # of the next batch, if it is larger than a window
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._state: Int64s = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
 
@@ -151,12 +151,11 @@ class BatchWindows:
             if held or has_ended:
                 available = held if has_ended else end - position
                 needed = self._bytes_of_next(path, position, held, available)
-                if needed > self.window_bytes:
-                    self._largest_batch = max(self._largest_batch, needed)
+                self._next_bytes = needed if needed > self.window_bytes else 0
 
     def _wanted(self) -> int:
-        """Bytes to hold: a window, with the largest batch if that is larger than a window."""
-        return self.window_bytes + self._largest_batch
+        """Bytes to hold: a window, after the next batch if that is larger than a window."""
+        return self.window_bytes + self._next_bytes
 
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int

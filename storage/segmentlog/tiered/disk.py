@@ -190,6 +190,7 @@ class TieredDisk:
         self._logs: dict[TopicPartition, RemoteLog] | None = None
         self._announced: Mapping[RemoteLog, list[RemoteSegment]] | None = None
         self._is_announced = False
+        self._held: frozenset[RemoteLog] | None = None  # logs of the tier
         self._log_starts: Mapping[TopicPartition, int] | None = None
         self._assembled: dict[str, _Assembled] = {}
 
@@ -313,7 +314,9 @@ class TieredDisk:
         announced = (self._announced or {}).get(log)
         if announced is not None:
             return announced
-        return self._tier.segments(log) if log in self._tier.logs() else []
+        if self._held is None:
+            self._held = frozenset(self._tier.logs())
+        return self._tier.segments(log) if log in self._held else []
 
     def _find(self, path: str) -> tuple[str, _RemoteFile | bytes | None]:
         """The place of a file: a local path, or a file of the tier."""
@@ -387,6 +390,10 @@ class TieredDisk:
                 raise _gone(path)
             return list_entries(self._local(rest))
         listed = list_entries(self._local(rest)) if self._location.local else []
+        if not found.local <= {each.name for each in listed}:
+            # Retention has removed a local segment, which the tier has had for longer.
+            del self._assembled[rest]
+            return self.entries(path)
         local = [each for each in listed if each.name in found.local]
         return local + [Entry(name, FileType.FILE) for name in found.remote]
 

@@ -11,7 +11,7 @@ The name of a file of keys stands in it, but never a key.
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from segmentlog.arguments import one_of
@@ -19,7 +19,7 @@ from segmentlog.disk.paths import local_path, readable_path
 from segmentlog.errors import OptionError
 from segmentlog.model import RemoteStorageLayout
 
-__all__ = ["TierOptions", "TieredLocation", "parse_tiered", "tiered_paths"]
+__all__ = ["TieredLocation", "parse_tiered", "tiered_paths"]
 
 _SCHEME = "tiered://"
 
@@ -65,14 +65,6 @@ def parse_tiered(path: str) -> tuple[TieredLocation, str]:
         options.get("keys", ""), "gaps" in options,
     )  # fmt: skip
     return location, rest.strip("/")
-
-
-class TierOptions(TypedDict, total=False):
-    """The options of a tier, which all functions that open log directories take."""
-
-    remote_storage: str | os.PathLike[str] | None
-    remote_storage_layout: RemoteStorageLayout | str | None
-    remote_storage_key_file: str | os.PathLike[str] | None
 
 
 def tiered_paths(

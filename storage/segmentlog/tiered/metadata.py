@@ -6,7 +6,6 @@ deleted, deleted.  Only a segment whose copy has finished and whose deletion has
 Rules: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState``.
 """
 
-import base64
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 from segmentlog.disk.readable import list_entries
 from segmentlog.errors import MalformedRecordError
+from segmentlog.messages.reader import uuid_text
 from segmentlog.messages.records import framed_schemas, read_frame
 from segmentlog.names import DirectoryState, parse_partition_directory
 from segmentlog.reads.listed import ListedSegments
@@ -22,7 +22,7 @@ from segmentlog.reads.plan import cut_slices
 from segmentlog.segments.listing import list_segments
 from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
-__all__ = ["REMOTE_LOG_METADATA", "fold", "metadata_records", "printed_id", "remote_segments"]
+__all__ = ["REMOTE_LOG_METADATA", "fold", "metadata_records", "remote_segments"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +36,6 @@ _ALLOWED = {
     _DELETING: {_DELETING, _DELETED},
     _DELETED: {_DELETED},
 }
-
-
-def printed_id(found: uuid.UUID) -> str:
-    """An id as Kafka prints it: 22 characters of base64."""
-    return base64.urlsafe_b64encode(found.bytes).decode().rstrip("=")
 
 
 def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -110,7 +105,7 @@ def fold(records: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[uuid.UUID, di
         if state not in _ALLOWED[before]:
             logger.warning(
                 "remote segment %s: state %d cannot follow state %d; it is left out",
-                printed_id(segment_id), state, before,
+                uuid_text(segment_id), state, before,
             )  # fmt: skip
         elif name == "RemoteLogSegmentMetadataRecord":
             found[segment_id] = dict(fields)
@@ -140,10 +135,10 @@ def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | No
         if fields["remote_log_segment_state"] != _FINISHED:
             continue
         place = fields["remote_log_segment_id"]["topic_id_partition"]
-        log = RemoteLog(place["name"], printed_id(place["id"]), place["partition"])
+        log = RemoteLog(place["name"], uuid_text(place["id"]), place["partition"])
         epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
         segment = RemoteSegment(
-            log, printed_id(segment_id), fields["start_offset"], fields["end_offset"], epochs,
+            log, uuid_text(segment_id), fields["start_offset"], fields["end_offset"], epochs,
             fields["max_timestamp_ms"], fields["segment_size_in_bytes"],
             fields["custom_metadata"],
         )  # fmt: skip

@@ -118,7 +118,7 @@ def choose(
             "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
             log, chain[0].start_offset, log_start,
         )  # fmt: skip
-    _check_gaps(tier, log, chain, local_start, skips_gaps=skips_gaps)
+    _check_gaps(log, chain, local_start, skips_gaps=skips_gaps)
     placed = []
     for i, each in enumerate(chain):
         limit = chain[i + 1].start_offset if i + 1 < len(chain) else local_start
@@ -173,7 +173,6 @@ def _chain(segments: Sequence[RemoteSegment]) -> list[RemoteSegment]:
 
 
 def _check_gaps(
-    tier: Layout,
     log: RemoteLog,
     chain: Sequence[RemoteSegment],
     local_start: int | None,
@@ -187,23 +186,12 @@ def _check_gaps(
         if each.end_offset + 1 < start:
             missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
             if not skips_gaps:
-                file = tier.open(each, Part.LOG)
-                with file if file is not None else _nothing() as opened:
-                    path = each.segment_id if opened is None else opened.path
                 reason = f"{missing} are in no segment after this one"
-                raise RemoteSegmentError(path, reason, _MISSING)
+                raise RemoteSegmentError(f"remote segment {each.segment_id}", reason, _MISSING)
             logger.warning("%s are in no segment of the tier, and are left out", missing)
 
 
 _MISSING = "restore the objects, or read the other offsets (failOnDataLoss=false)"
-
-
-class _nothing:  # noqa: N801 - stands in for a file
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
 
 def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:

@@ -35,10 +35,10 @@ def mirror(
 ) -> None:
     """Copy partitions byte by byte. A mirror that was interrupted continues where it was.
 
-    Of several brokers' copies, the log is copied, as `replicas` shows it. A broker may run on the
-    sources, but not on the destination. If the destination has records that the log lacks, it is
-    cut where a broker would cut it, and the bytes that are cut off are kept beside the log in
-    .broken files. Copied bytes are read again and compared.
+    If several brokers have a partition, the log that `replicas` shows is copied. A broker may run
+    on the sources, but not on the destination. If the destination has records that the log lacks,
+    it is cut where a broker would cut it, and the bytes that are cut off are kept beside the log
+    in .broken files. Copied bytes are read again and compared.
     """
     import segmentlog
 

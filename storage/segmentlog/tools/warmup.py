@@ -193,9 +193,12 @@ def _write(directory: Path) -> None:
             "headers": pa.array([[{"key": "h", "value": b"1"}], None], headers),
         }
     )
+    # Columns of Polars, and those of `segmentlog produce`, have bounds of 64 bits.
+    wide = rows.set_column(0, "key", rows["key"].cast(pa.large_binary()))
     with open_writer(directory, "warmup") as writer:
         writer.append(rows)
         writer.append(rows.select(["key", "value"]))
+        writer.append(wide)
     with open_writer(directory, "warmup", config=ProducerConfig(codec=Codec.LZ4)) as writer:
         writer.append(rows)
     for _ in range(2):

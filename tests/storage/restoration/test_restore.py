@@ -112,6 +112,23 @@ def test_a_problem_of_the_target_is_an_error(
     assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
 
 
+def test_segments_that_retention_would_delete_are_a_problem(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """The newest records alone are younger than the retention of the target."""
+    source = make(tmp_path / "lost", rows(40, 20))  # of 1970
+    with segmentlog.open_writer(source, "t", preserve=True) as writer:
+        writer.roll()
+        times = pa.array([time.time_ns() // 1000] * 20, pa.timestamp("us", "UTC"))
+        writer.append(rows(60, 20).set_column(3, "timestamp", times))
+    config = {"retention.ms": "3600000"}
+    (found,) = restore(source, dry_run=True, config=config).partitions
+    (problem,) = found.problems
+
+    assert "records of its first segments are older" in problem
+    assert () == restore(source, dry_run=True, config=config, since="1h").partitions[0].problems
+
+
 def test_a_partition_with_records_takes_no_others(restore: Restore, tmp_path: Path) -> None:
     """A second run would write over the records of the first one."""
     source = recent(tmp_path / "lost")

@@ -10,7 +10,7 @@ import pytest
 from tiers import TOPIC_ID, copy_segment, remove_local, written
 
 import segmentlog
-from segmentlog.errors import OptionError, RemoteSegmentError
+from segmentlog.errors import OptionError, RemoteSegmentError, SegmentLogError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.tiered import local_tier
 from segmentlog.tiered.layout import Part, RemoteSegment
@@ -220,6 +220,43 @@ def test_a_local_segment_that_goes_is_found_in_the_tier(tiered: Tiered) -> None:
     remove_local(tiered.partition, 600, 700)
     rows = [row for each in slices for batch in scan_slice(each) for row in batch.to_pylist()]
     assert tiered.rows.slice(600).to_pylist() == rows
+
+
+def test_a_local_segment_that_goes_between_two_listings_leaves_no_gap(tiered: Tiered) -> None:
+    """The tier has the segment; the first listing was kept."""
+    partition = tiered.log().partition
+    assert 10 == len(partition.files())
+    remove_local(tiered.partition, 600)
+
+    assert list(range(0, 1000, 100)) == [each.base_offset for each in partition.files()]
+
+
+def test_a_lost_end_is_reported(tiered: Tiered) -> None:
+    """The high watermark promises more than the directory and the tier have."""
+    remove_local(tiered.partition, 900)
+    (tiered.local / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (tiered.local / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000\n")
+
+    with pytest.raises(SegmentLogError, match=r"900, 1000"):
+        tiered.log().scan().read_all()
+
+
+def test_the_tier_is_listed_once(tiered: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand partitions would otherwise list the tier ten thousand times."""
+    with segmentlog.open_writer(tiered.local, "other", num_partitions=5):
+        pass
+    n_listings = 0
+    usual = local_tier.LocalTier.logs
+
+    def counted(self: local_tier.LocalTier) -> object:
+        nonlocal n_listings
+        n_listings += 1
+        return usual(self)
+
+    monkeypatch.setattr(local_tier.LocalTier, "logs", counted)
+    for log in segmentlog.open_log_dir(tiered.local, remote_storage=tiered.tier):
+        assert log.end_offset() in (0, 1000)
+    assert 1 == n_listings
 
 
 def test_a_look_up_opens_few_objects(tiered: Tiered, monkeypatch: pytest.MonkeyPatch) -> None:
