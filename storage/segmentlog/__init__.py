@@ -48,6 +48,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
+from segmentlog.file_columns import SliceFile
 from segmentlog.kafka_tables.framing import payload, schema_id
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
@@ -63,7 +64,6 @@ from segmentlog.model import (
     OnInvalidUtf8,
     ReadUpTo,
     Replicas,
-    SliceFile,
     TimestampAndOffset,
     TimestampType,
     TopicPartition,

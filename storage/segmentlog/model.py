@@ -1,7 +1,10 @@
 """Small frozen values that all floors share, with Kafka's names."""
 
+from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
+
+from segmentlog.file_columns import SliceFile, SliceFiles
 
 __all__ = [
     "ALL_OFFSETS",
@@ -24,7 +27,6 @@ __all__ = [
     "RemoteStorageLayout",
     "Replicas",
     "ScanPolicy",
-    "SliceFile",
     "TimestampAndOffset",
     "TimestampRange",
     "TimestampType",
@@ -174,28 +176,6 @@ class TimestampAndOffset(NamedTuple):
     offset: int
 
 
-class SliceFile(NamedTuple):
-    """The part of one ``.log`` file that a slice reads.
-
-    ``start`` and ``end`` are byte positions, half-open, and both stand between two batches.
-    ``first_offset`` and ``first_crc`` are the base offset and stored checksum of the batch at
-    ``start``.  If they differ from the file, the file was rewritten since planning.  The header of
-    a compressed message of magic 0 or 1 has only its last offset: ``first_offset`` is then the
-    least possible offset.
-    ``next_offset`` is the base offset of the batch at ``end``, or -1 if it is unknown; no batch
-    before ``end`` can reach it.  ``inode`` is the inode of the file, or 0 if it is unknown; if it
-    differs, the name belongs to another file, to which ``start`` and ``end`` do not apply.
-    """
-
-    path: str
-    start: int
-    end: int
-    first_offset: int
-    first_crc: int
-    next_offset: int = -1
-    inode: int = 0
-
-
 class LogSlice(NamedTuple):
     """Offsets ``[start_offset, end_offset)`` of one partition, and the bytes that hold them.
 
@@ -208,7 +188,7 @@ class LogSlice(NamedTuple):
     partition: int
     start_offset: int
     end_offset: int
-    files: tuple[SliceFile, ...]
+    files: Sequence[SliceFile]
     topic_id: str = ""
 
     @property
@@ -224,6 +204,8 @@ class LogSlice(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Bytes of ``.log`` files to read, before inflating."""
+        if isinstance(self.files, SliceFiles):
+            return self.files.n_bytes()
         return sum(file.end - file.start for file in self.files)
 
 

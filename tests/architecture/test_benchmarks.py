@@ -63,6 +63,8 @@ def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> No
         ("≤ 1.2, ≤ 15 ms", "1.05", "12.4 ms against 11.9", True),
         ("≤ 1.2, ≤ 15 ms", "1.05", "16.4 ms against 15.9", False),
         ("≤ 40 ms", "41 ms", "", False),
+        ("≥ 0.85 on Intel, 0.55 on AMD", "0.58", "", False),
+        ("≥ 0.55 on AMD, 0.85 on Intel", "0.58", "", True),
         ("–", "0.61", "", None),
     ],
 )

@@ -55,21 +55,19 @@ def fold(data: QueryData, rounds: int) -> list[Row]:
         def table() -> Digest:
             return (segmentlog.table(directory, "group_offsets").num_rows,)
 
-        def scan() -> Digest:
+        def last_of_each_key() -> Digest:
             columns = ["key", "value", "offset", "timestamp"]
-            sum(batch.num_rows for batch in log.scan(columns=columns))
-            return (n_keys,)  # each key was chosen at least once
+            records = pa.Table.from_batches(log.scan(columns=columns))
+            return (records.group_by("key").aggregate([("offset", "max")]).num_rows,)
 
-        results = compare({"table": table, "scan": scan}, rounds)
-    seconds, of_scan = results["table"].median, results["scan"].median
+        results = compare({"table": table, "hash": last_of_each_key}, rounds)
+    seconds, of_hash = results["table"].median, results["hash"].median
     detail = (
-        f"{seconds:.1f} s for {n_commits:,} commits of {n_keys:,} keys, and {of_scan:.1f} s to "
-        "scan them; bound by the hash table of keys"
+        f"{seconds:.1f} s for {n_commits:,} commits of {n_keys:,} keys; bound by a hash table of "
+        f"the keys: this one takes {of_hash:.1f} s"
     )
-    return [
-        Row("offset commits to a table", "a scan of them", "≥ 0.2", f"{of_scan / seconds:.2f}",
-            detail)
-    ]  # fmt: skip
+    against = "a scan, and the last offset of each key by Arrow's `group_by`"
+    return [Row("offset commits to a table", against, "≥ 0.7", f"{of_hash / seconds:.2f}", detail)]
 
 
 def _groups(directory: Path, n_groups: int, n_partitions: int) -> None:

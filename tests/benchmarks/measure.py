@@ -1,18 +1,39 @@
 """Time contestants side by side: alternating rounds, medians, and a digest that must agree."""
 
 import operator
+import platform
 import random
 import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Digest", "Result", "Row", "compare", "figures", "table"]
+__all__ = ["Digest", "Result", "Row", "compare", "figures", "goal_here", "processor", "table"]
 
 #: Rows, sum of offsets, bytes of keys and values: what every contestant of a row must agree on.
 Digest = tuple[int, ...]
+
+
+def processor() -> str:
+    """The model of the processor."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def goal_here(**least: float) -> str:
+    """The goal of a row whose ratio depends on the processor: this one's, then the others.
+
+    Parameters
+    ----------
+    least : the smallest ratio that is good enough, by the maker's name in the processor's.
+    """
+    here = next((maker for maker in least if maker in processor()), min(least, key=least.get))
+    others = [f"{bound} on {maker}" for maker, bound in least.items() if maker != here]
+    return ", ".join([f"≥ {least[here]} on {here}", *others])
 
 
 class Result(NamedTuple):

@@ -14,7 +14,7 @@ Rules: KIP-595, KIP-630, KIP-868 (transactions), ``RecordsSnapshotReader``, ``Me
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segmentlog.disk.readable import is_directory, list_names, open_file, status_of
@@ -26,7 +26,7 @@ from segmentlog.names import partition_path
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
-from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.listing import ListedFiles, SegmentFiles, list_segments
 from segmentlog.segments.segment import Segment
 
 __all__ = [
@@ -186,13 +186,13 @@ def _records(
     begin = 0
     if snapshot is not None:
         begin = snapshot.end_offset
-        part = [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)]
+        part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
         for record in _decoded(path, part, 0, schemas, policy):
             yield record._replace(offset=IN_A_SNAPSHOT)
     yield from _decoded(path, files, begin, schemas, policy)
 
 
-def _base(path: str, files: Sequence[SegmentFiles], *, is_history: bool) -> _Snapshot | None:
+def _base(path: str, files: ListedFiles, *, is_history: bool) -> _Snapshot | None:
     """The snapshot to begin with: the newest whole one, or for a history the oldest needed."""
     first = files[0].base_offset if files else 0
     found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
@@ -237,13 +237,13 @@ def _is_whole(snapshot: _Snapshot) -> bool:
     return bool(found) and found[-1] is not None and found[-1].name == "SnapshotFooterRecord"
 
 
-def _listed(files: Sequence[SegmentFiles]) -> ListedSegments:
-    return ListedSegments(Listing(tuple(files)), 0, -1)
+def _listed(files: ListedFiles) -> ListedSegments:
+    return ListedSegments(Listing(files), 0, -1)
 
 
 def _decoded(
     path: str,
-    files: Sequence[SegmentFiles],
+    files: ListedFiles,
     begin: int,
     schemas: Mapping[int, Schema],
     policy: ScanPolicy,
@@ -268,7 +268,7 @@ def _refuse(file: str, offset: int, error: ValueError, policy: ScanPolicy) -> No
 
 
 def _values(
-    path: str, files: Sequence[SegmentFiles], begin: int | None, policy: ScanPolicy
+    path: str, files: ListedFiles, begin: int | None, policy: ScanPolicy
 ) -> Iterator[tuple[str, int, int, bytes]]:
     """File, offset, time in milliseconds and value of the records at or after an offset.
 

@@ -38,7 +38,7 @@ from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_by_file, cut_slices
-from segmentlog.segments.listing import lone_segment
+from segmentlog.segments.listing import ListedFiles, lone_segment
 from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.times import Time, epoch_milliseconds
@@ -141,8 +141,8 @@ class Log:
         _ = self.known_topic_id
         listing = self._list_files(self.topic_partition, self.partition.path)
         if self._is_file:
-            files = tuple(file for file in listing.files if file.path == self.path)
-            files = files or (lone_segment(self.path),)
+            found = [file for file in listing.files if file.path == self.path]
+            files = ListedFiles(self.partition.path, found or [lone_segment(self.path)])
             seen = listing.look and look_at_log(listing.look.directory, files)
             listing = Listing(files, look=seen)
             # One segment alone need not reach to the end: nothing shows a loss.

@@ -2,14 +2,14 @@
 
 import copy
 import os
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
+from segmentlog.file_columns import SliceFile
 from segmentlog.kernels import layout
-from segmentlog.model import LogSlice, SliceFile
+from segmentlog.model import LogSlice
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.reads.moment import Listing
 from segmentlog.segments.listing import indexes_without_log
@@ -61,9 +61,6 @@ class NewestTimestampOfSlices:
         if segment.path not in self._newest:
             self._newest[segment.path] = segment.largest_timestamp()
         return self._newest[segment.path]
-
-
-_BASE_OFFSET = attrgetter("base_offset")
 
 
 class LostOffsets(NamedTuple):
@@ -132,12 +129,21 @@ class ListedSegments:
 
         The next segment begins there, or its indexes cannot hold more.
         """
-        limit = self.files[i].base_offset + layout.SEGMENT_OFFSETS
-        return limit if i + 1 == len(self.files) else min(limit, self.files[i + 1].base_offset)
+        base_offsets = self.files.paths.base_offsets
+        limit = base_offsets[i] + layout.SEGMENT_OFFSETS
+        return limit if i + 1 == len(base_offsets) else min(limit, base_offsets[i + 1])
+
+    def offset_limits(self, begin: int, end: int) -> Iterable[int]:
+        """`offset_limit` of each of the segments ``[begin, end)``, none of which is the last."""
+        base_offsets = self.files.paths.base_offsets
+        ends = base_offsets[begin + 1 : end + 1]
+        if begin < end and ends[-1] - base_offsets[begin] <= layout.SEGMENT_OFFSETS:
+            return ends
+        return map(min, (each + layout.SEGMENT_OFFSETS for each in base_offsets[begin:end]), ends)
 
     def index_of(self, offset: int) -> int:
         """Number of the segment that may hold an offset; 0 if no segment may hold it."""
-        return max(bisect_right(self.files, offset, key=_BASE_OFFSET) - 1, 0)
+        return self.files.index_of(offset)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:

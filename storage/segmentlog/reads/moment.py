@@ -11,7 +11,6 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.commit.guard import PartitionIntent, list_guards
@@ -34,7 +33,7 @@ from segmentlog.names import (
 )
 from segmentlog.reads.log_look import LogLook, look_at_log
 from segmentlog.reads.partition import Partition
-from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.listing import ListedFiles
 
 __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 
@@ -60,7 +59,7 @@ class Listing(NamedTuple):
     written to the log since.  It is None if the files show the end.  `look` is None at a URL.
     """
 
-    files: tuple[SegmentFiles, ...]
+    files: ListedFiles
     is_clean: bool = False
     end_offset: int | None = None
     look: LogLook | None = None
@@ -347,7 +346,7 @@ class Census:
         self,
         topic_partition: TopicPartition,
         path: str,
-        files: tuple[SegmentFiles, ...],
+        files: ListedFiles,
         end_offset: int,
     ) -> bool:
         """Whether compaction may have removed records because of others at or after an offset.
@@ -373,7 +372,7 @@ class Census:
                         return True
         return False
 
-    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[SegmentFiles, ...]:
+    def _list(self, topic_partition: TopicPartition, path: str) -> ListedFiles:
         """The segments of a partition at the newest moment, which is taken again if need be.
 
         No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
@@ -400,8 +399,7 @@ class Census:
         listing = self._listed.get(topic_partition)
         if listing is None:
             return None
-        first = bisect_right(listing.files, log_start, key=attrgetter("base_offset")) - 1
-        files = listing.files[max(first, 0) :]
+        files = listing.files.part(listing.files.index_of(log_start), len(listing.files))
         if not all(each.is_still_there() for each in files):
             return None
         return listing._replace(files=files)
@@ -431,10 +429,10 @@ def _still_holds(listing: Listing, path: str) -> bool:
     return listing.look is not None and listing.look.still_holds(path, listing.files)
 
 
-def _before(intent: PartitionIntent, files: tuple[SegmentFiles, ...]) -> tuple[SegmentFiles, ...]:
+def _before(intent: PartitionIntent, files: ListedFiles) -> ListedFiles:
     """The segments as they were before an undecided commit."""
     sizes = intent.sizes
-    kept = [each for each in files if each.base_offset <= sizes.base_offset]
+    kept = files.part(0, bisect_right(files.paths.base_offsets, sizes.base_offset))
     if kept and kept[-1].base_offset == sizes.base_offset:
-        kept[-1] = kept[-1]._replace(size=min(kept[-1].size, sizes.log))
-    return tuple(kept)
+        kept.sizes[-1] = min(kept.sizes[-1], sizes.log)
+    return kept

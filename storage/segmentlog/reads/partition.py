@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from segmentlog.disk.aside import names_aside
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.readable import is_directory, open_file
+from segmentlog.file_columns import SliceFile
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.layout.metadata import known_topic_id, read_topic_id
-from segmentlog.model import LogSlice, SliceFile
+from segmentlog.model import LogSlice
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.producers.snapshot import ProducerSnapshot, newest_snapshot
-from segmentlog.segments.listing import SegmentFiles, list_segments
+from segmentlog.segments.listing import ListedFiles, list_segments
 from segmentlog.segments.segment import Segment
 
 __all__ = ["FileChangedError", "Partition", "open_planned"]
@@ -59,7 +60,7 @@ class Partition:
         """Whether the partition still exists: it may have been deleted, or moved away."""
         return is_directory(self.path)
 
-    def files(self) -> tuple[SegmentFiles, ...]:
+    def files(self) -> ListedFiles:
         """Its ``.log`` files now; see `segmentlog.segments.listing.list_segments`.
 
         Raises

@@ -12,20 +12,23 @@ exact batch would trust lengths before their checksums are verified.
 
 import contextlib
 import errno
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.file_columns import SliceFile, SliceFiles
 from segmentlog.layout.sparse_indexes import OffsetPosition
-from segmentlog.model import LogSlice, SliceFile, TopicPartition
+from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.records.header import BatchHeader
-from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.listing import ListedFiles, SegmentFiles
 from segmentlog.segments.segment import OpenSegment
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
@@ -33,6 +36,9 @@ __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 #: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
 #: from its first byte and was not opened, or the bytes are not a batch.
 UNCHECKED = -1
+
+
+_LARGEST_LONG = 2**63 - 1
 
 
 class _Cut(NamedTuple):
@@ -47,6 +53,68 @@ class _Piece(NamedTuple):
 
     start_offset: int
     file: SliceFile
+
+
+class _Pieces:
+    """The pieces of a range, in the order of their offsets.
+
+    Parameters
+    ----------
+    files : of the log.
+    start_offset : of the range.
+    """
+
+    def __init__(self, files: ListedFiles, start_offset: int) -> None:
+        self._listed = files
+        self._first = start_offset
+        self._start_offsets = array("q")
+        self._files = SliceFiles(files.paths.part(0, 0))
+
+    def add(self, segment: int, pieces: Iterable[_Piece]) -> None:
+        """Add pieces of one segment."""
+        base_offset = self._listed.paths.base_offsets[segment]
+        for start_offset, file in pieces:
+            self._start_offsets.append(start_offset)
+            self._files.append(base_offset, file)
+
+    def add_whole(self, listed: ListedSegments, begin: int, end: int) -> None:
+        """Add the segments ``[begin, end)`` whole, without the empty ones."""
+        files = self._listed
+        while begin < end:
+            try:
+                empty = files.sizes.index(0, begin, end)
+            except ValueError:
+                empty = end
+            self._start_offsets += files.paths.base_offsets[begin:empty]
+            limits = listed.offset_limits(begin, empty)
+            columns = files.paths, files.sizes, files.inodes
+            self._files.add_whole(*columns, begin, empty, UNCHECKED, limits)
+            begin = empty + 1
+
+    def grouped(
+        self, topic_partition: TopicPartition, end_offset: int, max_bytes: int
+    ) -> list[LogSlice]:
+        """Slices of neighbouring pieces that together stay below `max_bytes`."""
+        if not self._files:  # compaction has left nothing there
+            return []
+        begins, filled = [0], 0
+        if max_bytes:
+            for i, n_bytes in enumerate(self._files.sizes()):
+                if i and filled + n_bytes > max_bytes:
+                    begins.append(i)
+                    filled = 0
+                filled += n_bytes
+        starts = [max(self._start_offsets[i], self._first) for i in begins]
+        starts[0] = self._first
+        ends = [*starts[1:], end_offset]
+        parts = [self._files]
+        if len(begins) > 1:
+            upper = [*begins[1:], len(self._files)]
+            parts = [self._files.part(*each) for each in zip(begins, upper, strict=True)]
+        return [
+            LogSlice(*topic_partition, start, end, files)
+            for start, end, files in zip(starts, ends, parts, strict=True)
+        ]
 
 
 def cut_slices(
@@ -73,37 +141,51 @@ def cut_slices(
     files = listed.files
     if start_offset >= end_offset or not files:
         return []
-    pieces: list[_Piece] = []
+    base_offsets, sizes = files.paths.base_offsets, files.sizes
+    pieces = _Pieces(files, start_offset)
     last = len(files) - 1
     is_far = max_bytes and is_url(files[0].path)
     cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
-    for i in range(listed.index_of(start_offset), len(files)):
-        base, path, size, _, inode = files[i]
-        if base >= end_offset:
-            break
-        is_cut = i == last or end_offset < files[i + 1].base_offset
-        behind = listed.offset_limit(i)
-        if not is_cut and start_offset <= base and (not max_bytes or size <= max_bytes):
-            if size:  # most segments are read whole: no index is asked
-                whole = SliceFile(path, 0, size, base, UNCHECKED, behind, inode)
-                pieces.append(_Piece(base, whole))
+    first = listed.index_of(start_offset)
+    # No index is asked about segments that are read whole, as most are.
+    whole = first + (base_offsets[first] < start_offset)
+    partial = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
+    largest = max_bytes or _LARGEST_LONG
+    i = first
+    while i <= last and base_offsets[i] < end_offset:
+        if whole <= i < partial and sizes[i] <= largest:
+            end = i + sum(1 for _ in takewhile(largest.__ge__, sizes[i:partial]))
+            pieces.add_whole(listed, i, end)
+            i = end
             continue
         if i in cut:
-            pieces += cut[i]
-            continue
-        end = _Cut(size, behind)
-        if i == last and end_offset <= listed.end.offset:
-            end = _Cut(listed.end.position, listed.end.offset)
-        elif i == last:
-            # No sound batch follows the tail, so none reaches the promised end: the read reports
-            # damage, even if a wrong base offset puts the damaged batch beyond that end.
-            end = _Cut(size, end_offset)
-        with listed.segment(i).opened() as opened:
-            if is_cut and not (i == last and end_offset == listed.end.offset):
-                end = _ceiling(opened, end_offset, end)
-            pieces += _pieces_of(opened, start_offset, end, end_offset, max_bytes)
-        _check_unchanged(files[i])
-    return _group(topic_partition, pieces, start_offset, end_offset, max_bytes)
+            pieces.add(i, cut[i])
+        else:
+            pieces.add(i, _cut_segment(listed, i, start_offset, end_offset, max_bytes))
+        i += 1
+    return pieces.grouped(topic_partition, end_offset, max_bytes)
+
+
+def _cut_segment(
+    listed: ListedSegments, i: int, start_offset: int, end_offset: int, max_bytes: int
+) -> Iterable[_Piece]:
+    """The bytes of segment `i` within the range, in parts of at most about `max_bytes`."""
+    files = listed.files
+    last = len(files) - 1
+    is_cut = i == last or end_offset < files[i + 1].base_offset
+    end = _Cut(files[i].size, listed.offset_limit(i))
+    if i == last and end_offset <= listed.end.offset:
+        end = _Cut(listed.end.position, listed.end.offset)
+    elif i == last:
+        # No sound batch follows the tail, so none reaches the promised end: the read reports
+        # damage, even if a wrong base offset puts the damaged batch beyond that end.
+        end = _Cut(end.position, end_offset)
+    with listed.segment(i).opened() as opened:
+        if is_cut and not (i == last and end_offset == listed.end.offset):
+            end = _ceiling(opened, end_offset, end)
+        pieces = _pieces_of(opened, start_offset, end, end_offset, max_bytes)
+    _check_unchanged(files[i])
+    return pieces
 
 
 def _check_unchanged(file: SegmentFiles) -> None:
@@ -230,34 +312,6 @@ def _behind_previous(opened: OpenSegment, position: int) -> int | None:
             if placed.end == position:
                 found = placed.header.last_offset + 1
     return found
-
-
-def _group(
-    topic_partition: TopicPartition,
-    pieces: Sequence[_Piece],
-    start_offset: int,
-    end_offset: int,
-    max_bytes: int,
-) -> list[LogSlice]:
-    """Join neighbouring pieces while they stay below `max_bytes`."""
-    groups: list[list[_Piece]] = []
-    filled = 0
-    for piece in pieces:
-        n_bytes = piece.file.end - piece.file.start
-        if not groups or (max_bytes and filled + n_bytes > max_bytes):
-            groups.append([])
-            filled = 0
-        groups[-1].append(piece)
-        filled += n_bytes
-    starts = [max(group[0].start_offset, start_offset) for group in groups]
-    if not starts:  # compaction has left nothing there
-        return []
-    starts[0] = start_offset
-    ends = [*starts[1:], end_offset]
-    return [
-        LogSlice(*topic_partition, start, end, tuple(piece.file for piece in group))
-        for group, start, end in zip(groups, starts, ends, strict=True)
-    ]
 
 
 def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:

@@ -9,8 +9,9 @@ from types import TracebackType
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.pace import Pace, pace_of
+from segmentlog.file_columns import SliceFile
 from segmentlog.kernels import layout
-from segmentlog.model import ScanPolicy, SliceFile
+from segmentlog.model import ScanPolicy
 from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.records.header import parse_header

@@ -15,19 +15,25 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.look import look
 from segmentlog.disk.readable import list_names, measure, open_file, status_of
+from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import is_gone
 from segmentlog.errors import LogDirectoryError
+from segmentlog.file_columns import LogPaths
 from segmentlog.names import INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.segments.overlap import reach
 
 __all__ = [
+    "ListedFiles",
     "SegmentFiles",
     "indexes_without_log",
     "list_segments",
@@ -73,8 +79,85 @@ class SegmentFiles(NamedTuple):
         return found.size >= self.size and self.inode in (0, found.inode)
 
 
-def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
-    """Segments in the order of their base offsets; an empty tuple if there are none.
+class ListedFiles(Sequence[SegmentFiles]):
+    """The ``.log`` files of a listing, in the order of their base offsets.
+
+    Parameters
+    ----------
+    directory : that was listed.
+    files : that it holds.
+
+    Attributes
+    ----------
+    paths : of the files; they have the base offsets.
+    sizes, inodes : as in `SegmentFiles`.
+    """
+
+    __slots__ = ("inodes", "paths", "sizes")
+
+    def __init__(self, directory: str, files: Iterable[SegmentFiles] = ()) -> None:
+        self.paths = LogPaths(directory)
+        self.sizes = array("q")
+        self.inodes = array("Q")
+        for each in files:
+            self.paths.append(each.base_offset, each.path)
+            self.sizes.append(each.size)
+            self.inodes.append(each.inode)
+
+    @classmethod
+    def of_columns(
+        cls, directory: str, base_offsets: Iterable[int], sizes: list[int], inodes: list[int]
+    ) -> "ListedFiles":
+        """Files with the names that a broker gives to live segments."""
+        found = cls(directory)
+        found.paths.base_offsets.extend(base_offsets)
+        found.sizes.extend(sizes)
+        found.inodes.extend(inodes)
+        return found
+
+    def part(self, begin: int, end: int) -> "ListedFiles":
+        """The files ``[begin, end)``."""
+        found = ListedFiles("")
+        found.paths = self.paths.part(begin, end)
+        found.sizes, found.inodes = self.sizes[begin:end], self.inodes[begin:end]
+        return found
+
+    def index_of(self, offset: int) -> int:
+        """Number of the last segment that does not begin after `offset`; 0 if all do."""
+        return max(bisect_right(self.paths.base_offsets, offset) - 1, 0)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, i: int) -> SegmentFiles: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[SegmentFiles, ...]: ...
+    def __getitem__(self, i: int | slice) -> SegmentFiles | tuple[SegmentFiles, ...]:
+        if isinstance(i, slice):
+            return tuple(self[each] for each in range(*i.indices(len(self))))
+        path = self.paths[i]
+        is_swap = path.endswith(".swap")
+        return SegmentFiles(
+            self.paths.base_offsets[i], path, self.sizes[i], is_swap, self.inodes[i]
+        )
+
+    def __iter__(self) -> Iterator[SegmentFiles]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ListedFiles):
+            return NotImplemented
+        return (self.paths, self.sizes, self.inodes) == (other.paths, other.sizes, other.inodes)
+
+    __hash__ = None  # type: ignore[assignment]  # nobody needs it
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def list_segments(partition_path: str) -> ListedFiles:
+    """Segments in the order of their base offsets; none is not an error.
 
     Sizes are read once all names are known.  A segment that has a successor is no longer written
     to.  If a segment is measured before its successor is listed, its end may be missed: rows from
@@ -102,9 +185,7 @@ def list_segments(partition_path: str) -> tuple[SegmentFiles, ...]:
                 raise
 
 
-def _measure(
-    partition_path: str, names: Sequence[str], *, passes_over_gone: bool
-) -> tuple[SegmentFiles, ...]:
+def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: bool) -> ListedFiles:
     """The segments among `names`, with their sizes."""
     if passes_over_gone:
         names = [name for name in names if _is_there(partition_path, name)]
@@ -112,6 +193,8 @@ def _measure(
     is_usual = len(logs) == len(names)
     cleaned = [] if is_usual else _add_unusual(logs, names)
     found = measure(partition_path, logs)
+    if is_usual and not found.types and not found.is_remembered:
+        return ListedFiles.of_columns(partition_path, logs.values(), found.sizes, found.inodes)
     paths = [f"{partition_path}/{name}" for name in logs]
     are_swaps = [name.endswith(".swap") for name in logs]
     files = [*map(SegmentFiles, logs.values(), paths, found.sizes, are_swaps, found.inodes)]
@@ -124,7 +207,7 @@ def _measure(
         files = [each for i, each in enumerate(files) if i not in found.types]
     if found.is_remembered:
         files = [*map(_asked, files)]
-    return tuple(files if is_usual else _in_place(files, cleaned))
+    return ListedFiles(partition_path, files if is_usual else _in_place(files, cleaned))
 
 
 def _usual(names: Sequence[str]) -> dict[str, int]:
@@ -183,9 +266,15 @@ def _names(partition_path: str) -> list[str]:
     renamed file may be found under neither name.  So a long directory is listed until two listings
     agree.  The second listing may have more names at its end: files are made in the order of their
     offsets, and these files were made after the first listing.
+
+    A directory that has not changed since the clock of its file system last moved on is listed
+    once: its time shows that nothing was made, renamed or removed meanwhile.
     """
+    seen = None if is_url(partition_path) else look(partition_path)
     names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
+        return _of_logs(names)
+    if seen is not None and seen.is_settled and look(partition_path, seen) is seen:
         return _of_logs(names)
     found = _of_logs(names)
     for _ in range(_ATTEMPTS):

@@ -9,8 +9,9 @@ import pytest
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
 from segmentlog.disk.local import LocalDisk
+from segmentlog.file_columns import SliceFile
 from segmentlog.layout.sparse_indexes import OffsetIndex
-from segmentlog.model import ScanPolicy, SliceFile
+from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.planned_file import PlannedFile
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.model import SliceFile
+from segmentlog.file_columns import SliceFile
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.reads.partition import FileChangedError, Partition, open_planned
 

@@ -51,7 +51,7 @@ def test_a_directory_without_segments_is_an_empty_log(tmp_path: Path) -> None:
     """A partition that was just created has no segment, which is not an error."""
     (tmp_path / "leader-epoch-checkpoint").touch()
 
-    assert () == list_segments(str(tmp_path))
+    assert not list_segments(str(tmp_path))
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -222,6 +222,29 @@ def test_a_segment_that_a_long_listing_passes_over_is_found(
 
     assert 100 == len(listed(tmp_path))
     assert not passed_over
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_long_directory_is_listed_once_if_its_time_shows_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: bool
+) -> None:
+    """A segment that is made during the listing, and passed over, changes the time."""
+    fill(tmp_path, 100)
+    os.utime(tmp_path, (1, 1))
+    real, calls = os.listdir, []
+
+    def listdir(path: str) -> list[str]:
+        calls.append(path)
+        names = real(path)
+        if changes and len(calls) == 1:
+            (tmp_path / f"{100:020d}.log").touch()
+        return names
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr("segmentlog.disk.look._is_old", lambda *_, **__: True)
+
+    assert 100 == len(listed(tmp_path))
+    assert (2 if changes else 1) == len(calls)
 
 
 def test_segments_that_come_while_a_long_directory_is_listed_again_wait(
