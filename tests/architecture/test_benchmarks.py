@@ -24,7 +24,7 @@ def test_rows_are_measured_alone() -> None:
 
     assert done.returncode == 0, done.stderr[-3000:]
     line = re.compile(
-        r"^\| .* \| .* \| [≥≤] [\d.]+(?: s)? \| \*\*[\d.]+(?: s)?\*\* "
+        r"^\| .* \| .* \| [≥≤] [\d.]+(?: s)?(?:, < [\d.]+ MB)? \| \*\*[\d.]+(?: s)?\*\* "
         r"\| (?:yes|\*\*no\*\*) \| (.*) \|$",
         re.MULTILINE,
     )

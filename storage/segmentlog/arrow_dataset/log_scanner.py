@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
+
+if TYPE_CHECKING:
+    from segmentlog.records.columns import SpareOutputs
 
 __all__ = ["LogScanner", "LogSource"]
 
@@ -107,18 +110,25 @@ class LogScanner:
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
             return self._merged()
-        slices = self._source.slices(self._condition, self._policy.timestamps)
-        return read_in_order((partial(self._read, each) for each in slices), n_threads)
+        from segmentlog.records.columns import SpareOutputs
 
-    def _read(self, log_slice: LogSlice) -> Iterator[pa.RecordBatch]:
+        slices = self._source.slices(self._condition, self._policy.timestamps)
+        outputs = SpareOutputs(n_threads + 1)
+        reads = (partial(self._read, each, outputs) for each in slices)
+        return read_in_order(reads, n_threads, outputs.refill)
+
+    def _read(self, log_slice: LogSlice, outputs: "SpareOutputs") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
-        for kept in self._scan(log_slice, self._projection):
+        for kept in self._scan(log_slice, self._projection, outputs):
             yield from _cut(kept, self._batch_size)
 
-    def _scan(self, log_slice: LogSlice, projection: Projection) -> Iterator[pa.RecordBatch]:
+    def _scan(
+        self, log_slice: LogSlice, projection: Projection, outputs: "SpareOutputs | None" = None
+    ) -> Iterator[pa.RecordBatch]:
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-        for batch in scan_slice(log_slice, columns=projection.needed, policy=self._policy):
+        columns, policy = projection.needed, self._policy
+        for batch in scan_slice(log_slice, columns=columns, policy=policy, outputs=outputs):
             yield from projection.apply(batch)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:

@@ -671,6 +671,7 @@ class Log:
         """
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+        from segmentlog.records.columns import SpareOutputs
         from segmentlog.records.schema import record_schema
 
         offsets = self.bounds(
@@ -688,9 +689,12 @@ class Log:
         def batches() -> Iterator[pa.RecordBatch]:
             cut = partial(self.slices, *offsets)
             slices = cut_for_threads(cut) if use_threads else cut()
-            read = partial(scan_slice, columns=schema.names, policy=policy)
-            reads = [partial(read, each) for each in slices]
-            yield from read_in_order(reads, n_threads_of(use_threads=len(reads) > 1))
+            n_threads = n_threads_of(use_threads=len(slices) > 1)
+            outputs = SpareOutputs(n_threads + 1)
+            read = partial(scan_slice, columns=schema.names, policy=policy, outputs=outputs)
+            yield from read_in_order(
+                [partial(read, each) for each in slices], n_threads, outputs.refill
+            )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 

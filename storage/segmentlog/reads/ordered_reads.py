@@ -34,12 +34,17 @@ _AHEAD_BYTES = 128 << 20
 class _Reads:
     """Slices that threads have read and that the consumer has not taken yet.
 
-    Each thread reads the first slice that no thread reads.  Memory is bounded, because a thread
-    begins no slice that is further ahead of the consumer than the number of threads.
+    Each thread reads the first slice that no thread reads.  The consumer does so, too, instead of
+    waiting for a batch: a thread for it beside a waiting consumer took turns with the others, and
+    memory that one thread has filled and another has freed is cleared again.  Memory is bounded,
+    because a slice is not begun if it is further ahead of the consumer than the number of threads.
     """
 
-    def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
+    def __init__(
+        self, reads: Iterator[Read], n_threads: int, before_take: Callable[[], object]
+    ) -> None:
         self._reads = reads
+        self._before_take = before_take
         self._n_threads = n_threads
         self._ahead_bytes = _AHEAD_BYTES // n_threads
         self.process = os.getpid()
@@ -49,9 +54,10 @@ class _Reads:
         self._current = 0  # the slice of which the consumer takes
         self._is_last_begun = False
         self._is_closed = False
+        self._own: _Queue | None = None  # the slice that the consumer reads
         self._threads = [
             threading.Thread(target=self._work, name=f"segmentlog-{i}", daemon=True)
-            for i in range(n_threads)
+            for i in range(1, n_threads)
         ]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -97,9 +103,8 @@ class _Reads:
         self._refuse_in_fork()
         with self._changed:
             i = self._current
-            self._changed.wait_for(
-                lambda: i in self._queues or self._is_last_begun or self._is_closed
-            )
+            if i not in self._queues and not self._is_closed and not self._is_last_begun:
+                self._own = self._begin_next()
             if i not in self._queues and not self._is_last_begun:
                 raise _ended()
             return self._queues.pop(i, None)
@@ -107,6 +112,9 @@ class _Reads:
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
         """The next batch of a slice, or None after its last."""
         self._refuse_in_fork()
+        self._before_take()
+        while not queue.batches and not queue.is_done and self._read_one():
+            pass
         with self._changed:
             self._changed.wait_for(lambda: queue.batches or queue.is_done or self._is_closed)
             if queue.batches:
@@ -122,52 +130,79 @@ class _Reads:
             self._changed.notify_all()
             return batch
 
+    def _read_one(self) -> bool:
+        """Read a batch of the consumer's slice; False if there is no room for one."""
+        with self._changed:
+            if self._is_closed:
+                return False
+            if self._own is None or self._own.is_done:
+                self._own = self._begin_next() if self._is_near() else None
+            own = self._own
+            if own is None or own.n_bytes >= self._ahead_bytes:
+                return False
+        self._advance(own)
+        return True
+
     def _work(self) -> None:
         queue = self._begin()
-        while queue is not None:
-            try:
-                for batch in queue.read():
-                    if not self._put(queue, batch):
-                        return
-            except BaseException as error:  # noqa: BLE001 - the consumer raises it
-                queue.error = error
-            with self._changed:
-                queue.is_done = True
-                self._changed.notify_all()
+        while queue is not None and self._read(queue):
             queue = self._begin()
+
+    def _read(self, queue: "_Queue") -> bool:
+        """Read a slice to its end; False if nobody wants more."""
+        while not queue.is_done:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_closed or queue.n_bytes < self._ahead_bytes
+                )
+                if self._is_closed:
+                    return False
+            self._advance(queue)
+        return True
+
+    def _advance(self, queue: "_Queue") -> None:
+        """Read a batch of a slice, or note its end or its error."""
+        batch = None
+        try:
+            batch = queue.next_batch()
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it
+            queue.error = error
+        with self._changed:
+            if batch is None:
+                queue.is_done = True
+            else:
+                queue.batches.append(batch)
+                queue.n_bytes += batch.nbytes
+            self._changed.notify_all()
 
     def _begin(self) -> "_Queue | None":
         """The slice to read next, once the consumer is near enough; None at the end."""
-
-        def is_near() -> bool:
-            is_over = self._is_closed or self._is_last_begun
-            return is_over or self._n_begun <= self._current + self._n_threads
-
         with self._changed:
-            self._changed.wait_for(is_near)
+            self._changed.wait_for(
+                lambda: self._is_closed or self._is_last_begun or self._is_near()
+            )
             if self._is_closed or self._is_last_begun:
                 return None
-            try:
-                read = next(self._reads, None)
-            except BaseException as error:  # noqa: BLE001 - the consumer raises it
-                read = None
-                self._queues[self._n_begun] = _Queue(lambda: iter(()), error=error, is_done=True)
-            self._changed.notify_all()
-            if read is None:
-                self._is_last_begun = True
-                return None
-            queue = self._queues[self._n_begun] = _Queue(read)
-            self._n_begun += 1
-            return queue
+            return self._begin_next()
 
-    def _put(self, queue: "_Queue", batch: pa.RecordBatch) -> bool:
-        """Hand over a batch; False if nobody wants more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or queue.n_bytes < self._ahead_bytes)
-            queue.batches.append(batch)
-            queue.n_bytes += batch.nbytes
-            self._changed.notify_all()
-            return not self._is_closed
+    def _is_near(self) -> bool:
+        """Whether the consumer is near enough for another slice to be begun."""
+        return not self._is_last_begun and self._n_begun <= self._current + self._n_threads
+
+    def _begin_next(self) -> "_Queue | None":
+        """The slice to read next; None if there is none.  The caller has the lock."""
+        try:
+            read = next(self._reads, None)
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it
+            read = None
+            self._queues[self._n_begun] = _Queue(lambda: iter(()), error=error, is_done=True)
+        self._changed.notify_all()
+        if read is None:
+            self._is_last_begun = True
+            return None
+        queue = self._queues[self._n_begun] = _Queue(read)
+        self._n_begun += 1
+        return queue
 
 
 def _ended() -> StorageError:
@@ -205,6 +240,13 @@ class _Queue:
     n_bytes: int = 0
     error: BaseException | None = None
     is_done: bool = False
+    _rows: Iterator[pa.RecordBatch] | None = None
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next batch of the slice, which one thread reads; None at its end."""
+        if self._rows is None:
+            self._rows = self.read()
+        return next(self._rows, None)
 
 
 def slice_bytes(size_bytes: int) -> int:
@@ -228,13 +270,16 @@ def n_threads_of(*, use_threads: bool) -> int:
     return min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
 
 
-def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
+def read_in_order(
+    reads: Iterable[Read], n_threads: int, before_take: Callable[[], object] = lambda: None
+) -> Iterator[pa.RecordBatch]:
     """Batches of all `reads`, in their order; the result is the same on any number of threads.
 
     Parameters
     ----------
     reads : each begins to read one slice.
-    n_threads : how many are read side by side; with 1, the calling thread reads.
+    n_threads : how many are read side by side; the calling thread reads, too.
+    before_take : the calling thread calls it before it takes a batch of several threads.
 
     Notes
     -----
@@ -242,5 +287,5 @@ def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBa
     batches and one batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
-        return _Reads(iter(reads), n_threads).batches()
+        return _Reads(iter(reads), n_threads, before_take).batches()
     return (batch for read in reads for batch in read())

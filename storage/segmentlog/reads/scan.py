@@ -32,6 +32,7 @@ from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.reads.plan import find_again
 from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
+from segmentlog.records.columns import SpareOutputs
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
@@ -55,6 +56,7 @@ def scan_slice(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     policy: ScanPolicy | None = None,
+    outputs: SpareOutputs | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Records of a slice in the order of their offsets, control records left out.
 
@@ -65,6 +67,7 @@ def scan_slice(
     include_headers : whether "all" includes ``headers``.
     policy : isolation level, treatment of corrupt batches, the bound of inflating, times, the
         columns that are text, and the limit of bytes a second.
+    outputs : memory for the rows, if another thread consumes them.
 
     Yields
     ------
@@ -93,7 +96,7 @@ def scan_slice(
     place = log_slice.files[0].path if log_slice.files else log_slice.topic
     with storage_errors(place):
         while True:
-            reader = _SliceReader(log_slice, schema, policy)
+            reader = _SliceReader(log_slice, schema, policy, outputs)
             try:
                 for batch in reader.batches():
                     yield text.convert(batch, topic_partition)
@@ -134,7 +137,13 @@ def _find_again(
 class _SliceReader:
     """One pass over the files of a slice; `next_offset` is its progress."""
 
-    def __init__(self, log_slice: LogSlice, schema: pa.Schema, policy: ScanPolicy) -> None:
+    def __init__(
+        self,
+        log_slice: LogSlice,
+        schema: pa.Schema,
+        policy: ScanPolicy,
+        outputs: SpareOutputs | None,
+    ) -> None:
         self._slice, self._policy = log_slice, policy
         self._decoder = RecordDecoder(
             log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
@@ -153,7 +162,7 @@ class _SliceReader:
         if is_plain and OnePassDecoder.suits(schema):
             self._one_pass = OnePassDecoder(
                 log_slice.topic_partition, schema, log_slice.offsets,
-                policy.max_inflated_batch_bytes, policy.timestamps,
+                policy.max_inflated_batch_bytes, policy.timestamps, outputs,
             )  # fmt: skip
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0

@@ -22,7 +22,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.records.columns import Constants, Output
+from segmentlog.records.columns import Constants, Output, SpareOutputs
 from segmentlog.records.native_codecs import NativeCodecs
 from segmentlog.records.schema import CONSTANT_COLUMNS
 
@@ -59,6 +59,7 @@ class OnePassDecoder:
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
     timestamps : batches that cannot have records of these times are skipped.
+    outputs : where to take memory from; by default, it is allocated.
 
     Attributes
     ----------
@@ -75,8 +76,10 @@ class OnePassDecoder:
         offsets: OffsetRange = ALL_OFFSETS,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
         timestamps: TimestampRange | None = None,
+        outputs: SpareOutputs | None = None,
     ) -> None:
         self._offsets = offsets
+        self._outputs = outputs
         first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
         self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
         self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
@@ -87,7 +90,8 @@ class OnePassDecoder:
         self._max_inflated_bytes = max_inflated_batch_bytes
         self._codecs = NativeCodecs()
         self._scratch: Bytes = np.empty(COPY_SLACK, np.uint8)
-        self._n_rows = _FIRST_ROWS
+        # A thread that reads ahead lets nobody wait.
+        self._n_rows = _MOST_ROWS if outputs and outputs.are_ahead else _FIRST_ROWS
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
@@ -194,7 +198,8 @@ class OnePassDecoder:
 
     def _make_room(self, n_rows: int, n_bytes: int) -> None:
         n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
-        self._room = Output(self._schema, n_rows, n_bytes, 0)
+        asked = self._schema, n_rows, n_bytes
+        self._room = self._outputs.take(*asked) if self._outputs else Output(*asked, 0)
         arrays = self._room.plain_arrays
         if not len(arrays.offsets):
             arrays = arrays._replace(offsets=np.empty(n_rows, np.int64))

@@ -54,6 +54,21 @@ def test_batches_come_in_the_order_of_the_slices(n_threads: int) -> None:
     assert [] == alive()
 
 
+def test_a_consumer_that_would_wait_reads_slices_itself() -> None:
+    """The other thread does not end its slice before the consumer has read one."""
+    is_read = threading.Event()
+    consumer = threading.current_thread()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        if threading.current_thread() is consumer:
+            is_read.set()
+        assert is_read.wait(timeout=60)
+        yield batch(0)
+
+    assert [0] * 9 == numbers(read_in_order([read] * 9, 2))
+    assert is_read.is_set()
+
+
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 def test_an_error_comes_in_its_place(n_threads: int) -> None:
     """An error is raised after the batches before it, even if finding the slices fails."""
@@ -90,7 +105,7 @@ def test_threads_end_when_nobody_wants_more(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert [0, 1, 2] == [next(batches)["number"][0].as_py() for _ in range(3)]
     time.sleep(0.2)
-    assert {0, 1} == {each // 100 for each in begun}
+    assert {0, 1} >= {each // 100 for each in begun}
     assert len(begun) <= 3 + 2 * 5
     batches.close()
     assert [] == alive()
