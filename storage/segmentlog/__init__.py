@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.compaction.compact import compact
+from segmentlog.compaction.erase import ErasedPartition, erase
 from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.errors import (
     ChecksumMismatchError,
@@ -118,6 +119,7 @@ __all__ = [
     "CorruptLogError",
     "DeletedRecords",
     "DeletedTopic",
+    "ErasedPartition",
     "ErrorCode",
     "Finding",
     "FindingKind",
@@ -192,6 +194,7 @@ __all__ = [
     "dataset",
     "delete_records",
     "delete_topic",
+    "erase",
     "latest",
     "mirror",
     "offsets_csv",

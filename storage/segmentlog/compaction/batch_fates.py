@@ -4,7 +4,10 @@ The header of an active producer's last batch stays, for its sequence number and
 it, the next batch of the producer would be refused (``Cleaner.cleanInto``).
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Protocol
 
 import numpy as np
 
@@ -14,10 +17,50 @@ from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.layout.transaction_index import AbortedTransaction
 from segmentlog.producers.snapshot import ProducerSnapshot
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.end_markers import EndMarkers
 
-__all__ = ["BatchFates"]
+__all__ = ["BatchFates", "Fates", "KeptHeaders"]
 
 _NO_PRODUCER = -1
+
+
+class Fates(Protocol):
+    """Judges the batches of one log, in their order."""
+
+    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        """Fates of batches, and the aborted transactions that end among them and still have some.
+
+        Parameters
+        ----------
+        batches : as they were scanned; their records need not be inflated.
+        """
+
+
+class KeptHeaders:
+    """The fates of an erasure: each header stays, and so does each end marker.
+
+    A batch that loses all its records stays as an empty batch.  A cleaner keeps such a batch only
+    for a producer that is active by the clock, or at the end of its range.  Two replicas of a log
+    differ in clocks, in producer snapshots and in the borders of segments, and would then differ
+    in their batches.
+
+    Parameters
+    ----------
+    indexed : entries of the log's transaction indexes, in their order.
+    """
+
+    def __init__(self, indexed: Sequence[AbortedTransaction]) -> None:
+        self._indexed = sorted(indexed, key=attrgetter("last_offset"))
+
+    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        """See `Fates.judge`; the entries of the transaction index are those it had."""
+        headers = batches.headers
+        first, end = (
+            bisect_left(self._indexed, offset, key=attrgetter("last_offset"))
+            for offset in (int(headers[0, layout.BASE_OFFSET]), batches.next_offset)
+        )
+        fates: Bytes = np.full(len(headers), batch_fates.STAYS_EMPTY, np.uint8)
+        return fates, self._indexed[first:end]
 
 
 class BatchFates:
@@ -27,6 +70,7 @@ class BatchFates:
     ----------
     active : producers that count as active, by their state at the log end.
     indexed : entries of the log's transaction indexes, for the new ones.
+    transactions : of the log.
     upper_bound : the offset up to which the compaction goes.
     now_ms : its time (epoch).
     """
@@ -35,11 +79,12 @@ class BatchFates:
         self,
         active: Sequence[ProducerSnapshot],
         indexed: Sequence[AbortedTransaction],
+        transactions: EndMarkers,
         upper_bound: int,
         now_ms: int,
     ) -> None:
         self._indexed = {(each.producer_id, each.last_offset): each for each in indexed}
-        self._upper_bound, self._now_ms = upper_bound, now_ms
+        self._transactions, self._upper_bound, self._now_ms = transactions, upper_bound, now_ms
         self._rows: dict[int, int] = {}
         self._producers: Int64s = np.zeros((1, batch_fates.PRODUCER_COLUMNS), np.int64)
         self._first_offsets: dict[int, int] = {}
@@ -49,16 +94,9 @@ class BatchFates:
             row[batch_fates.LAST_DATA_OFFSET] = each.last_offset
             row[batch_fates.EPOCH], row[batch_fates.IS_ACTIVE] = each.producer_epoch, 1
 
-    def judge(
-        self, batches: ScannedBatches, is_aborted: Bytes
-    ) -> tuple[Bytes, list[AbortedTransaction]]:
-        """Fates of batches, and the aborted transactions that end among them and still have some.
-
-        Parameters
-        ----------
-        batches : as they were scanned; their records need not be inflated.
-        is_aborted : uint8 array, shape (n_batches,); 1 for batches of aborted transactions.
-        """
+    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        """See `Fates.judge`."""
+        is_aborted = self._transactions.find_aborted(batches, batches.next_offset)
         headers = batches.headers
         ids = headers[:, layout.PRODUCER_ID]
         rows: Int64s = np.full(len(headers), len(self._producers) - 1, np.int64)

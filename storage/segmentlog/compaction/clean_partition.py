@@ -145,9 +145,9 @@ def _clean_once(
     from_ms = 0
     if clean_part:
         from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
-    fates = BatchFates(active, _indexed(segments), end_offset, limits.now_ms)
     transactions = EndMarkers(partial(walk_batches, segments))
-    cleaning = Cleaning(path, config, known, fates, transactions, limits.now_ms, from_ms)
+    fates = BatchFates(active, _indexed(segments), transactions, end_offset, limits.now_ms)
+    cleaning = Cleaning(path, config, known, fates, limits.now_ms, from_ms)
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []
     sizes = [_sizes_of(each) for each in cleaned]

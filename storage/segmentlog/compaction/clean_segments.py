@@ -1,4 +1,7 @@
-"""Write what compaction keeps of the segments of a log into new segments, beside the old ones."""
+"""Write what compaction keeps of the segments of a log into new segments, beside the old ones.
+
+An erasure does the same with other rules, after it has gone through the segments without writing.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.compaction.batch_fates import BatchFates
+from segmentlog.compaction.batch_fates import Fates
 from segmentlog.compaction.cleaned_segment import CleanedSegment
 from segmentlog.compaction.compressed import Recompressor, inflated_runs
 from segmentlog.compaction.offset_map import OffsetMap
@@ -17,7 +20,6 @@ from segmentlog.layout.transaction_index import AbortedTransaction
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.topic_config import TopicConfig
@@ -26,14 +28,29 @@ __all__ = ["Cleaning", "Counts", "SegmentCleaner"]
 
 _WINDOW_BYTES = 4 << 20
 _OUTPUT_BYTES = 8 << 20
+_LARGEST = 2**63 - 1
 
 
 class Counts(NamedTuple):
-    """Records that were read and kept, and those that went because they had no key."""
+    """The numbers of records of some segments that stay and go.
+
+    Attributes
+    ----------
+    n_read, n_kept : records before and after.
+    n_without_key : records that went because they had no key.
+    n_cut : batches that lost records.
+    n_emptied : of these, batches that lost all.
+    first_replaced, last_replaced : least and greatest offset of the records that the offset map
+        has removed; the greatest number and -1 if there are none.
+    """
 
     n_read: int
     n_kept: int
     n_without_key: int
+    n_cut: int
+    n_emptied: int
+    first_replaced: int
+    last_replaced: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +63,18 @@ class Cleaning:
     config : of the topic.
     offset_map : the last offset of each key.
     fates : of its batches.
-    transactions : of the log.
     now_ms : the time of the pass (epoch).
     old_tombstones_from_ms : tombstones of magic 0 and 1 stay in segments that were written later.
+    erases : whether the keys of the map are erased, and all else stays; no time counts then.
     """
 
     path: str
     config: TopicConfig
     offset_map: OffsetMap
-    fates: BatchFates
-    transactions: EndMarkers
-    now_ms: int
-    old_tombstones_from_ms: int
+    fates: Fates
+    now_ms: int = 0
+    old_tombstones_from_ms: int = 0
+    erases: bool = False
 
 
 class SegmentCleaner:
@@ -77,15 +94,39 @@ class SegmentCleaner:
         self._rules[compaction.LATEST_OFFSET] = cleaning.offset_map.latest_offset
         self._rules[compaction.NOW_MS] = cleaning.now_ms
         horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
-        self._rules[compaction.HORIZON_MS] = min(horizon, 2**63 - 1)
-        self._counts: Int64s = np.zeros(compaction.COUNT_COLUMNS, np.int64)
+        self._rules[compaction.HORIZON_MS] = -1 if cleaning.erases else min(horizon, _LARGEST)
+        self._rules[compaction.ERASES] = cleaning.erases
+        self._counts: Int64s
+        self._forget_counts()
         self._kept: Int64s = np.empty(0, np.int64)
         self._out: Bytes = np.empty(0, np.uint8)
+
+    def _forget_counts(self) -> None:
+        self._counts = np.zeros(compaction.COUNT_COLUMNS, np.int64)
+        self._counts[compaction.FIRST_REPLACED] = _LARGEST
+        self._counts[compaction.LAST_REPLACED] = -1
 
     @property
     def counts(self) -> Counts:
         """The counts so far."""
         return Counts(*self._counts.tolist())
+
+    def count(self, segment: Segment, end_offset: int) -> Counts:
+        """The counts of one segment, which is read as for a new one; nothing is written.
+
+        Parameters
+        ----------
+        end_offset : the base offset of its successor, or the log end.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            At a bad batch.
+        """
+        self._forget_counts()
+        for _ in self._kept_of(segment, end_offset, []):
+            pass
+        return self.counts
 
     def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
         """Write what stays of some segments into one, whose files are synced.
@@ -111,32 +152,32 @@ class SegmentCleaner:
                 modified_ms = status_of(segment.path).modified_ns // 10**6
                 keeps = modified_ms > cleaning.old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
-                aborted += self._clean_into(target, segment, end_offset)
+                for data, lines in self._kept_of(segment, end_offset, aborted):
+                    target.append(*self._recompress(data, lines))
             target.finish(aborted, modified_ms)
         except BaseException:
             target.remove()
             raise
         return target
 
-    def _clean_into(
-        self, target: CleanedSegment, segment: Segment, end_offset: int
-    ) -> list[AbortedTransaction]:
-        """Append what stays of one segment; the aborted transactions that still have batches."""
+    def _kept_of(
+        self, segment: Segment, end_offset: int, aborted: list[AbortedTransaction]
+    ) -> Iterator[tuple[Bytes, Int64s]]:
+        """Filter one segment; compressed batches are still to be compressed and sealed.
+
+        The aborted transactions that still have batches are added to `aborted`.
+        """
         scanner = BatchScanner(segment.path, segment.base_offset)
-        aborted = []
         with open_file(segment.path) as file:
             for batches in self._windows.batches(file.read_into, scanner, 0, segment.size):
                 if batches.next_offset > end_offset:  # no checksum covers a base offset
                     row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
                     reason = f"it reaches beyond {end_offset}, where the next segment begins"
                     raise batches.malformed(row, reason)
-                is_aborted = self._cleaning.transactions.find_aborted(batches, batches.next_offset)
-                fates, found = self._cleaning.fates.judge(batches, is_aborted)
+                fates, found = self._cleaning.fates.judge(batches)
                 aborted += found
                 for run, rows in inflated_runs(self._filler, batches):
-                    for data, lines in self._filtered(run, fates[rows]):
-                        target.append(data, lines)
-        return aborted
+                    yield from self._filtered(run, fates[rows])
 
     def _filtered(self, run: ScannedBatches, fates: Bytes) -> Iterator[tuple[Bytes, Int64s]]:
         """The batches that stay, and a line for each; the records of `run` are inflated."""
@@ -157,4 +198,4 @@ class SegmentCleaner:
             if code not in (status.OK, status.OUTPUT_FULL):
                 raise run.malformed(begin, status.REASONS[code])
             if n_lines:
-                yield self._recompress(self._out[:end], lines[:n_lines])
+                yield self._out[:end], lines[:n_lines]

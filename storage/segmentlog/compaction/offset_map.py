@@ -5,16 +5,16 @@ pass where it stands, and leaves the rest of the log to the next pass (``Cleaner
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 import numpy as np
 
 from segmentlog.compaction.compressed import inflated_runs
-from segmentlog.compaction.settings import MapBounds
+from segmentlog.compaction.settings import ENTRY_BYTES, MapBounds
 from segmentlog.disk.readable import open_file
 from segmentlog.kernels import layout, offset_map, siphash, status
-from segmentlog.kernels.memory import Bytes, Int64s
+from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.segments.batches import walk_batches
@@ -26,6 +26,7 @@ __all__ = ["OffsetMap", "build_offset_map"]
 
 _LEAST_ENTRIES = 64
 _WINDOW_BYTES = 4 << 20
+_AFTER_ALL = 2**63 - 2  #: the greatest offset that the table takes
 
 
 class OffsetMap:
@@ -63,6 +64,25 @@ class OffsetMap:
     def latest_offset(self) -> int:
         """Offset up to which the keys are known; -1 for an empty map."""
         return int(self.state[offset_map.LATEST_OFFSET])
+
+    @classmethod
+    def of_erased(cls, keys: Collection[bytes]) -> "OffsetMap":
+        """A map in which each key has its last record after every record of a log.
+
+        All records with these keys are then older than the last one, and are removed.
+
+        Parameters
+        ----------
+        keys : at least one.
+        """
+        known = cls(MapBounds(ENTRY_BYTES * (2 * len(keys) + _LEAST_ENTRIES), 0.9), len(keys))
+        ends: Int64s = np.cumsum([len(each) for each in keys], dtype=np.int64)
+        joined: Bytes = np.frombuffer(bytearray().join([*keys, bytes(COPY_SLACK)]), np.uint8)
+        code = offset_map.put_all(
+            joined, ends, _AFTER_ALL, known.table, known.state, known.secret, known.waiting
+        )
+        assert code == status.OK, code  # noqa: S101 - the table was made for these keys
+        return known
 
     def reach(self, offset: int) -> None:
         """Say that there is no key between the latest offset and `offset`."""

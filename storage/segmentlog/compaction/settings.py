@@ -10,10 +10,10 @@ from segmentlog.arguments import instance_of, whole_number
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 
-__all__ = ["CleanerLimits", "CompactionSettings", "MapBounds"]
+__all__ = ["ENTRY_BYTES", "CleanerLimits", "CompactionSettings", "MapBounds"]
 
 #: Bytes of an entry in Kafka's map, and in ours: a hash of 16 bytes, and an offset.
-_ENTRY_BYTES = 24
+ENTRY_BYTES = 24
 _MOST_ENTRIES = 2**31 - 1
 
 
@@ -41,7 +41,7 @@ class MapBounds:
         if not 0 < self.load_factor < 1:
             raise OptionError("load_factor", str(self.load_factor), accepted)
         if self.most_keys < 1:
-            accepted = f"give at least {int(_ENTRY_BYTES * (1 / self.load_factor + 1))} bytes"
+            accepted = f"give at least {int(ENTRY_BYTES * (1 / self.load_factor + 1))} bytes"
             raise OptionError("dedupe_buffer_bytes", str(self.dedupe_buffer_bytes), accepted)
 
     @property
@@ -52,7 +52,7 @@ class MapBounds:
     @property
     def n_entries(self) -> int:
         """Entries of its table."""
-        return min(self.dedupe_buffer_bytes // _ENTRY_BYTES, _MOST_ENTRIES)
+        return min(self.dedupe_buffer_bytes // ENTRY_BYTES, _MOST_ENTRIES)
 
 
 class CleanerLimits(NamedTuple):

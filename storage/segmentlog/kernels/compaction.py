@@ -4,6 +4,11 @@ Rules: ``MemoryRecords.filterTo`` and ``Cleaner.shouldRetainRecord``.  A batch t
 records is copied byte for byte.  A batch that loses records is built again.  Its offsets, its
 producer's fields and its leader epoch stay, so the offset deltas of its records stay, too.
 Messages of magic 0 and 1 become batches of magic 2, as in Kafka since 4.0.
+
+An erasure is a compaction with another rule: the map contains the keys to erase, at an offset
+after all others.  Records with these keys are removed, and nothing else.  No clock counts, records
+without a key and tombstones stay, and of the messages of magic 0 and 1, only those that lose
+records are rebuilt.
 """
 
 from segmentlog.kernels import layout
@@ -34,14 +39,19 @@ N_OUT_COLUMNS = CODEC + 1
 N_READ = 0  #: records of all batches
 N_KEPT = 1
 N_WITHOUT_KEY = 2  #: records that were removed because they have no key
-COUNT_COLUMNS = 3
+N_CUT = 3  #: batches that lost records, with the emptied ones
+N_EMPTIED = 4  #: batches of which only the header stays, and had records before
+FIRST_REPLACED = 5  #: least offset of a record that the map has removed, at most the initial value
+LAST_REPLACED = 6  #: greatest offset of a record that the map has removed
+COUNT_COLUMNS = 7
 
 # The rules of a compaction.
 LATEST_OFFSET = 0  #: the map contains the keys up to this offset
 NOW_MS = 1
 HORIZON_MS = 2  #: time until which tombstones stay that are seen for the first time
 KEEPS_OLD_TOMBSTONES = 3  #: whether messages of magic 0 and 1 without a value stay
-RULE_COLUMNS = 4
+ERASES = 4  #: whether the keys of the map are erased, and all else stays as it is
+RULE_COLUMNS = 5
 
 _NO_TIMESTAMP = -1
 _KEPT_ATTRIBUTES = 0x3F  #: of a rebuilt batch, besides the delete horizon
@@ -104,7 +114,7 @@ def seal_batches(buf: Bytes, lines: Int64s) -> None:
 
 @kernel
 def _keep_latest(
-    waiting: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int
+    waiting: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int, counts: Int64s
 ) -> tuple[int, bool]:
     """Add to `kept` the waiting records for which the map has no later one.
 
@@ -112,11 +122,15 @@ def _keep_latest(
     """
     has_tombstone = False
     for i in range(n_keys):
-        if waiting[i, OFFSET] >= offset_of(table, waiting[i]):
+        offset = waiting[i, OFFSET]
+        if offset >= offset_of(table, waiting[i]):
             at = waiting[i, AT]
             has_tombstone = has_tombstone or at < 0
             kept[n_kept] = at if at >= 0 else ~at
             n_kept += 1
+        else:
+            counts[FIRST_REPLACED] = min(counts[FIRST_REPLACED], offset)
+            counts[LAST_REPLACED] = max(counts[LAST_REPLACED], offset)
     return n_kept, has_tombstone
 
 
@@ -124,6 +138,8 @@ def _keep_latest(
 def _keeps_tombstones(header: Int64s, rules: Int64s) -> bool:
     """Whether records without a value stay, if they are the last of their keys."""
     attributes = header[layout.ATTRIBUTES]
+    if rules[ERASES] != 0:
+        return True
     if attributes & layout.LEGACY_MASK != 0:
         return bool(rules[KEEPS_OLD_TOMBSTONES] != 0)
     has_horizon = attributes & layout.DELETE_HORIZON_MASK != 0
@@ -156,7 +172,7 @@ def _choose(
         previous = offset
         if fate & DROPS_RECORDS != 0:
             continue
-        is_known = offset <= last_known
+        is_known = offset <= last_known and (key_length >= 0 or rules[ERASES] == 0)
         if is_known and key_length < 0:
             counts[N_WITHOUT_KEY] += 1
             continue
@@ -168,7 +184,7 @@ def _choose(
             waiting[n_keys, AT] = begin if value_length >= 0 else ~begin
             n_keys += 1
         if n_keys == N_WAITING or (n_keys > 0 and not is_known):
-            n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept)
+            n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept, counts)
             n_keys, has_tombstone = 0, has_tombstone or is_one
         if not is_known:
             has_tombstone = has_tombstone or value_length < 0
@@ -177,7 +193,7 @@ def _choose(
     if at != header[layout.RECORDS_END]:
         return st.TRAILING_BYTES, 0, False
     if n_keys > 0:
-        n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept)
+        n_kept, is_one = _keep_latest(waiting, n_keys, table, kept, n_kept, counts)
         has_tombstone = has_tombstone or is_one
     return st.OK, n_kept, has_tombstone
 
@@ -309,13 +325,16 @@ def _put_batch(
     )
     if status != st.OK:
         return status, to
-    counts[N_READ] += header[layout.RECORDS_COUNT]
+    n_records = header[layout.RECORDS_COUNT]
+    counts[N_READ] += n_records
     counts[N_KEPT] += n_kept
+    counts[N_CUT] += n_kept < n_records
+    counts[N_EMPTIED] += n_kept == 0 and n_records > 0
     attributes = header[layout.ATTRIBUTES]
     line[layout.BASE_OFFSET] = header[layout.BASE_OFFSET]
     line[layout.LAST_OFFSET] = header[layout.LAST_OFFSET]
     line[layout.MAX_TIMESTAMP], line[CODEC] = header[layout.MAX_TIMESTAMP], 0
-    if n_kept == 0:
+    if n_kept == 0 and (n_records > 0 or rules[ERASES] == 0):
         if fate & STAYS_EMPTY == 0:
             return st.OK, to
         return st.OK, _put_emptied(window, header, out, to)
@@ -325,7 +344,8 @@ def _put_batch(
     elif has_tombstone or fate & ENDS_NOTHING != 0:
         horizon_ms = rules[HORIZON_MS]
     has_new_horizon = horizon_ms >= 0 and attributes & layout.DELETE_HORIZON_MASK == 0
-    is_whole = n_kept == header[layout.RECORDS_COUNT] and attributes & layout.LEGACY_MASK == 0
+    keeps_format = attributes & layout.LEGACY_MASK == 0 or rules[ERASES] != 0
+    is_whole = n_kept == n_records and keeps_format
     if is_whole and not has_new_horizon:
         copy_bytes(out, to, window, header[layout.POSITION], header[layout.SIZE])
         return st.OK, to + header[layout.SIZE]

@@ -24,6 +24,7 @@ __all__ = [
     "STATE_COLUMNS",
     "WAITING_COLUMNS",
     "offset_of",
+    "put_all",
     "put_keys",
     "seek_key",
 ]
@@ -192,3 +193,30 @@ def put_keys(
     if _put_waiting(table, state, waiting) != st.OK:
         return st.TABLE_FULL, row
     return status, row
+
+
+@kernel
+def put_all(
+    keys: Bytes, ends: Int64s, offset: int, table: Int64s, state: Int64s, secret: Bytes,
+    waiting: Int64s,
+) -> int:  # fmt: skip
+    """Put keys that come from no log, all at one offset; the status.
+
+    Parameters
+    ----------
+    keys : uint8 array; the keys, one after another
+    ends : int64 array, shape (n_keys,); end of each key in `keys`, in rising order
+    offset : of each key, below 2**63 - 1: an entry has the offset plus one
+    table, state, secret, waiting : see `put_keys`
+    """
+    state[_N_WAITING_NOW] = start = 0
+    for i in range(ends.shape[0]):
+        j = state[_N_WAITING_NOW]
+        seek_key(keys, start, ends[i], table, secret, waiting[j])
+        waiting[j, OFFSET], waiting[j, AT] = offset, state[LATEST_OFFSET]
+        state[_N_WAITING_NOW] = j + 1
+        start = ends[i]
+        if j + 1 == N_WAITING and _put_waiting(table, state, waiting) != st.OK:
+            return st.TABLE_FULL
+    state[LATEST_OFFSET] = offset
+    return _put_waiting(table, state, waiting)

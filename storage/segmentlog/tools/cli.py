@@ -39,6 +39,7 @@ from segmentlog.tools.compare import compare
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
+from segmentlog.tools.erase import erase
 from segmentlog.tools.few_bytes import begin_program
 from segmentlog.tools.grep import grep
 from segmentlog.tools.kafka_tables import cluster, groups, schemas, transactions
@@ -221,8 +222,8 @@ def reindex(
 
 for _each in (
     topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas, replicas,
-    compare, verify, recover, reindex, delete_topic, retain, compact, delete_records, produce,
-    configure, mirror, restore, doctor, warmup,
+    compare, verify, recover, reindex, delete_topic, retain, compact, delete_records, erase,
+    produce, configure, mirror, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -44,7 +44,14 @@ from segmentlog.upkeep.delete_topic import DeletedTopic
 from segmentlog.upkeep.places import log_directory, partitions_of
 from segmentlog.upkeep.retain import Reason, RemovedSegment
 
-__all__ = ["compact", "configure", "delete_records", "delete_topic", "retain"]
+__all__ = [
+    "compact",
+    "configure",
+    "delete_records",
+    "delete_topic",
+    "retain",
+    "write_when_freed",
+]
 
 
 AsOneObject = Annotated[bool, typer.Option("--json", help="The result as one object.")]
@@ -157,7 +164,7 @@ def retain(
             log_directory(directory), settings, metadata, server_properties,
             topics=topic or (), purge=purge,
         )  # fmt: skip
-        _write_when_freed({each.topic for each in found}, known, "retain or write")
+        write_when_freed({each.topic for each in found}, known, "retain or write")
 
 
 def _segments(removed: Sequence[RemovedSegment]) -> str:
@@ -259,7 +266,7 @@ def compact(
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
-    _write_when_freed({each.topic for each in found}, known, "compact or retain")
+    write_when_freed({each.topic for each in found}, known, "compact or retain")
 
 
 def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
@@ -374,7 +381,7 @@ def delete_records(
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
-        _write_when_freed([topic], known, "retain or write")
+        write_when_freed([topic], known, "retain or write")
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
@@ -431,7 +438,7 @@ def configure(
     sys.stdout.write(aligned(["setting", "value", "source"], cells, [False, True, False]))
 
 
-def _write_when_freed(topics: Collection[str], known: DirectorySettings, next_one: str) -> None:
+def write_when_freed(topics: Collection[str], known: DirectorySettings, next_one: str) -> None:
     """Say when the disk space of removed segments is free, unless it is by now."""
     delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
     if delay_ms:

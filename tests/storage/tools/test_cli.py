@@ -35,6 +35,7 @@ NEEDED = {
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
     "delete-topic": ("orders",),
+    "erase": ("--key", "a"),
     "offsets": ("--checkpoint", "{}/query"),
     "produce": ("orders", "{}/query/metadata"),
 }

@@ -1,0 +1,254 @@
+"""Erase keys: remove every record with one of some keys, and leave all else where it is.
+
+The rule is that of `segmentlog.kernels.compaction`; the durable steps are those of a compaction
+(`segmentlog.compaction.swap_segments`).  An erasure goes through all chosen logs first, and writes
+nothing.  So a damaged batch is found before the first segment is replaced.
+
+Then each segment with such records is replaced by itself.  A log whose active segment has such
+records begins a new segment first.  Segments are not replaced together: a broker that finishes an
+interrupted swap removes all segments between the first and the last new one (``LogLoader``), and
+segments without these keys are not written again.
+
+Two replicas with equal batches have equal batches after the same erasure.  It depends on no clock,
+no state of producers and no border of a segment: a batch keeps its bytes or loses its records, and
+if none is left, its header stays.
+"""
+
+import os
+from collections.abc import Collection, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from segmentlog.append.prepare import ready_to_append
+from segmentlog.arguments import LARGEST_INT, refused, topic_names, whole_number
+from segmentlog.commit.held import HeldDirectory, hold
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.system_errors import storage_errors
+from segmentlog.layout.transaction_index import read_transaction_index
+from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.names import partition_path
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.topic_config import TopicConfig
+from segmentlog.upkeep.places import log_directory
+
+if TYPE_CHECKING:  # the kernels load with the first segment that is read
+    from segmentlog.compaction.clean_segments import Counts, SegmentCleaner
+    from segmentlog.compaction.offset_map import OffsetMap
+
+__all__ = ["ErasedPartition", "erase"]
+
+
+class ErasedPartition(NamedTuple):
+    """The records that an erasure has removed from a partition, or would remove.
+
+    Attributes
+    ----------
+    records : how many.
+    batches : that lost records.
+    emptied_batches : of these, batches that lost all; their headers stay.
+    first_offset, last_offset : of the removed records.
+    segments : base offsets of the segments that were written again.
+    bytes_before, bytes_after : of the logs of these segments; the latter is -1 in a dry run.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    batches: int
+    emptied_batches: int
+    first_offset: int
+    last_offset: int
+    segments: tuple[int, ...]
+    bytes_before: int
+    bytes_after: int = -1
+
+
+@storage_errors()
+def erase(
+    path: str | os.PathLike[str],
+    keys: bytes | str | Collection[bytes | str],
+    topics: str | Collection[str] = (),
+    partitions: Collection[int] = (),
+    *,
+    dry_run: bool = False,
+    purge: bool = False,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> list[ErasedPartition]:
+    """Remove every record whose key is one of some keys, from a directory without a broker.
+
+    The records go from all segments, whether they are committed, aborted, below the log start or
+    after the high watermark.  All other records keep their offsets, and a batch that loses no
+    record keeps its bytes.  A batch that loses all its records stays as an empty batch, for its
+    offsets and the sequence of its producer.  End markers of transactions stay.  The same call on
+    two replicas of a log leaves the same batches.
+
+    Copies that are not part of a log in this directory stay: segments in tiered storage, other
+    replicas, snapshots of volumes, backups, and files that a recovery or a deletion has put aside.
+    Values and headers are not searched.
+
+    Parameters
+    ----------
+    path : the log directory.
+    keys : one key or several; a text stands for its bytes in UTF-8.  Records without a key have
+        none of them.
+    topics : one name or several; by default all but brokers' own.
+    partitions : of these topics; all by default.
+    dry_run : whether nothing is changed, and the result is what would be removed.
+    purge : whether the replaced files, and all others that left these logs, are removed at once,
+        and not ``file.delete.delay.ms`` later.  A reader that still needs one fails with
+        `LogChangedError`.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    lock_timeout_seconds : how long to wait for a writer.
+
+    Returns
+    -------
+    list of ErasedPartition
+        The partitions that had such records, in their order.
+
+    Raises
+    ------
+    OptionError
+        If no key is given, or a key is neither bytes nor text.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic, or none of its partitions.
+    LogDirectoryError
+        If `path` is not a log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, UnsupportedFormatError, CorruptIndexError, CorruptCheckpointError
+        If a batch, a transaction index or a checkpoint is damaged; nothing is removed then.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.  Segments that were
+        replaced before stay replaced: the same call continues.
+    """
+    from segmentlog.compaction.offset_map import OffsetMap  # the kernels load here
+
+    wanted = OffsetMap.of_erased(_bytes_of(keys))
+    topics = topic_names("topics", topics)
+    numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    directory = log_directory(path)
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(
+            directory, None, metadata, server_properties,
+            is_optional=True, topics=topics, purge=purge,
+        )  # fmt: skip
+
+    with hold(
+        directory, lock_timeout_seconds, lambda topic: known().config(topic), dry_run=dry_run
+    ) as held:
+        opened = open_log_dir(directory)
+        chosen = [
+            each
+            for each in partitions_of(opened, topics, numbers)
+            if topics or each.topic not in INTERNAL_TOPICS
+        ]
+        if held.may_write:
+            for each in chosen:
+                check_partition_path(partition_path(directory, each))
+            ready_to_append(held, chosen, flush=True)
+            held.checkpoints.write()
+            opened = open_log_dir(directory)
+        # All logs are read before the first is changed.
+        found = [_find(opened.log(*each), held.config_of(each.topic), wanted) for each in chosen]
+        found = [each for each in found if each.records]
+        if held.may_write:
+            found = _carry_out(held, found, wanted)
+            for each in chosen:
+                delay_ms = held.config_of(each.topic).file_delete_delay_ms
+                remove_deleted(partition_path(directory, each), delay_ms)
+    return found
+
+
+def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
+    """The different keys as bytes."""
+    accepted = "give a key as bytes or text, or several keys"
+    given: object = [keys] if isinstance(keys, bytes | str) else keys
+    if not isinstance(given, Collection) or not given:
+        raise refused("keys", keys, accepted)
+    found: dict[bytes, None] = {}
+    for each in given:
+        if not isinstance(each, bytes | str):
+            raise refused("keys", each, accepted)
+        try:
+            found[each.encode() if isinstance(each, str) else each] = None
+        except UnicodeEncodeError:
+            raise refused("keys", each, "give a key that is not valid text as bytes") from None
+    return [*found]
+
+
+def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
+    """Cleans segments of a log of these keys."""
+    from segmentlog.compaction.batch_fates import KeptHeaders
+    from segmentlog.compaction.clean_segments import Cleaning, SegmentCleaner
+
+    indexed = [
+        entry
+        for segment in log.segments
+        for entry in read_transaction_index(segment.transaction_index_path)
+    ]
+    return SegmentCleaner(Cleaning(log.path, config, keys, KeptHeaders(indexed), erases=True))
+
+
+def _find(log: Log, config: TopicConfig, keys: "OffsetMap") -> ErasedPartition:
+    """Find the records that an erasure would remove from a log; the whole log is read."""
+    segments = log.untorn_segments
+    ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
+    cleaner = _cleaner_of(log, config, keys)
+    found: list[Counts] = []
+    bases, n_bytes = [], 0
+    for segment, end in zip(segments, ends, strict=True):
+        counts = cleaner.count(segment, end)
+        if counts.n_cut:
+            found.append(counts)
+            bases.append(segment.base_offset)
+            n_bytes += segment.size
+    return ErasedPartition(
+        *log.topic_partition,
+        sum(each.n_read - each.n_kept for each in found),
+        sum(each.n_cut for each in found),
+        sum(each.n_emptied for each in found),
+        min((each.first_replaced for each in found), default=-1),
+        max((each.last_replaced for each in found), default=-1),
+        tuple(bases),
+        n_bytes,
+    )
+
+
+def _carry_out(
+    held: HeldDirectory, found: Sequence[ErasedPartition], keys: "OffsetMap"
+) -> list[ErasedPartition]:
+    """Remove what was found; the results with the bytes after it."""
+    from segmentlog.compaction.swap_segments import swap_in
+    from segmentlog.upkeep.move_log_starts import LogStartMove
+
+    opened = open_log_dir(held.directory)
+    places = [TopicPartition(each.topic, each.partition) for each in found]
+    rolls = [
+        place
+        for place, each in zip(places, found, strict=True)
+        if opened.log(*place).segments[-1].base_offset == each.segments[-1]
+    ]
+    if rolls:
+        LogStartMove(held, rolls).commit({}, rolls)
+        opened = open_log_dir(held.directory)
+    done = []
+    for place, each in zip(places, found, strict=True):
+        log = opened.log(*place)
+        cleaner = _cleaner_of(log, held.config_of(place.topic), keys)
+        n_bytes = 0
+        for segment, successor in pairwise(log.segments):
+            if segment.base_offset in each.segments:
+                cleaned = cleaner.clean([segment], [successor.base_offset])
+                swap_in(log.path, {segment.base_offset}, {segment.base_offset})
+                n_bytes += cleaned.size
+        done.append(each._replace(bytes_after=n_bytes))
+    return done

@@ -1,0 +1,162 @@
+"""``segmentlog erase``: every record of some keys is removed, and all else stays."""
+
+import base64
+import binascii
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+import segmentlog
+from segmentlog.compaction.erase import ErasedPartition
+from segmentlog.disk.paths import local_path
+from segmentlog.disk.readable import read_whole
+from segmentlog.errors import OptionError
+from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.tools.arguments import (
+    WRITES,
+    AsJson,
+    Directory,
+    Metadata,
+    Partitions,
+    Purge,
+    ServerProperties,
+    Topics,
+    Yes,
+    asking,
+    command,
+)
+from segmentlog.tools.text import Encoding, counted, escape, json_fields, to_json
+from segmentlog.tools.upkeep import write_when_freed
+from segmentlog.upkeep.places import log_directory
+
+__all__ = ["erase"]
+
+_NOT_TOUCHED = (
+    "not touched: other replicas, segments in tiered storage, snapshots and backups, files that "
+    "a recovery or a deletion has put aside; records with other keys were not searched\n"
+)
+
+
+@command(
+    WRITES,
+    "segmentlog erase /data/logs --key customer-07 --dry-run",
+    "segmentlog erase /data/logs --key customer-07 --topic orders --purge --yes",
+    "segmentlog erase /data/logs --key 0000002a --keys hex",
+    "segmentlog erase /data/logs --key-file forgotten.txt --json",
+)
+def erase(
+    directory: Directory,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", "-k", help="A key; may be repeated.")
+    ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option("--key-file", metavar="FILE", help="A file with a key on each line."),
+    ] = None,
+    keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
+    topic: Topics = None,
+    partition: Partitions = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")
+    ] = False,
+    metadata: Metadata = None,
+    server_properties: ServerProperties = None,
+    purge: Purge = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove every record of some keys, such as those of a person who is to be forgotten.
+
+    All other records keep their offsets. Without --topic, all topics but brokers' own are read.
+    The same command on each replica of a log leaves the same batches. Nothing may be running on
+    the directory. Only keys are compared: data of the same person in records with other keys
+    stays, and so do copies elsewhere, such as tiered storage, snapshots and backups.
+    """
+    wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file)]]
+    if not wanted:
+        raise OptionError("key", "", "give at least one key, or a --key-file with keys")
+    erasing = partial(
+        segmentlog.erase, directory, wanted, topic or (), partition or (), purge=purge,
+        metadata=metadata, server_properties=server_properties,
+    )  # fmt: skip
+    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
+    if ask:
+        planned = erasing(dry_run=True)
+        if not as_json:
+            _write_partitions(planned)
+        if planned:
+            ask(f"erase {_size(planned)}?")
+    found = erasing(dry_run=dry_run)
+    if as_json:
+        for each in found:
+            write(to_json(json_fields(each)) + "\n")
+        records = sum(each.records for each in found)
+        write(to_json({"partitions": len(found), "records": records, "dryRun": dry_run}) + "\n")
+        return
+    _write_partitions(found)
+    write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n{_NOT_TOUCHED}")
+    if not dry_run:
+        topics = {each.topic for each in found}
+        known = DirectorySettings.read(
+            log_directory(directory), None, metadata, server_properties,
+            is_optional=True, topics=topic or (), purge=purge,
+        )  # fmt: skip
+        write_when_freed(topics, known, "erase, compact or retain")
+
+
+def _lines(path: str | None) -> list[str]:
+    """The lines of a file that are not empty.
+
+    Raises
+    ------
+    OptionError
+        If the file is too large, or something else than a plain file.
+    """
+    if path is None:
+        return []
+    data = read_whole(
+        local_path(path), lambda reason: OptionError("key_file", path, f"the file {reason}")
+    )
+    return [os.fsdecode(line) for line in data.split(b"\n") if line]
+
+
+def _bytes_of(text: str, encoding: Encoding) -> bytes:
+    """The bytes of a key.
+
+    Raises
+    ------
+    OptionError
+        If the text is not in this encoding.
+    """
+    try:
+        match encoding:
+            case Encoding.TEXT:
+                return os.fsencode(text)
+            case Encoding.HEX:
+                return bytes.fromhex(text)
+            case Encoding.BASE64:
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise OptionError("key", text, f"give the key in {encoding}") from None
+
+
+def _size(found: Sequence[ErasedPartition]) -> str:
+    """``3 records of 2 partitions``."""
+    records = counted(records=sum(each.records for each in found))
+    return f"{records} of {counted(partitions=len(found))}"
+
+
+def _write_partitions(found: Sequence[ErasedPartition]) -> None:
+    """The line of each partition."""
+    for each in found:
+        where = f"{escape(each.topic)}-{each.partition}"
+        size = counted(records=each.records, batches=each.batches)
+        offsets = f"offsets {each.first_offset} to {each.last_offset}"
+        rewritten = counted(segments=len(each.segments), bytes=each.bytes_before)
+        if each.bytes_after >= 0:
+            rewritten += f" became {counted(bytes=each.bytes_after)}"
+        sys.stdout.write(f"{where}: {size}, {offsets}; {rewritten}\n")

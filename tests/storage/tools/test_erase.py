@@ -1,0 +1,105 @@
+"""The output of ``segmentlog erase``."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from compaction.batches import lay_out, records_of
+from typer.testing import Result
+
+import segmentlog
+
+Run = Callable[..., Result]
+
+NOT_TOUCHED = (
+    "not touched: other replicas, segments in tiered storage, snapshots and backups, files that "
+    "a recovery or a deletion has put aside; records with other keys were not searched\n"
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A log of two keys; one of them is not UTF-8."""
+    batches = [records_of(0, (b"a", b"1"), (b"\x00\xff", b"2")), records_of(2, (b"a", b"3"))]
+    lay_out(tmp_path / "logs", {0: batches, 3: []})
+    return tmp_path / "logs"
+
+
+def offsets(directory: Path) -> list[int]:
+    """Offsets that a reader finds."""
+    return segmentlog.open_log_dir(directory).log("t", 0).scan().read_all()["offset"].to_pylist()
+
+
+def test_the_output_has_a_line_for_each_partition(run: Run, directory: Path) -> None:
+    """A dry run prints the same numbers, except the bytes afterwards."""
+    where = "t-0: 2 records, 2 batches, offsets 0 to 2; 1 segment, 150 bytes"
+    told = run("erase", directory, "--key", "a", "--dry-run").stdout
+    assert f"{where}\nwould erase 2 records of 1 partition\n{NOT_TOUCHED}" == told
+    assert [0, 1, 2] == offsets(directory)
+
+    told = run("erase", directory, "--key", "a").stdout
+    later = (
+        "the files stay as .deleted for file.delete.delay.ms=60000: the next erase, compact or "
+        "retain after this delay frees their space; --purge frees it at once\n"
+    )
+    done = f"{where} became 132 bytes\nerased 2 records of 1 partition\n"
+    assert f"{done}{NOT_TOUCHED}{later}" == told
+    assert [1] == offsets(directory)
+    told = run("erase", directory, "--key", "a", "--purge").stdout
+    assert f"erased 0 records of 0 partitions\n{NOT_TOUCHED}" == told
+
+
+def test_json_has_an_object_for_each_partition(run: Run, directory: Path) -> None:
+    """The last object is the summary."""
+    lines = run("erase", directory, "--key", "a", "--json", "--dry-run").stdout.splitlines()
+    (found, summary) = map(json.loads, lines)
+    assert {
+        "topic": "t", "partition": 0, "records": 2, "batches": 2, "emptiedBatches": 1,
+        "firstOffset": 0, "lastOffset": 2, "segments": [0], "bytesBefore": 150,
+        "bytesAfter": None,
+    } == found  # fmt: skip
+    assert {"partitions": 1, "records": 2, "dryRun": True} == summary
+
+
+@pytest.mark.parametrize(
+    ("given", "stay"),
+    [
+        (["--key", "00ff", "--keys", "hex"], [0, 2]),
+        (["--key", "AP8=", "--keys", "base64"], [0, 2]),
+        (["--key", "a", "--key", "\x00\udcff"], []),
+        (["--key", "00ff"], [0, 1, 2]),
+    ],
+)
+def test_keys_as_they_are_written(
+    run: Run, directory: Path, given: list[str], stay: list[int]
+) -> None:
+    """Keys are text, hex or base64; bytes that are not UTF-8 are taken as the shell gives them."""
+    run("erase", directory, *given)
+    assert stay == offsets(directory)
+
+
+def test_a_file_of_keys(run: Run, directory: Path) -> None:
+    """Each line is a key; an empty line is none, and the last line needs no end."""
+    keys = directory.parent / "keys.txt"
+    keys.write_bytes(b"b\n\n\x00\xff\na")
+    told = run("erase", directory, "--key-file", keys).stdout
+    assert "erased 3 records of 1 partition" in told
+    assert [] == offsets(directory)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "give at least one key"),
+        (["--key", "xy", "--keys", "hex"], "give the key in hex"),
+        (["--key", "x", "--keys", "base64"], "give the key in base64"),
+        (["--key-file", "/nowhere/keys"], "/nowhere/keys"),
+        (["--key", "a", "--topic", "u"], "u"),
+    ],
+)
+def test_refusals(run: Run, directory: Path, given: list[str], message: str) -> None:
+    """A command without a usable key, file or topic ends with status 2."""
+    refused = run("erase", directory, *given, status=2)
+    assert message in refused.stderr
+    assert [0, 1, 2] == offsets(directory)
