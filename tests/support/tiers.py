@@ -3,14 +3,16 @@
 import base64
 import itertools
 import shutil
+import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 import segmentlog
 
-__all__ = ["TOPIC_ID", "copy_segment", "remove_local", "written"]
+__all__ = ["TOPIC_ID", "Listed", "announce", "copy_segment", "remove_local", "written"]
 
 TOPIC_ID = "FgX88cFkRWirCb1Q_nEBwA"
 _NUMBERS = itertools.count(1)
@@ -63,3 +65,49 @@ def remove_local(partition: Path, *base_offsets: int) -> None:
     for base_offset in base_offsets:
         for path in partition.glob(f"{base_offset:020d}.*"):
             path.unlink()
+
+
+class Listed(NamedTuple):
+    """A remote segment in the broker's list, and the last state of its copy."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    n_bytes: int
+    state: int = 1
+    max_timestamp_ms: int = -1
+    epochs: Sequence[tuple[int, int]] = ((0, 0),)
+
+
+def announce(directory: Path, segments: Sequence[Listed], topic_id: str = TOPIC_ID) -> None:
+    """Write ``__remote_log_metadata`` of partition ``t-0`` into a log directory, as a broker does.
+
+    Each segment has a record for the begin of its copy, and updates up to its state.
+    """
+
+    def compact(data: bytes) -> bytes:
+        return bytes([len(data) + 1]) + data
+
+    def named(each: Listed) -> bytes:
+        place = compact(b"t") + _raw(topic_id) + struct.pack(">i", 0) + b"\0"
+        return place + _raw(each.segment_id) + b"\0"
+
+    values = []
+    for each in segments:
+        numbers = each.start_offset, each.end_offset, 1, each.max_timestamp_ms, 7
+        begun = [b"\1\0\0", named(each), struct.pack(">qqiqq", *numbers)]
+        begun.append(bytes([len(each.epochs) + 1]))
+        begun += [struct.pack(">iq", *epoch) + b"\0" for epoch in each.epochs]
+        begun.append(struct.pack(">i", each.n_bytes) + b"\0\0\0")
+        values.append(b"".join(begun))
+        values += [
+            b"\1\1\0" + named(each) + struct.pack(">iq", 1, 8) + bytes([0, state, 0])
+            for state in range(1, each.state + 1)
+        ]
+    with segmentlog.open_writer(directory, "__remote_log_metadata", num_partitions=1) as writer:
+        writer.append(pa.table({"value": values}))
+
+
+def _raw(text: str) -> bytes:
+    """The 16 bytes of an id as Kafka prints it."""
+    return base64.urlsafe_b64decode(text + "==")

@@ -24,7 +24,7 @@ from segmentlog.tiered.aiven_manifest import (
 from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
 from segmentlog.tiered.chunks import ENCRYPTION_BYTES, ChunkIndex
 from segmentlog.tiered.encryption import KeyFiles, Unwrapped
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 __all__ = ["AivenTier"]
 
@@ -142,6 +142,19 @@ class AivenTier:
                 self._opened[log, key.segment_id] = opened
                 segments.append(_segment(log, key, opened.manifest))
         return segments
+
+    def objects(self, log: RemoteLog) -> list[RemoteObject]:
+        """See `Layout`; objects under a key that only the broker's metadata has are not listed."""
+        folder = f"{self._folder(log)}/{log.partition}"
+        try:
+            names = sorted(list_names(f"{self._root}/{folder}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        keys = ((name, parse_key(f"{folder}/{name}")) for name in names)
+        return [
+            RemoteObject(f"{self._root}/{folder}/{name}", key.segment_id if key else "")
+            for name, key in keys
+        ]
 
     def _folder(self, log: RemoteLog) -> str:
         usual = f"{log.topic}-{log.topic_id}"

@@ -201,7 +201,19 @@ class TieredDisk:
             survey(self._location.local)
 
     @property
-    def _tier(self) -> Layout:
+    def location(self) -> TieredLocation:
+        """The places of the log directory and of the tier."""
+        return self._location
+
+    @property
+    def tier(self) -> Layout:
+        """The tier.
+
+        Raises
+        ------
+        StorageError, OptionError
+            If it is missing, or an option does not fit its layout.
+        """
         if self._opened is None:
             self._opened = _tier_at(self._location)
         return self._opened
@@ -218,7 +230,7 @@ class TieredDisk:
         """The logs of a tier alone; of several topics of one name, the newest."""
         if self._logs is None:
             ids: dict[TopicPartition, list[RemoteLog]] = {}
-            for log in self._tier.logs():
+            for log in self.tier.logs():
                 ids.setdefault(TopicPartition(log.topic, log.partition), []).append(log)
             self._logs = {each: self._newest(logs) for each, logs in ids.items()}
         return self._logs
@@ -235,14 +247,38 @@ class TieredDisk:
         return newest
 
     def _written_ns(self, log: RemoteLog) -> int:
-        segments = self._tier.segments(log)
+        segments = self.tier.segments(log)
         if not segments:
             return -1
-        file = self._tier.open(max(segments, key=lambda each: each.start_offset), Part.LOG)
+        file = self.tier.open(max(segments, key=lambda each: each.start_offset), Part.LOG)
         if file is None:
             return -1
         with file:
             return file.status().modified_ns
+
+    def remote_log(self, topic_partition: TopicPartition) -> RemoteLog | None:
+        """The log in the tier that belongs to a partition; None if the partition has no topic id.
+
+        Parameters
+        ----------
+        topic_partition : of the log directory, or of a tier alone.
+        """
+        if not self._location.local:
+            return self._remote_logs().get(topic_partition)
+        topic_id = read_topic_id(self._local(str(topic_partition)))
+        topic, partition = topic_partition
+        return RemoteLog(topic, topic_id, partition) if topic_id else None
+
+    def segments_read_whole(self, topic_partition: TopicPartition) -> frozenset[str]:
+        """Ids of the remote segments whose bytes are all read as parts of the log."""
+        found = self._assembly(str(topic_partition))
+        return frozenset(
+            each.segment.segment_id
+            for each in (found.remote.values() if found else ())
+            if isinstance(each, _RemoteFile)
+            and each.part is Part.LOG
+            and each.n_bytes == each.segment.n_bytes
+        )
 
     def _assembly(self, directory: str) -> _Assembled | None:
         """The files of a partition directory; None if `directory` is not one that has a tier."""
@@ -263,22 +299,16 @@ class TieredDisk:
     def _assemble(self, topic_partition: TopicPartition, directory: str) -> _Assembled:
         names: frozenset[str] = frozenset()
         epochs: tuple[tuple[int, int], ...] = ()
-        log: RemoteLog | None = None
         if self._location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
             epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
-            topic_id = read_topic_id(path)
-            if topic_id:
-                topic, partition = topic_partition
-                log = RemoteLog(topic, topic_id, partition)
-        else:
-            log = self._remote_logs()[topic_partition]
+        log = self.remote_log(topic_partition)
         if log is None:
             return _Assembled(names, {})
         start = min(_base_offsets(names), default=None)
         placed = choose(
-            self._tier, log, self._segments(log), epochs, start,
+            self.tier, log, self._segments(log), epochs, start,
             log_start=self._log_start(topic_partition), skips_gaps=self._location.skips_gaps,
         )  # fmt: skip
         remote: dict[str, _RemoteFile | bytes] = {}
@@ -315,8 +345,8 @@ class TieredDisk:
         if announced is not None:
             return announced
         if self._held is None:
-            self._held = frozenset(self._tier.logs())
-        return self._tier.segments(log) if log in self._held else []
+            self._held = frozenset(self.tier.logs())
+        return self.tier.segments(log) if log in self._held else []
 
     def _find(self, path: str) -> tuple[str, _RemoteFile | bytes | None]:
         """The place of a file: a local path, or a file of the tier."""
@@ -342,7 +372,7 @@ class TieredDisk:
                 raise
         if isinstance(remote, bytes):
             return _BytesFile(path, remote)
-        file = self._tier.open(remote.segment, remote.part)
+        file = self.tier.open(remote.segment, remote.part)
         if file is None:
             raise _gone(path)
         return TieredFile(file, remote.n_bytes)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from segmentlog.disk.contract import ReadableFile
 
-__all__ = ["Layout", "Part", "RemoteLog", "RemoteSegment"]
+__all__ = ["Layout", "Part", "RemoteLog", "RemoteObject", "RemoteSegment"]
 
 
 class Part(StrEnum):
@@ -56,6 +56,19 @@ class RemoteSegment(NamedTuple):
     custom_metadata: bytes | None = None
 
 
+class RemoteObject(NamedTuple):
+    """An object in the folder of a log, whether its segment is complete or not.
+
+    Attributes
+    ----------
+    path : of the object.
+    segment_id : of its segment; empty if the name is not a name of the layout.
+    """
+
+    path: str
+    segment_id: str
+
+
 class Layout(Protocol):
     """A bucket, or a part of one, in which a plugin keeps remote segments."""
 
@@ -70,6 +83,15 @@ class Layout(Protocol):
 
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The complete segments of a log, in any order."""
+
+    def objects(self, log: RemoteLog) -> list[RemoteObject]:
+        """All objects in the folder of a log, sorted by their paths; none if it is missing.
+
+        Raises
+        ------
+        StorageError
+            If the folder cannot be listed.
+        """
 
     def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
         """A file of a segment; None if the segment does not have it.

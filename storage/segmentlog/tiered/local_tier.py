@@ -14,7 +14,7 @@ from segmentlog.disk.contract import FileType, ReadableFile
 from segmentlog.disk.readable import is_directory, list_entries, list_names, open_file, survey
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.names import parse_partition_directory
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 __all__ = ["LocalTier"]
 
@@ -23,6 +23,7 @@ _BELOW = "kafka-tiered-storage"
 _ID = r"[A-Za-z0-9_-]{22}"
 _DIRECTORY = re.compile(rf"(?P<partition>.+-[0-9]+)-(?P<id>{_ID})")
 _LOG = re.compile(rf"(?P<offset>[0-9]{{20}})-(?P<id>{_ID})\.log")
+_OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(Part)})")
 
 
 class LocalTier:
@@ -59,6 +60,19 @@ class LocalTier:
             if named and f"{name.removesuffix('.log')}.{Part.LEADER_EPOCHS}" in names:
                 found.append(RemoteSegment(log, named["id"], int(named["offset"])))
         return found
+
+    def objects(self, log: RemoteLog) -> list[RemoteObject]:
+        """See `Layout`."""
+        directory = self._directory(log)
+        try:
+            names = sorted(list_names(directory))
+        except FileNotFoundError:
+            return []
+        found = ((name, _OBJECT.fullmatch(name)) for name in names)
+        return [
+            RemoteObject(os.path.join(directory, name), named["id"] if named else "")
+            for name, named in found
+        ]
 
     def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
         """See `Layout`."""

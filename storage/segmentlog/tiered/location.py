@@ -19,7 +19,7 @@ from segmentlog.disk.paths import local_path, readable_path
 from segmentlog.errors import OptionError
 from segmentlog.model import RemoteStorageLayout
 
-__all__ = ["TieredLocation", "parse_tiered", "tiered_paths"]
+__all__ = ["TieredLocation", "is_tiered", "parse_tiered", "tiered_paths"]
 
 _SCHEME = "tiered://"
 
@@ -53,6 +53,11 @@ class TieredLocation(NamedTuple):
         if self.skips_gaps:
             options.append("gaps=skip")
         return ";".join([f"{_SCHEME}{self.layout}", *options])
+
+
+def is_tiered(path: str) -> bool:
+    """Whether a path is one of a log directory with a tier, or of a tier alone."""
+    return path.startswith(_SCHEME)
 
 
 def parse_tiered(path: str) -> tuple[TieredLocation, str]:

@@ -9,7 +9,8 @@ Rules: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState``.
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 from segmentlog.disk.readable import list_entries
 from segmentlog.errors import MalformedRecordError
@@ -22,20 +23,49 @@ from segmentlog.reads.plan import cut_slices
 from segmentlog.segments.listing import list_segments
 from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
-__all__ = ["REMOTE_LOG_METADATA", "fold", "metadata_records", "remote_segments"]
+__all__ = [
+    "REMOTE_LOG_METADATA",
+    "Announced",
+    "SegmentState",
+    "announced_segments",
+    "fold",
+    "metadata_records",
+    "remote_segments",
+]
 
 logger = logging.getLogger(__name__)
 
 REMOTE_LOG_METADATA = "__remote_log_metadata"
 
-_NONE, _STARTED, _FINISHED, _DELETING, _DELETED = -1, 0, 1, 2, 3
+
+class SegmentState(IntEnum):
+    """The state of a copy (``RemoteLogSegmentState``); `NONE` is before the first record."""
+
+    NONE = -1
+    COPY_STARTED = 0
+    COPY_FINISHED = 1
+    DELETE_STARTED = 2
+    DELETE_FINISHED = 3
+
+
 _ALLOWED = {
-    _NONE: {_STARTED},
-    _STARTED: {_STARTED, _FINISHED, _DELETING},
-    _FINISHED: {_FINISHED, _DELETING},
-    _DELETING: {_DELETING, _DELETED},
-    _DELETED: {_DELETED},
+    SegmentState.NONE: {SegmentState.COPY_STARTED},
+    SegmentState.COPY_STARTED: {
+        SegmentState.COPY_STARTED,
+        SegmentState.COPY_FINISHED,
+        SegmentState.DELETE_STARTED,
+    },
+    SegmentState.COPY_FINISHED: {SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED},
+    SegmentState.DELETE_STARTED: {SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED},
+    SegmentState.DELETE_FINISHED: {SegmentState.DELETE_FINISHED},
 }
+
+
+class Announced(NamedTuple):
+    """A segment of the broker's list, and the state of its copy."""
+
+    segment: RemoteSegment
+    state: SegmentState
 
 
 def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -101,7 +131,7 @@ def fold(records: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[uuid.UUID, di
         segment_id = fields["remote_log_segment_id"]["id"]
         known = found.get(segment_id)
         state = fields["remote_log_segment_state"]
-        before = _NONE if known is None else known["remote_log_segment_state"]
+        before = SegmentState.NONE if known is None else known["remote_log_segment_state"]
         if state not in _ALLOWED[before]:
             logger.warning(
                 "remote segment %s: state %d cannot follow state %d; it is left out",
@@ -120,8 +150,8 @@ def _partition_of(fields: Mapping[str, Any]) -> tuple[uuid.UUID, int]:
     return place["id"], place["partition"]
 
 
-def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | None:
-    """The readable segments of each log, or None if the directory has no partition of the topic.
+def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | None:
+    """All segments of each log, or None if the directory has no partition of the topic.
 
     Raises
     ------
@@ -130,10 +160,8 @@ def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | No
     """
     if not has_metadata(directory):
         return None
-    found: dict[RemoteLog, list[RemoteSegment]] = {}
+    found: dict[RemoteLog, list[Announced]] = {}
     for segment_id, fields in fold(metadata_records(directory)).items():
-        if fields["remote_log_segment_state"] != _FINISHED:
-            continue
         place = fields["remote_log_segment_id"]["topic_id_partition"]
         log = RemoteLog(place["name"], uuid_text(place["id"]), place["partition"])
         epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
@@ -142,5 +170,24 @@ def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | No
             fields["max_timestamp_ms"], fields["segment_size_in_bytes"],
             fields["custom_metadata"],
         )  # fmt: skip
-        found.setdefault(log, []).append(segment)
+        state = SegmentState(fields["remote_log_segment_state"])
+        found.setdefault(log, []).append(Announced(segment, state))
     return found
+
+
+def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | None:
+    """The readable segments of each log, or None if the directory has no partition of the topic.
+
+    Raises
+    ------
+    MalformedRecordError, CorruptLogError
+        See `metadata_records`.
+    """
+    announced = announced_segments(directory)
+    if announced is None:
+        return None
+    readable = {
+        log: [each.segment for each in segments if each.state is SegmentState.COPY_FINISHED]
+        for log, segments in announced.items()
+    }
+    return {log: segments for log, segments in readable.items() if segments}

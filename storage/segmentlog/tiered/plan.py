@@ -23,7 +23,15 @@ from segmentlog.layout.checkpoint import parse_leader_epochs
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 
-__all__ = ["Epochs", "PlacedSegment", "choose", "epochs_of"]
+__all__ = [
+    "Epochs",
+    "PlacedSegment",
+    "choose",
+    "epochs_of",
+    "missing_offsets",
+    "of_lineage",
+    "position_of",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +103,49 @@ def choose(
     wanted = [each for each in segments if local_start is None or each.start_offset < local_start]
     if not wanted:
         return []
-    known = {each.segment_id: _known_epochs(tier, each) for each in wanted}
+    chain = of_lineage(tier, log, wanted, epochs)
+    if chain and chain[0].start_offset > log_start:
+        # Perhaps retention: a broker writes the checkpoint once a minute.
+        logger.warning(
+            "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
+            log, chain[0].start_offset, log_start,
+        )  # fmt: skip
+    for each, start in missing_offsets(chain, local_start):
+        missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
+        if not skips_gaps:
+            reason = f"{missing} are in no segment after this one"
+            raise RemoteSegmentError(f"remote segment {each.segment_id}", reason, _MISSING)
+        logger.warning("%s are in no segment of the tier, and are left out", missing)
+    placed = []
+    for i, each in enumerate(chain):
+        limit = chain[i + 1].start_offset if i + 1 < len(chain) else local_start
+        placed.append(PlacedSegment(each, position_of(tier, each, limit)))
+    return placed
+
+
+def of_lineage(
+    tier: Layout, log: RemoteLog, segments: Sequence[RemoteSegment], epochs: Epochs
+) -> list[RemoteSegment]:
+    """The segments of a log that follow each other, each with its last offset and its size.
+
+    Parameters
+    ----------
+    tier, log, epochs : see `choose`.
+    segments : at least one.
+
+    Raises
+    ------
+    RemoteSegmentError
+        If an object is missing or damaged.
+    """
+    known = {each.segment_id: _known_epochs(tier, each) for each in segments}
     if not epochs:
         # The epochs that a manifest or the broker's list has begin with the segment: the epochs of
         # the whole log are in a file of the segment.
-        newest = max(wanted, key=lambda each: (_last_epoch(known, each), each.start_offset))
+        newest = max(segments, key=lambda each: (_last_epoch(known, each), each.start_offset))
         epochs = epochs_of(tier, newest)
     found = []
-    for each in wanted:
+    for each in segments:
         if not _is_of_lineage(each.start_offset, known[each.segment_id], epochs):
             logger.info("%s of %s is not of the log's leader epochs", each.segment_id, log)
             continue
@@ -111,19 +154,7 @@ def choose(
             logger.info("%s of %s has records that the log has lost", each.segment_id, log)
             continue
         found.append(whole)
-    chain = _chain(found)
-    if chain and chain[0].start_offset > log_start:
-        # Perhaps retention: a broker writes the checkpoint once a minute.
-        logger.warning(
-            "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
-            log, chain[0].start_offset, log_start,
-        )  # fmt: skip
-    _check_gaps(log, chain, local_start, skips_gaps=skips_gaps)
-    placed = []
-    for i, each in enumerate(chain):
-        limit = chain[i + 1].start_offset if i + 1 < len(chain) else local_start
-        placed.append(PlacedSegment(each, _n_bytes_below(tier, each, limit)))
-    return placed
+    return _chain(found)
 
 
 def _last_epoch(known: Mapping[str, Epochs], segment: RemoteSegment) -> int:
@@ -172,23 +203,21 @@ def _chain(segments: Sequence[RemoteSegment]) -> list[RemoteSegment]:
     return chain
 
 
-def _check_gaps(
-    log: RemoteLog,
-    chain: Sequence[RemoteSegment],
-    local_start: int | None,
-    *,
-    skips_gaps: bool,
-) -> None:
-    """Refuse a log with missing offsets between two segments, or log them."""
+def missing_offsets(
+    chain: Sequence[RemoteSegment], local_start: int | None
+) -> Iterator[tuple[RemoteSegment, int]]:
+    """Segments after which offsets are missing, each with the offset that follows in the log.
+
+    Parameters
+    ----------
+    chain : segments that follow each other.
+    local_start : first offset of the local log, or None.
+    """
     starts = [each.start_offset for each in chain[1:]]
     starts += [] if local_start is None else [local_start]
     for each, start in zip(chain, starts, strict=False):
         if each.end_offset + 1 < start:
-            missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
-            if not skips_gaps:
-                reason = f"{missing} are in no segment after this one"
-                raise RemoteSegmentError(f"remote segment {each.segment_id}", reason, _MISSING)
-            logger.warning("%s are in no segment of the tier, and are left out", missing)
+            yield each, start
 
 
 _MISSING = "restore the objects, or read the other offsets (failOnDataLoss=false)"
@@ -208,8 +237,14 @@ def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:
     return segment._replace(end_offset=end, n_bytes=size)
 
 
-def _n_bytes_below(tier: Layout, segment: RemoteSegment, limit: int | None) -> int:
-    """Bytes of a segment before the first batch that begins at or above `limit`."""
+def position_of(tier: Layout, segment: RemoteSegment, limit: int | None) -> int:
+    """Bytes of a segment before the first batch that begins at or above an offset.
+
+    Parameters
+    ----------
+    segment : with its last offset and its size.
+    limit : the offset, or None for the end of the segment.
+    """
     if limit is None or segment.end_offset < limit:
         return segment.n_bytes
     with _opened(tier, segment) as file:

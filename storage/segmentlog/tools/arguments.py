@@ -134,9 +134,14 @@ def with_tier(
     remote_storage: str | None,
     layout: RemoteStorageLayout | None,
     key_file: str | None,
+    *,
+    fail_on_data_loss: bool = True,
 ) -> list[str]:
     """The paths of a command, each with the tier if there is one."""
-    return [*map(os.fsdecode, tiered_paths(paths or (), remote_storage, layout, key_file))]
+    given = tiered_paths(
+        paths or (), remote_storage, layout, key_file, fail_on_data_loss=fail_on_data_loss
+    )
+    return [*map(os.fsdecode, given)]
 
 
 Topics = Annotated[

@@ -129,6 +129,7 @@ def _options(
     "segmentlog verify /backup --topic orders --records --json",
     "segmentlog verify /var/lib/kafka/orders-0 --notes",
     "segmentlog verify /var/lib/kafka --topic payments --producers",
+    "segmentlog verify /var/lib/kafka --remote-storage s3://tier/prefix/",
 )
 def verify(
     paths: PathsOrTier = None,
@@ -155,12 +156,15 @@ def verify(
     warning, such as a torn tail, is repaired by a broker when it starts.  A note is legal, such as
     a gap that compaction left or an open transaction.  The command repairs nothing.  While a
     broker writes to the directory, findings may appear and be gone a moment later.
+
+    With --remote-storage, all segments of the tier are read, and compared with the broker's list
+    of them (__remote_log_metadata), if the directory has it, and with the local segments.
     """
     from segmentlog.tools.verify import verify_paths
 
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     is_good = verify_paths(
-        with_tier(paths, *tier), topic or (), partition or (),
+        with_tier(paths, *tier, fail_on_data_loss=False), topic or (), partition or (),
         with_records=records, with_producers=producers, with_notes=notes, as_json=as_json,
     )  # fmt: skip
     if not is_good:

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import segmentlog
+from segmentlog.errors import RemoteSegmentError
 from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
@@ -46,6 +48,10 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
         FindingKind.SEQUENCE_REPEAT,
         FindingKind.PRODUCER_EPOCH,
     ),
+    "tiered storage: a broker cannot read this segment either. Restore the objects from a replica "
+    "or a version of the bucket.": (FindingKind.REMOTE_SEGMENT,),
+    "copies that differ: the local log is what readers get. segmentlog dump shows the batches of "
+    "both.": (FindingKind.REMOTE_COPY,),
     f"index files: {_REINDEX}.": (
         FindingKind.OFFSET_INDEX,
         FindingKind.TIME_INDEX,
@@ -54,6 +60,9 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
+
+#: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
+_REPEATED = ("segments.log_end", "tiered.plan")
 
 #: The place in the library's errors, after the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
@@ -79,9 +88,11 @@ def verify_paths(
     """
     directory = open_log_dir(paths[0], *paths[1:])
     logs = [directory.log(*each) for each in partitions_of(directory, topics, partitions)]
-    n_bytes = sum(log.size_bytes for log in logs)
+    with _findings_instead_of_warnings():
+        sizes = [*filter(None, map(_size_of, logs))]
+    n_bytes = sum(log_bytes for _, log_bytes in sizes)
     started = time.perf_counter()
-    with _torn_tails_are_findings(), progress("verify", n_bytes) as bar:
+    with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
 
         def write(finding: Finding) -> None:
             if with_notes or finding.severity != Severity.NOTE:
@@ -96,7 +107,7 @@ def verify_paths(
     kinds = {finding.kind for finding in found if finding.severity != Severity.NOTE}
     read = {
         "partitions": len(logs),
-        "segments": sum(len(log.segments) for log in logs),
+        "segments": sum(n_segments for n_segments, _ in sizes),
         "bytes": n_bytes,
     }
     totals = {f"{severity}s": counts[severity] for severity in Severity}
@@ -114,15 +125,26 @@ def verify_paths(
     return not counts[Severity.ERROR]
 
 
+def _size_of(log: Log) -> tuple[int, int] | None:
+    """Numbers of segments and bytes of a log; None if it cannot be joined with its tier."""
+    try:
+        return len(log.segments), log.size_bytes
+    except RemoteSegmentError:  # a finding says why
+        return None
+
+
 @contextmanager
-def _torn_tails_are_findings() -> Iterator[None]:
+def _findings_instead_of_warnings() -> Iterator[None]:
     """Suppress the library's warnings that findings repeat, and those of records left out."""
-    logger = logging.getLogger("segmentlog.segments.log_end")
-    is_disabled, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(f"segmentlog.{name}") for name in _REPEATED]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
     try:
         yield
     finally:
-        logger.disabled = is_disabled
+        for each, is_disabled in zip(loggers, before, strict=True):
+            each.disabled = is_disabled
 
 
 def _shown(finding: Finding, paths: Sequence[str]) -> Finding:

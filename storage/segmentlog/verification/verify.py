@@ -8,16 +8,18 @@ from segmentlog.arguments import instance_of, topic_names, whole_number
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import OptionError, RemoteSegmentError, SegmentLogError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.model import RemoteStorageLayout
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
+from segmentlog.tiered.location import is_tiered
 from segmentlog.verification.findings import (
     Finding,
     FindingKind,
@@ -33,12 +35,15 @@ _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 
 @storage_errors()
 def verify(
-    path: str | os.PathLike[str] | LogDirectory,
+    path: str | os.PathLike[str] | LogDirectory | None = None,
     *more: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     partitions: int | Collection[int] = (),
     records: bool = False,
     producers: bool = False,
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
     on_finding: Callable[[Finding], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
 ) -> list[Finding]:
@@ -49,18 +54,22 @@ def verify(
 
     Parameters
     ----------
-    path, more : as `open_log_dir` takes them, or one `LogDirectory`.
+    path, more : as `open_log_dir` takes them, or one `LogDirectory`; None for a tier alone.
     topics, partitions : one or several; by default all, brokers' own topics included.
     records : whether records are also decompressed and parsed.
     producers : whether the sequences of idempotent producers are also checked.
+    remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.  The tier
+        is also compared with the broker's list of its segments (``__remote_log_metadata``), if
+        the log directory has it, and with the local log where both have an offset.
     on_finding : called with each finding once it is found.
     on_bytes : called with the bytes of ``.log`` files done since the last call.
 
     Returns
     -------
     list of Finding
-        Unfinished commits, missing partitions, and then the findings of each log in the order of
-        its files.  If the logs are sound, no finding has the severity `Severity.ERROR`.
+        Unfinished commits, missing partitions, and then the findings of each log: about its tier,
+        and in the order of its files.  If the logs are sound, no finding has the severity
+        `Severity.ERROR`.
 
     Raises
     ------
@@ -75,13 +84,30 @@ def verify(
     numbers = [partitions] if isinstance(partitions, SupportsIndex) else partitions
     instance_of("partitions", numbers, Collection, "give the number of a partition, or several")
     numbers = [whole_number("partitions", each) for each in numbers]
-    directory = path if isinstance(path, LogDirectory) else open_log_dir(path, *more)
+    if isinstance(path, LogDirectory):
+        if remote_storage is not None:
+            accepted = "the directory was opened without it: give it to open_log_dir"
+            raise OptionError("remote_storage", os.fsdecode(remote_storage), accepted)
+        directory = path
+    else:
+        directory = open_log_dir(
+            *(() if path is None else (path, *more)),
+            remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
+            remote_storage_key_file=remote_storage_key_file,
+            fail_on_data_loss=False,  # missing offsets are findings
+        )  # fmt: skip
     logs = [directory.log(*each) for each in partitions_of(directory, names, numbers)]
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
         yield from map(_missing, missing_of(directory, names, numbers))
+        tiers = None
         for log in logs:
+            if is_tiered(log.path):
+                from segmentlog.verification.tier import TierCheck  # the kernels load here
+
+                tiers = tiers or TierCheck()
+                yield from tiers.findings(log)
             yield from _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
 
     found = []
@@ -98,11 +124,19 @@ def _of_log(
     from segmentlog.verification.verify_log import verify_log  # the compiled kernels load here
 
     is_damaged = False
-    for finding in verify_log(
-        log, with_records=records, with_producers=producers, progress=on_bytes
-    ):
-        is_damaged |= finding.kind in _CUT_AT
-        yield finding
+    try:
+        for finding in verify_log(
+            log, with_records=records, with_producers=producers, progress=on_bytes
+        ):
+            is_damaged |= finding.kind in _CUT_AT
+            yield finding
+    except RemoteSegmentError as error:
+        yield Finding(
+            Severity.ERROR, FindingKind.REMOTE_SEGMENT, *log.topic_partition, error.path, -1, -1,
+            f"{error.reason}; {error.remedy}; the log cannot be joined with its tier, and is not "
+            "verified",
+        )  # fmt: skip
+        return
     if is_damaged:
         yield from _would_lose(log)
 

@@ -7,6 +7,7 @@ transactions.  Nothing is changed.  After damage, reading continues.
 from collections.abc import Callable, Iterator
 
 from segmentlog.disk.readable import exists, is_directory, is_file
+from segmentlog.errors import RemoteSegmentError
 from segmentlog.logs.log import Log
 from segmentlog.records.decoder import RecordDecoder
 from segmentlog.records.schema import record_schema
@@ -81,6 +82,13 @@ class _LogCheck:
                 yield from SegmentCheck(segment, self._checks, behind).findings()
             except OSError as error:
                 yield self._unread(segment, error)
+            except RemoteSegmentError as error:
+                self._is_all_read = False
+                self._checks.offsets.give_up()
+                yield self._finding(
+                    Severity.ERROR, FindingKind.REMOTE_SEGMENT, error.path, -1,
+                    segment.base_offset, f"{error.reason}; {error.remedy}",
+                )  # fmt: skip
         yield from self._checks.transactions.at_the_end()
         yield from self._orphans()
         if self._is_all_read:

@@ -1,0 +1,393 @@
+"""Check the tier of a log: against the broker's list, against the local log, and by itself.
+
+A read of a tier takes each offset once, and the local log where it has the offset.  So copies of
+local offsets, and copies of a leader that has lost, are not seen by the verification of the log.
+Here, they are read, too.
+
+1. The broker's list (``__remote_log_metadata``), if the log directory has the entries of the log:
+   each finished segment is in the bucket with the listed size and offsets, and each object belongs
+   to a segment of the list.
+2. The batches of all segments that the verification of the log does not read: checksums, and
+   offsets that rise from the start of the segment to its end.
+3. The local log: segments of its lineage have equal bytes for equal offsets.
+4. The offsets between two segments.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import is_directory, open_file
+from segmentlog.errors import CorruptLogError, RemoteSegmentError, UnsupportedFormatError
+from segmentlog.kernels import layout
+from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.logs.log import Log
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.moment import Listing
+from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.listing import list_segments
+from segmentlog.segments.windows import BatchWindows
+from segmentlog.tiered.disk import TieredDisk, tiered_disk
+from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteObject, RemoteSegment
+from segmentlog.tiered.metadata import Announced, SegmentState, announced_segments
+from segmentlog.tiered.plan import missing_offsets, of_lineage
+from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
+
+__all__ = ["TierCheck"]
+
+_WINDOW_BYTES = 4 << 20
+
+#: The broker's list of a log directory, by the directory.
+_Lists = dict[str, Mapping[RemoteLog, Sequence[Announced]] | None]
+
+
+class TierCheck:
+    """Checks the tiers of logs.
+
+    The broker's list of a log directory is read once for all of its logs.
+    """
+
+    def __init__(self) -> None:
+        self._lists: _Lists = {}
+
+    def findings(self, log: Log) -> Iterator[Finding]:
+        """Findings about the tier of one log.
+
+        Parameters
+        ----------
+        log : of a log directory with a tier, or of a tier alone.
+
+        Raises
+        ------
+        StorageError, OptionError
+            If the tier cannot be listed, or an option does not fit its layout.
+        CorruptLogError, MalformedRecordError
+            If the broker's list cannot be read.
+        """
+        disk = tiered_disk(log.path)
+        remote = disk.remote_log(log.topic_partition)
+        if remote is not None:
+            yield from _LogTier(log, disk, remote, self._list_of(disk, remote)).findings()
+
+    def _list_of(self, disk: TieredDisk, log: RemoteLog) -> Sequence[Announced] | None:
+        """The entries of a log; None if the directory has none.
+
+        A broker has some partitions of the topic, so a log without an entry may have segments.
+        """
+        local = disk.location.local
+        if not local:
+            return None
+        if local not in self._lists:
+            self._lists[local] = announced_segments(local)
+        return (self._lists[local] or {}).get(log)
+
+
+class _LogTier:
+    """The tier of one log."""
+
+    def __init__(
+        self, log: Log, disk: TieredDisk, remote: RemoteLog, announced: Sequence[Announced] | None
+    ) -> None:
+        self._log, self._disk, self._remote = log, disk, remote
+        self._announced = announced
+        self._tier: Layout = disk.tier
+        self._finding = MakeFinding(log.topic_partition)
+        self._windows = BatchWindows(_WINDOW_BYTES)
+
+    def findings(self) -> Iterator[Finding]:
+        objects = self._tier.objects(self._remote)
+        stored: list[RemoteSegment] = []
+        if objects:
+            try:
+                stored = self._tier.segments(self._remote)
+            except RemoteSegmentError as error:
+                yield self._wrong(error)
+        yield from self._unknown(objects, {each.segment_id for each in stored})
+        segments = stored
+        if self._announced is not None:
+            by_id = {each.segment_id: each for each in stored}
+            segments = []
+            for each in self._finished():
+                found = [*self._against_the_list(each, by_id.get(each.segment_id))]
+                yield from found
+                if not any(one.severity is Severity.ERROR for one in found):
+                    segments.append(each)
+        yield from self._contents(sorted(segments, key=lambda each: each.start_offset))
+
+    def _finished(self) -> list[RemoteSegment]:
+        listed = self._announced or ()
+        return [each.segment for each in listed if each.state is SegmentState.COPY_FINISHED]
+
+    def _wrong(self, error: RemoteSegmentError, offset: int = -1) -> Finding:
+        """The finding for a segment that cannot be opened, or does not fit."""
+        return self._finding(
+            Severity.ERROR, FindingKind.REMOTE_SEGMENT, error.path, -1, offset,
+            f"{error.reason}; {error.remedy}",
+        )  # fmt: skip
+
+    def _unknown(self, objects: Sequence[RemoteObject], complete: set[str]) -> Iterator[Finding]:
+        """Findings about objects that belong to no segment of the log; one for each segment."""
+        states = (
+            None
+            if self._announced is None
+            else {each.segment.segment_id: each.state for each in self._announced}
+        )
+        seen = set[str]()
+        for each in objects:
+            if each.segment_id in seen:
+                continue
+            if each.segment_id:
+                seen.add(each.segment_id)
+            severity, reason = _why_unknown(each.segment_id, states, complete)
+            if reason:
+                yield self._finding(severity, FindingKind.REMOTE_OBJECT, each.path, -1, -1, reason)
+
+    def _against_the_list(
+        self, segment: RemoteSegment, stored: RemoteSegment | None
+    ) -> Iterator[Finding]:
+        """Compare the objects of a finished segment with its entry in the broker's list."""
+        start = segment.start_offset
+        try:
+            file = self._tier.open(segment, Part.LOG)
+        except RemoteSegmentError as error:
+            yield self._wrong(error, start)
+            return
+        assert file is not None  # noqa: S101 - each segment has a log
+        with file:
+            path, size = file.path, file.status().size
+        different = [] if size == segment.n_bytes else [("size", size, segment.n_bytes)]
+        if stored is not None:
+            different += [
+                (name, found, listed)
+                for name, found, listed in (
+                    ("end offset", stored.end_offset, segment.end_offset),
+                    ("largest timestamp", stored.max_timestamp_ms, segment.max_timestamp_ms),
+                )
+                if -1 not in (found, listed) and found != listed
+            ]
+            if stored.start_offset != start:
+                different.append(("start offset", stored.start_offset, start))
+        for name, found, listed in different:
+            yield self._finding(
+                Severity.ERROR, FindingKind.REMOTE_SEGMENT, path, -1, start,
+                f"its {name} is {found} in the tier, and {listed} in __remote_log_metadata: the "
+                "object was replaced; restore it from a replica of the bucket",
+            )  # fmt: skip
+        for part in (Part.OFFSET_INDEX, Part.TIME_INDEX, Part.LEADER_EPOCHS, Part.SNAPSHOT):
+            try:
+                index = self._tier.open(segment, part)
+            except RemoteSegmentError as error:
+                yield self._wrong(error, start)
+                return
+            if index is None:
+                yield self._finding(
+                    Severity.WARNING, FindingKind.REMOTE_SEGMENT, path, -1, start,
+                    f"the segment has no {part} in the tier: a broker cannot look up offsets and "
+                    "times in it, or build a replica from it",
+                )  # fmt: skip
+            else:
+                index.close()
+
+    def _contents(self, segments: Sequence[RemoteSegment]) -> Iterator[Finding]:
+        """Read the segments that the verification of the log leaves out."""
+        chain: list[RemoteSegment] = []
+        local = self._local_log()
+        if segments:
+            try:
+                chain = of_lineage(self._tier, self._remote, segments, self._epochs())
+            except RemoteSegmentError as error:
+                yield self._wrong(error)
+        local_start = local.files[0].base_offset if local is not None else None
+        for each, start in missing_offsets(_before(chain, local_start), local_start):
+            yield self._finding(
+                Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, each.end_offset + 1,
+                "these offsets are in no segment of the tier, and before the local log; restore "
+                "the objects",
+                start,
+            )  # fmt: skip
+        ids = {each.segment_id: each for each in chain}
+        whole = self._read_whole()
+        for each in segments:
+            of_log = ids.get(each.segment_id)
+            is_compared = of_log is not None and local is not None
+            if each.segment_id not in whole or (is_compared and _reaches(of_log, local_start)):
+                yield from self._content(of_log or each, local if is_compared else None)
+
+    def _read_whole(self) -> frozenset[str]:
+        try:
+            return self._disk.segments_read_whole(self._log.topic_partition)
+        except RemoteSegmentError:  # the verification of the log reports it
+            return frozenset()
+
+    def _epochs(self) -> Sequence[tuple[int, int]]:
+        path = self._local_path()
+        return read_leader_epochs(f"{path}/{LEADER_EPOCH_CHECKPOINT}") if path else ()
+
+    def _local_path(self) -> str:
+        local = self._disk.location.local
+        return f"{local}/{self._log.topic_partition}" if local else ""
+
+    def _local_log(self) -> ListedSegments | None:
+        """The segments of the log directory alone, or None if it has none."""
+        path = self._local_path()
+        if not path or not is_directory(path):
+            return None
+        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
+        return listed if listed.files else None
+
+    def _content(self, segment: RemoteSegment, local: ListedSegments | None) -> Iterator[Finding]:
+        """Read a segment, and compare it with the local log where this has its offsets."""
+        try:
+            file = self._tier.open(segment, Part.LOG)
+            assert file is not None  # noqa: S101 - each segment has a log
+            with file:
+                yield from self._batches(segment, file, local)
+        except RemoteSegmentError as error:
+            yield self._wrong(error, segment.start_offset)
+
+    def _batches(
+        self, segment: RemoteSegment, file: ReadableFile, local: ListedSegments | None
+    ) -> Iterator[Finding]:
+        compared = None
+        if local is not None and _reaches(segment, local.files[0].base_offset):
+            compared = _LocalBytes(local)
+        size, next_offset = file.status().size, segment.start_offset
+        scanner = BatchScanner(file.path, segment.start_offset)
+        try:
+            for batches in self._windows.batches(file.read_into, scanner, 0, size):
+                next_offset = batches.next_offset
+                place = compared.first_difference(batches) if compared is not None else None
+                if place is not None:
+                    yield self._differs(file.path, *place)
+                    compared = None
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            yield self._finding(
+                Severity.ERROR, FindingKind.CORRUPT_BATCH, file.path, error.position, next_offset,
+                f"{error}",
+            )  # fmt: skip
+            return
+        last = next_offset - 1
+        if segment.end_offset >= 0 and last > segment.end_offset:
+            yield self._finding(
+                Severity.ERROR, FindingKind.REMOTE_SEGMENT, file.path, -1, segment.start_offset,
+                f"its last batch ends at offset {last}, and the segment at {segment.end_offset}",
+            )  # fmt: skip
+
+    def _differs(self, path: str, position: int, offset: int, reason: str) -> Finding:
+        return self._finding(
+            Severity.ERROR, FindingKind.REMOTE_COPY, path, position, offset,
+            f"{reason}: one of the two was changed after the copy; compare both with another "
+            "replica",
+        )  # fmt: skip
+
+
+class _LocalBytes:
+    """The bytes of a local log, as they follow each other over the borders of its segments.
+
+    Parameters
+    ----------
+    local : the segments of the log directory.
+    """
+
+    def __init__(self, local: ListedSegments) -> None:
+        self._local = local
+        self._is_found = False
+        self._segment = self._position = 0
+
+    def first_difference(self, batches: ScannedBatches) -> tuple[int, int, str] | None:
+        """The first batch that the local log has otherwise: its byte, its offset, and the reason.
+
+        Parameters
+        ----------
+        batches : of a remote segment, in their order.
+        """
+        start = self._local.files[0].base_offset
+        if not self._is_found:
+            batches = batches.only(batches.headers[:, layout.BASE_OFFSET] >= start)
+            if not len(batches.headers):
+                return None
+            self._is_found = self._find(batches)
+            if not self._is_found:
+                return self._place(batches, 0, "the local log has no batch that begins there")
+        data = batches.data
+        ours = np.frombuffer(self._read(len(data)), np.uint8)
+        different = data[: len(ours)] != ours
+        if not different.any():
+            return None
+        ends = np.cumsum(batches.headers[:, layout.SIZE])
+        row = int(np.searchsorted(ends, different.argmax(), "right"))
+        return self._place(batches, row, "the local log has another batch there")
+
+    @staticmethod
+    def _place(batches: ScannedBatches, row: int, reason: str) -> tuple[int, int, str]:
+        offset = int(batches.headers[row, layout.BASE_OFFSET])
+        return batches.position_of(row), offset, reason
+
+    def _find(self, batches: ScannedBatches) -> bool:
+        """Move to the first of some batches; whether the local log has one that begins there."""
+        at = int(batches.headers[0, layout.POSITION])
+        stored = int.from_bytes(batches.buf[at : at + 8], "big", signed=True)
+        self._segment = self._local.index_of(stored)
+        segment = self._local.segment(self._segment)
+        for placed in segment.headers(segment.floor_position(stored)):
+            if placed.header.base_offset >= stored:
+                self._position = placed.position
+                return placed.header.base_offset == stored
+        return False
+
+    def _read(self, n_bytes: int) -> bytes:
+        """The next bytes; fewer only at the end of the log."""
+        pieces: list[bytes] = []
+        while n_bytes and self._segment < len(self._local.files):
+            file = self._local.files[self._segment]
+            is_last = self._segment + 1 == len(self._local.files)
+            end = self._local.end.position if is_last else file.size
+            wanted = min(n_bytes, end - self._position)
+            with open_file(file.path) as opened:
+                piece = opened.read(self._position, wanted) if wanted > 0 else b""
+            if not piece:
+                self._segment, self._position = self._segment + 1, 0
+                continue
+            pieces.append(piece)
+            self._position += len(piece)
+            n_bytes -= len(piece)
+        return b"".join(pieces)
+
+
+def _why_unknown(
+    segment_id: str, states: Mapping[str, SegmentState] | None, complete: set[str]
+) -> tuple[Severity, str]:
+    """The severity and the reason for which an object is not read; empty if it is."""
+    if not segment_id:
+        return Severity.NOTE, "its name is not a name of the layout; it is not read"
+    if states is None:
+        if segment_id in complete:
+            return Severity.NOTE, ""
+        return Severity.NOTE, "the copy of its segment has not ended: its last object is missing"
+    state = states.get(segment_id)
+    if state is None:
+        reason = "no entry of __remote_log_metadata has its segment; it is not read"
+        return Severity.WARNING, f"{reason}, unless a newer copy of the topic has the entry"
+    if state is SegmentState.COPY_FINISHED:
+        return Severity.NOTE, ""
+    if state is SegmentState.DELETE_FINISHED:
+        reason = "its segment was deleted by __remote_log_metadata, and the object is still there"
+        return Severity.WARNING, reason
+    doing = "copied" if state is SegmentState.COPY_STARTED else "deleted"
+    reason = f"its segment is being {doing} by __remote_log_metadata, or a broker died meanwhile"
+    return Severity.NOTE, reason
+
+
+def _before(chain: Sequence[RemoteSegment], local_start: int | None) -> list[RemoteSegment]:
+    """The segments up to the one that reaches the local log: later ones are copies of it."""
+    if local_start is None:
+        return list(chain)
+    return [each for each in chain if each.start_offset < local_start]
+
+
+def _reaches(segment: RemoteSegment | None, local_start: int | None) -> bool:
+    """Whether a segment has an offset at or after the start of the local log."""
+    return segment is not None and local_start is not None and segment.end_offset >= local_start

@@ -1,0 +1,307 @@
+"""A tier is checked against the broker's list, against the local log, and by itself."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiven_plugin import AivenPlugin, KeyPair
+from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, written
+from typer.testing import CliRunner
+
+import segmentlog
+from segmentlog.errors import OptionError
+from segmentlog.tools.cli import app
+from segmentlog.verification.findings import Finding, FindingKind, Severity
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tier"
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+SEGMENT, OBJECT, COPY = (
+    FindingKind.REMOTE_SEGMENT, FindingKind.REMOTE_OBJECT, FindingKind.REMOTE_COPY,
+)  # fmt: skip
+Told = tuple[Severity, FindingKind, int]
+
+
+class Tier:
+    """A log of ten segments of 100 records with a tier of nine; three of these are local, too.
+
+    Parameters
+    ----------
+    root : a new directory.
+    layout : of the tier.
+    """
+
+    def __init__(self, root: Path, layout: str) -> None:
+        self.local, self.bucket, self.layout = root / "local", root / "bucket", layout
+        self.partition = written(self.local)
+        segments = segmentlog.open_log_dir(self.local).log("t", 0).segments
+        self.options: dict[str, Any] = {
+            "remote_storage": self.bucket, "remote_storage_layout": layout
+        }  # fmt: skip
+        if layout == "local":
+            logs = [
+                copy_segment(self.partition, self.bucket, base, base + 100)
+                for base in range(0, 900, 100)
+            ]
+            names = [path.stem for path in logs]
+            self.folder = logs[0].parent
+        else:
+            pair = KeyPair(root)
+            plugin = AivenPlugin(self.bucket, "", 1000, compresses=True, keys=pair)
+            keys = plugin.copy_partition(self.partition, TOPIC_ID)
+            names = [key.rpartition("/")[2] for key in keys]
+            self.folder = self.bucket / f"t-{TOPIC_ID}" / "0"
+            self.options["remote_storage_key_file"] = pair.file
+        self.names = names
+        self.listed = [
+            Listed(
+                name[21:], each.base_offset, each.base_offset + 99, each.size,
+                max_timestamp_ms=each.largest_timestamp(),
+            )
+            for name, each in zip(names, segments, strict=False)
+        ]  # fmt: skip
+        remove_local(self.partition, *range(0, 600, 100))
+
+    def announce(self, *others: Listed) -> None:
+        """Write the broker's list: the segments of the tier, and others."""
+        announce(self.local, [*self.listed, *others])
+
+    def files(self, number: int) -> list[Path]:
+        """The objects of a segment."""
+        return sorted(self.folder.glob(f"{self.names[number]}*"))
+
+    def log(self, number: int) -> Path:
+        """The object of a segment's batches."""
+        return self.folder / f"{self.names[number]}.log"
+
+    def told(self, least: Severity = Severity.WARNING) -> list[Finding]:
+        """The findings about the partition with this severity, or a worse one."""
+        order = [*Severity]
+        found = segmentlog.verify(self.local, topics="t", records=True, **self.options)
+        return [each for each in found if order.index(each.severity) <= order.index(least)]
+
+
+def short(found: Sequence[Finding]) -> list[Told]:
+    """Severity, kind and offset of each finding."""
+    return [(each.severity, each.kind, each.offset) for each in found]
+
+
+@pytest.fixture(params=["local", "aiven"])
+def tier(request: pytest.FixtureRequest, tmp_path: Path) -> Tier:
+    """A tier of each layout; Aiven's is compressed and encrypted."""
+    return Tier(tmp_path, request.param)
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_sound_tier_has_no_finding(tier: Tier, is_announced: bool) -> None:
+    """The log is joined with its tier, with and without the broker's list, and the tier alone."""
+    if is_announced:
+        tier.announce()
+    assert [] == tier.told(Severity.NOTE)
+    assert [] == segmentlog.verify(**tier.options)
+
+
+def test_a_real_brokers_tier_has_no_finding(tmp_path: Path) -> None:
+    """A 4.3.1 broker has left its list, with a copy that had only begun."""
+    logs, bucket = EXAMPLE / "logs", EXAMPLE / "bucket"
+    assert [] == segmentlog.verify(logs, topics="visits", remote_storage=bucket)
+    shutil.copytree(EXAMPLE, tmp_path / "tier")
+    for path in (tmp_path / "tier" / "bucket").rglob("*0300-*"):
+        path.unlink()
+    found = segmentlog.verify(
+        tmp_path / "tier" / "logs", topics="visits", remote_storage=tmp_path / "tier" / "bucket"
+    )
+    assert (ERROR, SEGMENT, 300) in short(found)
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_a_finished_segment_that_is_missing(tier: Tier, number: int) -> None:
+    """The list has it, and the bucket does not; the other segments are verified anyway."""
+    tier.announce()
+    for path in tier.files(number):
+        path.unlink()
+    tier.log(4).write_bytes(b"damaged")
+    found = short(tier.told())
+
+    assert (ERROR, SEGMENT, 100 * number) in found
+    assert [each for each in found if each[2] // 100 == 4 and each[0] is ERROR], found
+    assert {number, 4} == {offset // 100 for severity, _, offset in found if severity is ERROR}
+
+
+def test_missing_offsets_without_a_list(tier: Tier) -> None:
+    """The names in the bucket do not show the segment, but the offsets on both sides do."""
+    for path in tier.files(3):
+        path.unlink()
+    (found,) = tier.told()
+
+    assert (ERROR, FindingKind.OFFSET_GAP, 300, 400) == (
+        found.severity, found.kind, found.offset, found.end_offset
+    )  # fmt: skip
+
+
+def test_an_object_that_no_entry_has(tier: Tier) -> None:
+    """Objects of unknown, deleted, and unfinished segments, and foreign objects differ."""
+    ids = [f"{letter * 21}A" for letter in "BCD"]
+    for segment_id in [*ids, "E" * 21 + "A"]:
+        for path in tier.files(0):
+            suffix = path.name.removeprefix(tier.names[0])
+            shutil.copyfile(path, tier.folder / f"{900:020d}-{segment_id}{suffix}")
+    if tier.layout == "aiven":
+        for path in tier.folder.glob(f"{900:020d}-*.rsm-manifest"):
+            path.unlink()
+    (tier.folder / "notes.txt").write_bytes(b"")
+    tier.announce(
+        *(Listed(each, 900, 999, 1, state) for each, state in zip(ids, (0, 2, 3), strict=True))
+    )
+    found = tier.told(Severity.NOTE)
+
+    assert {OBJECT} == {each.kind for each in found}
+    told = {Path(each.path).name: (each.severity, each.message) for each in found}
+    assert 5 == len(told)
+    assert (NOTE, "its name is not a name of the layout; it is not read") == told["notes.txt"]
+    expected = {"B": (NOTE, "being copied"), "C": (NOTE, "being deleted"),
+                "D": (WARNING, "was deleted"), "E": (WARNING, "no entry")}  # fmt: skip
+    for name, (severity, message) in told.items():
+        if name != "notes.txt":
+            assert expected[name[21]][0] is severity
+            assert expected[name[21]][1] in message
+
+
+def test_a_copy_that_has_not_ended(tier: Tier) -> None:
+    """Without the broker's list, the object that is written last shows whether a copy ended."""
+    last = [path for path in tier.files(8) if path.name.endswith(("manifest", "checkpoint"))]
+    last[0].unlink()
+    found = tier.told(Severity.NOTE)
+
+    assert [(NOTE, OBJECT, -1)] == short(found)
+    assert "has not ended" in found[0].message
+
+
+@pytest.mark.parametrize("number", [1, 7])
+def test_sizes_and_offsets_that_differ_from_the_list(tier: Tier, number: int) -> None:
+    """The list has another size: the objects do not stem from the copy that was announced."""
+    tier.listed[number] = tier.listed[number]._replace(n_bytes=1234)
+    tier.announce()
+    found = [each for each in tier.told() if each.kind is SEGMENT]
+
+    assert (ERROR, 100 * number) in {(each.severity, each.offset) for each in found}
+    assert re.search(r"its size is \d+ in the tier, and 1234 in", found[0].message)
+
+
+def test_an_end_offset_that_differs_from_the_list(tier: Tier) -> None:
+    """A manifest has the end of its segment; in the other layout, the batches show it."""
+    tier.listed[8] = tier.listed[8]._replace(end_offset=850)
+    tier.announce()
+    found = tier.told()
+
+    assert (ERROR, SEGMENT, 800) in short(found)
+    assert re.search("99.* 850", found[0].message)
+
+
+def test_a_damaged_copy_of_local_offsets(tier: Tier) -> None:
+    """A read never opens the copy, and a broker would, after its local retention."""
+    data = bytearray(tier.log(7).read_bytes())
+    data[len(data) // 2] ^= 1
+    tier.log(7).write_bytes(data)
+    found = tier.told()
+
+    assert [ERROR] == [each.severity for each in found]
+    assert found[0].kind in (SEGMENT, FindingKind.CORRUPT_BATCH)
+    assert found[0].offset // 100 == 7
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_copy_that_differs_from_the_local_log(tier: Tier, is_announced: bool) -> None:
+    """The finding has the byte and the offset of the first batch that differs.
+
+    The local record was erased after the copy.
+    """
+    if is_announced:
+        tier.announce()
+    segmentlog.erase(tier.local, b"7-40", "t")
+    (found,) = tier.told()
+
+    assert (ERROR, COPY) == (found.severity, found.kind)
+    first = segmentlog.open_log_dir(tier.local).log("t", 0).segments[1].find(740)
+    assert first is not None
+    assert (first.header.base_offset, first.position) == (found.offset, found.position)
+    assert str(tier.log(7)) == found.path
+
+
+def test_copies_with_other_borders(tmp_path: Path) -> None:
+    """A former leader has copied offsets in one segment that are several segments here."""
+    partition, other, bucket = written(tmp_path / "local"), tmp_path / "other", tmp_path / "bucket"
+    other.mkdir()
+    joined = b"".join((partition / f"{base:020d}.log").read_bytes() for base in (500, 600, 700))
+    (other / f"{500:020d}.log").write_bytes(joined)
+    for base in range(0, 500, 100):
+        copy_segment(partition, bucket, base, base + 100)
+    copied = copy_segment(other, bucket, 500, 800)
+    remove_local(partition, *range(0, 600, 100))
+    found = segmentlog.verify(tmp_path / "local", remote_storage=bucket)
+    assert {FindingKind.OFFSET_INDEX, FindingKind.TIME_INDEX} == {each.kind for each in found}
+
+    remove_local(partition, 700)
+    shutil.copyfile(partition / f"{600:020d}.log", partition / f"{700:020d}.log")
+    found = segmentlog.verify(tmp_path / "local", remote_storage=bucket)
+    copies = [each for each in found if each.kind is COPY]
+    assert [(str(copied), 700)] == [(each.path, each.offset) for each in copies]
+
+
+def test_segments_of_a_lost_leader_are_not_compared(tmp_path: Path) -> None:
+    """Their batches differ from the log by right; their checksums are verified."""
+    partition, bucket = written(tmp_path / "local"), tmp_path / "bucket"
+    for base in range(0, 900, 100):
+        copy_segment(partition, bucket, base, base + 100)
+    lost = copy_segment(partition, bucket, 800, 900, ((0, 0), (1, 750)))
+    other = written(tmp_path / "other", 9, 100)
+    segmentlog.erase(tmp_path / "other", b"8-3")
+    shutil.copyfile(other / f"{800:020d}.log", lost)
+    remove_local(partition, *range(0, 600, 100))
+    assert [] == segmentlog.verify(tmp_path / "local", remote_storage=bucket)
+    data = bytearray(lost.read_bytes())
+    data[-1] ^= 1
+    lost.write_bytes(data)
+    (found,) = segmentlog.verify(tmp_path / "local", remote_storage=bucket)
+    assert (ERROR, FindingKind.CORRUPT_BATCH, str(lost)) == (
+        found.severity, found.kind, found.path
+    )  # fmt: skip
+
+
+def test_a_wrong_key(tmp_path: Path) -> None:
+    """The finding names the object, and no key stands in it."""
+    tier = Tier(tmp_path, "aiven")
+    tier.announce()
+    (tmp_path / "wrong").mkdir()
+    tier.options["remote_storage_key_file"] = KeyPair(tmp_path / "wrong").file
+    found = tier.told()
+
+    assert {(ERROR, SEGMENT)} == {(each.severity, each.kind) for each in found}
+    assert all("PRIVATE" not in each.message for each in found)
+
+
+def test_the_command_lists_the_findings(tier: Tier) -> None:
+    """The exit status is 1, in text and in JSON; a warning of the library is not repeated."""
+    for path in tier.files(3):
+        path.unlink()
+    arguments = ["verify", str(tier.local), "--topic", "t"]
+    for name, value in tier.options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    told = CliRunner().invoke(app, arguments)
+    assert 1 == told.exit_code
+    assert "error   offset-gap: " in told.stdout
+    assert "1 error, 0 warnings" in told.stdout
+    assert "" == told.stderr
+    lines = CliRunner().invoke(app, [*arguments, "--json"]).stdout.splitlines()
+    assert ["offset-gap"] == [json.loads(each)["kind"] for each in lines[:-1]]
+
+
+def test_a_directory_that_was_opened_without_its_tier(tier: Tier) -> None:
+    """The tier belongs to `open_log_dir` then."""
+    opened = segmentlog.open_log_dir(tier.local)
+    with pytest.raises(OptionError, match="remote_storage"):
+        segmentlog.verify(opened, **tier.options)
+    assert [] == segmentlog.verify(segmentlog.open_log_dir(tier.local, **tier.options), topics="t")
