@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def example_cluster() -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session, with Spark's own Kafka source if it is available."""
+    """A local session, with Spark's own Kafka source, and with Avro, if they are available."""
     os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))
     builder = (
         SparkSession.builder.master("local[2,4]")
@@ -120,7 +121,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.pyspark.validateSchema.enabled", "true")
     )
-    jars = _kafka_source()
+    jars = _jars_of_spark()
     if jars:
         builder = builder.config("spark.jars", ",".join(jars))
     session = builder.getOrCreate()
@@ -129,13 +130,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def _kafka_source() -> list[str]:
-    from kafka_here import ArtifactsError, spark_kafka_jars
+def _jars_of_spark() -> list[str]:
+    from kafka_here import ArtifactsError, spark_avro_jars, spark_kafka_jars
 
-    try:
-        return spark_kafka_jars()
-    except ArtifactsError:
-        return []
+    jars = []
+    for fetch in (spark_kafka_jars, spark_avro_jars):
+        with suppress(ArtifactsError):
+            jars += fetch()
+    return jars
 
 
 @pytest.fixture(scope="session")

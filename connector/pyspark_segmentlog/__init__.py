@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
-    from pyspark_segmentlog.framing import payload, schema_id
+    from pyspark_segmentlog.framing import payload, schema_guid, schema_id
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
     "DefaultSource", "SegmentLogDataSource", "compact", "lag", "payload", "read", "register",
-    "schema_id", "slow_settings",
+    "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> object:
         from pyspark_segmentlog.frames import read
 
         return read
-    if name in ("payload", "schema_id"):
+    if name in ("payload", "schema_guid", "schema_id"):
         from pyspark_segmentlog import framing
 
         return getattr(framing, name)

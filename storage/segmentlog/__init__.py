@@ -50,7 +50,7 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.file_columns import SliceFile
-from segmentlog.kafka_tables.framing import payload, schema_id
+from segmentlog.kafka_tables.framing import message_indexes, payload, schema_guid, schema_id
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
@@ -196,6 +196,7 @@ __all__ = [
     "delete_topic",
     "erase",
     "latest",
+    "message_indexes",
     "mirror",
     "offsets_csv",
     "open_log_dir",
@@ -208,6 +209,7 @@ __all__ = [
     "replicas",
     "restore",
     "retain",
+    "schema_guid",
     "schema_id",
     "table",
     "tables",

@@ -12,6 +12,7 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+from kafka_here import ArtifactsError, spark_avro_jars
 from plain_writes import ONE, write
 from pyspark.sql import SparkSession
 
@@ -128,6 +129,34 @@ def test_json_values(spark: SparkSession, run: Run) -> None:
     payments = run("json_values.py", DATA, "payments", "paid string, at date")
     assert re.search(r"\| *120\| *0\|", payments)
     assert re.search(r"\| *120\| *120\|", run("json_values.py", DATA, "payments", "paid date"))
+
+
+@pytest.mark.spark
+def test_avro_values_with_the_schemas_of_a_registry(
+    spark: SparkSession, run: Run, tmp_path: Path
+) -> None:
+    """Each value is decoded with its schema. Ids without a schema are counted."""
+    try:
+        spark_avro_jars()
+    except ArtifactsError as error:
+        pytest.skip(str(error))
+    run("avro_values.py", str(tmp_path), function="example")
+    printed = run("avro_values.py", str(tmp_path))
+
+    assert re.findall(r"\| *(7|NULL)\| *1\|", printed) == ["NULL", "7"]
+    rows = re.findall(r"\|(\d) *\|(\w+) *\|(\w+) *\|", printed)
+    assert [("0", "Oslo", "NULL"), ("1", "Rome", "30"), ("2", "Bern", "NULL")] == rows
+
+
+def test_json_and_protobuf_with_the_schemas_of_a_registry(run: Run, tmp_path: Path) -> None:
+    """A value is resolved by the id before it, or by the GUID of a header."""
+    pytest.importorskip("grpc_tools")
+    run("registry_values.py", str(tmp_path), function="example")
+    *rows, unknown = run("registry_values.py", str(tmp_path)).splitlines()
+
+    assert ["1 {'city': 'Oslo'}", "2 {'city': 'Rome'}"] == rows[:2]
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} \{'ms': '5'\}", rows[2])
+    assert "values whose schema is not here: {7: 1}" == unknown
 
 
 @pytest.mark.spark

@@ -178,6 +178,7 @@ _SCHEMAS = (
     Column("subject", _TEXT, "the subject, with its context"),
     Column("version", _INT, "version of the subject"),
     Column("id", _INT, "id of the schema, which values have before their bytes"),
+    Column("guid", _TEXT, "what headers have in place of the id; null if it is not known"),
     Column("schema_type", _TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
     Column("schema", _TEXT, "text of the schema"),
     Column("references", pa.list_(pa.struct([("name", _TEXT), ("subject", _TEXT),

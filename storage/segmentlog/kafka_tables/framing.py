@@ -1,18 +1,41 @@
-"""Values that a serializer of a schema registry has framed: byte 0, the id of a schema, the rest.
+"""Keys and values that a serializer of a schema registry has written, and the id of their schema.
+
+The id stands before a value: a byte 0, four bytes of the id, and the rest.  Or it is in a header
+of the record, and the value has no frame.  A header has a byte 0 and four bytes of the id, or a
+byte 1 and the 16 bytes of a GUID.  If a record has the header, the header alone counts.
+
+Before a message of protobuf, and after the id, stands the path to its type in the schema: a count
+and so many indexes, each a zigzag varint.  The path ``[0]`` is one byte 0.  Some clients have
+written unsigned varints, of which an odd count is negative as a zigzag varint.
 
 Other values may begin with a byte 0, too.  An id that the table ``schemas`` does not have shows
 that.
+
+Rules: ``SchemaId`` and ``DualSchemaIdDeserializer`` of Confluent's serializers.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["payload", "schema_id"]
+if TYPE_CHECKING:
+    from segmentlog.kernels.memory import Int64s
 
-_FRAME_BYTES = 5
+__all__ = ["message_indexes", "payload", "schema_guid", "schema_id"]
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+_ID_BYTES, _GUID_BYTES = 5, 17
+
+#: A longer path is not one: messages of protobuf are not nested so deeply.
+_MOST_INDEXES = 63
+_MOST_VARINT_BYTES = 5
 
 
-def schema_id(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = False) -> Column:
     """Ids of the schemas of values, for a join with the table ``schemas``.
 
     ::
@@ -23,51 +46,272 @@ def schema_id(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     Parameters
     ----------
     values : keys or values, binary, shape (n_records,).
+    headers : of the records, as a read returns them, shape (n_records,); None if no serializer
+        has written ids to headers.
+    is_key : whether the values are keys, whose header has another name.
 
     Returns
     -------
     pyarrow.Array or pyarrow.ChunkedArray
-        int32, shape (n_records,); null for a value that is not framed.
+        int32, shape (n_records,); null for a value that is not framed, and for a GUID.
     """
     import pyarrow.compute as pc  # an import of segmentlog does not load it
 
-    if isinstance(values, pa.ChunkedArray):
-        return pa.chunked_array([schema_id(each) for each in values.chunks], pa.int32())
-    is_framed = _is_framed(values)
-    ids = np.zeros(len(values), np.int32)
-    framed = pc.binary_slice(values.filter(is_framed), 1, _FRAME_BYTES)
+    def ids(values: pa.Array, headers: pa.Array | None) -> pa.Array:
+        frames = pc.binary_slice(values, 0, _ID_BYTES)
+        if headers is not None:
+            found = _last_headers(headers, is_key=is_key)
+            frames = pc.if_else(found.is_valid(), pc.binary_slice(found, 0, _ID_BYTES), frames)
+        return _ids(frames)
+
+    return _by_chunk(ids, pa.int32(), values, headers)
+
+
+def schema_guid(headers: Column, *, is_key: bool = False) -> Column:
+    """GUIDs of schemas in headers, for a join with the column ``guid`` of ``schemas``.
+
+    Parameters
+    ----------
+    headers : of the records, as a read returns them, shape (n_records,).
+    is_key : whether the GUIDs are those of keys.
+
+    Returns
+    -------
+    pyarrow.Array or pyarrow.ChunkedArray
+        string such as ``1d20cbb9-e5e3-5e97-54e7-da170b6e5ddb``, shape (n_records,); null for a
+        record without the header, and for an id.
+    """
+
+    def guids(headers: pa.Array, _: None) -> pa.Array:
+        return _guids(_last_headers(headers, is_key=is_key))
+
+    return _by_chunk(guids, pa.string(), headers, None)
+
+
+def payload(
+    values: Column,
+    headers: Column | None = None,
+    *,
+    is_key: bool = False,
+    is_protobuf: bool = False,
+) -> Column:
+    """The bytes of values without the id of their schema.
+
+    Parameters
+    ----------
+    values, headers, is_key : as of `schema_id`.
+    is_protobuf : whether the path to the type of the message is left out, too.
+
+    Returns
+    -------
+    pyarrow.Array or pyarrow.ChunkedArray
+        binary, shape (n_records,); null for a value that is not framed, or has no path.
+    """
+    import pyarrow.compute as pc
+
+    def payloads(values: pa.Array, headers: pa.Array | None) -> pa.Array:
+        rest = _after_id(values)
+        if is_protobuf:
+            rest = _after_paths(rest)
+        if headers is None:
+            return rest
+        found = _last_headers(headers, is_key=is_key)
+        is_named = pc.or_(_begins(found, 0, _ID_BYTES), _begins(found, 1, _GUID_BYTES))
+        whole = pc.if_else(is_named, values, pa.scalar(None, pa.binary()))
+        return pc.if_else(found.is_valid(), whole, rest)
+
+    return _by_chunk(payloads, pa.binary(), values, headers)
+
+
+def message_indexes(
+    values: Column, headers: Column | None = None, *, is_key: bool = False
+) -> Column:
+    """Paths to the types of messages of protobuf in their schemas.
+
+    The first index is that of a message of the file, and each further index is that of a message
+    inside the message before it.
+
+    Parameters
+    ----------
+    values, headers, is_key : as of `schema_id`.
+
+    Returns
+    -------
+    pyarrow.Array or pyarrow.ChunkedArray
+        list of int32, shape (n_records,); null for a value that is not framed, or has no path.
+    """
+    import pyarrow.compute as pc
+
+    def indexes(values: pa.Array, headers: pa.Array | None) -> pa.Array:
+        rest = _after_id(values)
+        if headers is not None:
+            found = _last_headers(headers, is_key=is_key)
+            after_guid = pc.if_else(
+                _begins(found, 1, _GUID_BYTES),
+                pc.binary_replace_slice(found, 0, _GUID_BYTES, b""),
+                pa.scalar(None, pa.binary()),
+            )
+            rest = pc.if_else(found.is_valid(), pc.coalesce(after_guid, _after_id(found)), rest)
+        return _Paths(rest).indexes()
+
+    return _by_chunk(indexes, pa.list_(pa.int32()), values, headers)
+
+
+def _by_chunk(
+    make: Callable[..., pa.Array], kind: pa.DataType, values: Column, headers: Column | None
+) -> Column:
+    """A column that is made of each chunk of the columns."""
+    if not isinstance(values, pa.ChunkedArray) and not isinstance(headers, pa.ChunkedArray):
+        return make(values, headers)
+    columns = {"values": values} | ({} if headers is None else {"headers": headers})
+    chunks = [
+        make(batch["values"], None if headers is None else batch["headers"])
+        for batch in pa.table(columns).to_batches()
+    ]
+    return pa.chunked_array(chunks, kind)
+
+
+def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
+    """The last header of each record that has the name; null without one."""
+    import pyarrow.compute as pc
+
+    name = "__key_schema_id" if is_key else "__value_schema_id"
+    every = pc.list_flatten(headers)
+    is_named = pc.fill_null(pc.equal(pc.struct_field(every, "key"), name), False)
+    rows = pc.list_parent_indices(headers).filter(is_named).to_numpy()
+    index = np.full(len(headers), -1, np.int64)
+    index[rows] = np.arange(len(rows))  # of several headers of a record, the last assignment holds
+    values = pc.struct_field(every, "value").filter(is_named)
+    return values.take(pa.array(index, mask=index < 0))
+
+
+def _begins(values: pa.Array, byte: int, n_bytes: int) -> pa.Array:
+    """Whether values begin with a byte, and have some length at least."""
+    import pyarrow.compute as pc
+
+    begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(bytes([byte]), pa.binary()))
+    is_long = pc.greater_equal(pc.binary_length(values), n_bytes)
+    return pc.fill_null(pc.and_(begins, is_long), False)
+
+
+def _ids(frames: pa.Array) -> pa.Array:
+    """The ids that frames of five bytes have; a negative id is not one of a registry."""
+    import pyarrow.compute as pc
+
+    is_framed = _begins(frames, 0, _ID_BYTES)
+    ids = np.zeros(len(frames), np.int32)
+    framed = pc.binary_slice(frames.filter(is_framed), 1, _ID_BYTES)
     if len(framed):
-        offsets, data = framed.buffers()[1:]
-        (begin,) = np.frombuffer(offsets, np.int32, 1, 4 * framed.offset).tolist()
-        places = np.flatnonzero(is_framed.to_numpy(zero_copy_only=False))
-        ids[places] = np.frombuffer(data, ">i4", len(framed), begin)
+        ids[np.flatnonzero(is_framed.to_numpy(zero_copy_only=False))] = _fixed(framed, ">i4")
     is_null = pc.invert(is_framed).to_numpy(zero_copy_only=False)
     return pa.array(ids, mask=is_null | (ids < 0))
 
 
-def payload(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The bytes of values after the id of their schema.
+def _guids(found: pa.Array) -> pa.Array:
+    """The GUIDs that headers have, as Java prints them."""
+    import pyarrow.compute as pc
 
-    In front of a message of protobuf, the path to its type in the schema stays.
+    has_guid = _begins(found, 1, _GUID_BYTES)
+    cut = pc.binary_slice(found.filter(has_guid), 1, _GUID_BYTES)
+    if not len(cut):
+        return pa.nulls(len(found), pa.string())
+    digits = np.frombuffer(_fixed(cut, "V16").tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    printed = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
+    ends = np.arange(len(cut) + 1, dtype=np.int32) * printed.shape[1]
+    texts = pa.StringArray.from_buffers(
+        len(cut), pa.py_buffer(ends), pa.py_buffer(printed.tobytes())
+    )
+    places = np.full(len(found), -1, np.int64)
+    places[np.flatnonzero(has_guid.to_numpy(zero_copy_only=False))] = np.arange(len(cut))
+    return texts.take(pa.array(places, mask=places < 0))
+
+
+def _fixed(values: pa.Array, kind: str) -> npt.NDArray[Any]:
+    """Values that all have the size of a type, as an array of that type."""
+    offsets, data = values.buffers()[1:]
+    (begin,) = np.frombuffer(offsets, np.int32, 1, 4 * values.offset).tolist()
+    return np.frombuffer(data, kind, len(values), begin)
+
+
+def _after_id(values: pa.Array) -> pa.Array:
+    """The bytes after the id; null for a value that is not framed."""
+    import pyarrow.compute as pc
+
+    rest = pc.binary_replace_slice(values, 0, _ID_BYTES, b"")
+    return pc.if_else(_begins(values, 0, _ID_BYTES), rest, pa.scalar(None, pa.binary()))
+
+
+def _after_paths(values: pa.Array) -> pa.Array:
+    """The bytes after the path; null without one."""
+    import pyarrow.compute as pc
+
+    paths = _Paths(values)
+    parts, index = [pa.array([], pa.binary())], np.full(len(values), -1, np.int64)
+    for n_bytes in np.unique(paths.n_bytes[paths.are_whole]).tolist():
+        rows = np.flatnonzero(paths.are_whole & (paths.n_bytes == n_bytes))
+        index[rows] = sum(map(len, parts)) + np.arange(len(rows))
+        parts.append(pc.binary_replace_slice(values.take(pa.array(rows)), 0, n_bytes, b""))
+    return pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
+
+
+class _Paths:
+    """The paths that values begin with.
 
     Parameters
     ----------
-    values : keys or values, binary, shape (n_records,).
+    values : binary, shape (n_records,).
 
-    Returns
-    -------
-    pyarrow.Array or pyarrow.ChunkedArray
-        binary, shape (n_records,); null for a value that is not framed.
+    Attributes
+    ----------
+    are_whole : whether a value begins with a path, shape (n_records,).
+    n_bytes : of the path, where there is one, shape (n_records,).
     """
-    import pyarrow.compute as pc
 
-    rest = pc.binary_replace_slice(values, 0, _FRAME_BYTES, b"")
-    return pc.if_else(_is_framed(values), rest, pa.scalar(None, pa.binary()))
+    def __init__(self, values: pa.Array) -> None:
+        offsets, data = values.buffers()[1:]
+        places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+        begins, self._ends = places[:-1].astype(np.int64), places[1:].astype(np.int64)
+        # A place beyond the last byte is not looked at; the byte 0 stands for it.
+        self._data = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))
+        first = self._data[begins].astype(np.int64)
+        self._is_unsigned = first % 2 == 1
+        self._counts = np.where(self._is_unsigned, first, first >> 1)
+        self.are_whole = (self._ends > begins) & (self._counts <= _MOST_INDEXES)
+        if values.null_count:
+            self.are_whole &= values.is_valid().to_numpy(zero_copy_only=False)
+        self._at = begins + 1
+        self._steps: list[tuple[Int64s, Int64s]] = []
+        for step in range(int(self._counts[self.are_whole].max(initial=0))):
+            rows = np.flatnonzero(self.are_whole & (self._counts > step))
+            if not len(rows):
+                break
+            self._steps.append((rows, self._take(rows)))
+        self.n_bytes = self._at - begins
 
+    def _take(self, rows: "Int64s") -> "Int64s":
+        """The next varint of some values; the paths of those that have none are not whole."""
+        numbers, is_open = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
+        has_end = ~is_open
+        for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
+            at = self._at[rows]
+            is_open &= at < self._ends[rows]
+            byte = self._data[np.minimum(at, len(self._data) - 1)].astype(np.int64)
+            numbers |= np.where(is_open, (byte & 0x7F) << shift, 0)
+            self._at[rows] += is_open
+            has_end |= is_open & (byte < 0x80)
+            is_open &= byte >= 0x80
+        self.are_whole[rows[~has_end]] = False
+        return numbers
 
-def _is_framed(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    begins = pc.equal(pc.binary_slice(values, 0, 1), pa.scalar(b"\0", pa.binary()))
-    is_long = pc.greater_equal(pc.binary_length(values), _FRAME_BYTES)
-    return pc.fill_null(pc.and_(begins, is_long), False)
+    def indexes(self) -> pa.Array:
+        """The paths as lists of int32; null where there is none."""
+        lengths = np.where(self.are_whole, np.maximum(self._counts, 1), 0)
+        ends = np.append(0, np.cumsum(lengths))
+        flat = np.zeros(ends[-1], np.int32)
+        for step, (rows, numbers) in enumerate(self._steps):
+            signed = (numbers >> 1) ^ -(numbers & 1)
+            decoded = np.where(self._is_unsigned[rows], numbers, signed).astype(np.int32)
+            is_whole = self.are_whole[rows]
+            flat[ends[rows[is_whole]] + step] = decoded[is_whole]
+        mask = pa.array(~self.are_whole)
+        return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(flat), mask=mask)

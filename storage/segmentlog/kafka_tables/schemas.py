@@ -4,11 +4,19 @@ Keys and values are JSON.  A key is parsed and never compared as bytes, because 
 the order of its members.  A tombstone removes a version of a subject.  ``DELETE_SUBJECT`` marks
 versions as deleted; their ids can still be resolved.
 
-Rules: ``SchemaRegistryKey``, ``SchemaValue`` and ``KafkaStoreMessageHandler`` of the registry.
+Serializers that write to headers name a schema by its GUID, the MD5 of its text and its
+references.  Metadata and rules of a schema are part of it, too; such a schema has a GUID here only
+if the registry has stored it.
+
+Rules: ``SchemaRegistryKey``, ``SchemaValue``, ``MD5.ofSchema`` and ``KafkaStoreMessageHandler`` of
+the registry.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
@@ -79,8 +87,25 @@ def _changes(
         "deleted": bool(fields.get("deleted", False)),
         "change": "set",
     }
+    row["guid"] = _guid(fields, row)
     known.setdefault(subject, {})[version] = row
     return [row]
+
+
+def _guid(fields: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:
+    """The GUID of a schema; None if it follows from more than text and references."""
+    if fields.get("md5") is not None:
+        try:
+            return str(uuid.UUID(bytes=base64.b64decode(fields["md5"], validate=True)))
+        except (ValueError, TypeError):
+            return None
+    if fields.get("metadata") is not None or fields.get("ruleSet") is not None:
+        return None
+    hashed = hashlib.md5(row["schema"].encode(), usedforsecurity=False)
+    for each in row["references"]:
+        hashed.update(f"{each['name']}{each['subject']}".encode())
+        hashed.update(each["version"].to_bytes(4, "big"))
+    return str(uuid.UUID(bytes=hashed.digest()))
 
 
 def _number(value: object) -> int:

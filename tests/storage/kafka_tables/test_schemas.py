@@ -1,6 +1,8 @@
 """The topic of a schema registry is folded by subject and version."""
 
+import hashlib
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,24 @@ def test_other_bytes_are_an_error(tmp_path: Path, bad: Pair) -> None:
         segmentlog.table(directory, "schemas")
     assert e.value.offset == 1
     assert segmentlog.table(directory, "schemas", on_corrupt_batch="skip").num_rows == 1
+
+
+def test_guids_of_schemas(tmp_path: Path) -> None:
+    """A GUID is the hash of text and references, or the hash that the registry has stored."""
+    text = '{"type":"record","name":"myrecord","fields":[{"type":"string","default":null,'
+    text += '"name":"f"}]}'  # with its hash in the tests of Confluent's registry
+    reference = {"name": "a.proto", "subject": "s", "version": 1}
+    stored = "HSDLueXjXpdU59oXC25d2w=="
+    values: list[dict[str, Any]] = [
+        {"schema": text}, {"schema": text, "references": [reference]},
+        {"schema": text, "metadata": {}}, {"schema": text, "ruleSet": {"domainRules": []}},
+        {"schema": "{}", "metadata": {}, "md5": stored}, {"md5": "no base64"}, {"md5": "AAAA"},
+    ]  # fmt: skip
+    log = Coordinator().add(
+        *(schema("a", n, {"id": n, **value}) for n, value in enumerate(values))
+    )
+    guids = segmentlog.table(log.write(tmp_path, 0, "_schemas"), "schemas")["guid"].to_pylist()
+
+    pinned = "1d20cbb9-e5e3-5e97-54e7-da170b6e5ddb"
+    hashed = hashlib.md5(text.encode() + b"a.protos\0\0\0\1", usedforsecurity=False)
+    assert [pinned, str(uuid.UUID(hashed.hexdigest())), None, None, pinned, None, None] == guids

@@ -3,7 +3,12 @@
 Nothing but Java and pyspark is needed: pyspark ships Apache Ivy, which fetches the brokers.
 """
 
-from kafka_here.artifacts import ArtifactsError, kafka_jars, spark_kafka_jars
+from kafka_here.artifacts import (
+    ArtifactsError,
+    kafka_jars,
+    spark_avro_jars,
+    spark_kafka_jars,
+)
 from kafka_here.broker import Broker
 from kafka_here.dumped import assert_dump_is_sound, objections
 from kafka_here.java import JavaClient, KafkaRecord
@@ -18,5 +23,6 @@ __all__ = [
     "assert_dump_is_sound",
     "kafka_jars",
     "objections",
+    "spark_avro_jars",
     "spark_kafka_jars",
 ]

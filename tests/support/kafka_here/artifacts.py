@@ -21,6 +21,7 @@ __all__ = [
     "s3proxy_jars",
     "schema_jars",
     "shell_jars",
+    "spark_avro_jars",
     "spark_kafka_jars",
     "tier_jars",
 ]
@@ -203,3 +204,9 @@ def spark_kafka_jars() -> list[str]:
         (("org.scala-lang.modules", "scala-parallel-collections_2.13", "1.2.0"), alone),
     )
     return sorted(str(jar) for jar in directory.glob("*.jar"))
+
+
+def spark_avro_jars() -> list[str]:
+    """The jar of Spark's functions for Avro, for the setting ``spark.jars``."""
+    wanted = (("org.apache.spark", "spark-avro_2.13", "4.2.0"), ("-notransitive",))
+    return sorted(str(jar) for jar in _fetched("spark-avro", wanted).glob("*.jar"))
