@@ -144,3 +144,8 @@ def test_the_brokers_list_has_the_segments_of_the_bucket(served: Served) -> None
             f"{each.start_offset:020d}-{each.segment_id}": each.n_bytes for each in segments
         }
     assert {"t", "times"} == {log.topic for log in listed}
+    rows = segmentlog.table(served.log_dir, "remote_segments").to_pylist()
+    finished = [row for row in rows if row["remote_log_segment_state"] == "COPY_SEGMENT_FINISHED"]
+    assert sorted(each.segment_id for segments in listed.values() for each in segments) == sorted(
+        row["segment_id"] for row in finished
+    )

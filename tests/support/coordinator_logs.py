@@ -5,11 +5,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from segmentlog.messages.records import coordinator_schemas
+from segmentlog.messages.records import coordinator_schemas, framed_schemas
 from segmentlog.messages.schema import Field
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
-__all__ = ["Coordinator", "commit_key", "commit_value", "message", "text"]
+__all__ = ["Coordinator", "commit_key", "commit_value", "framed", "message", "text"]
 
 MARKER_VALUE = bytes(6)
 BOTH = 0x30  # control and transactional
@@ -89,6 +89,15 @@ def message(
     is_flexible = version in of_value.flexible
     fields = _struct(of_value.fields, value, version, is_flexible=is_flexible)
     return encoded, struct.pack(">h", version) + fields
+
+
+def framed(topic: str, kind: int, value: dict[str, Any]) -> tuple[None, bytes]:
+    """A framed record of a type, in the newest version; other fields are zero."""
+    schema = framed_schemas(topic)[kind]
+    version = schema.versions.most
+    return None, bytes([1, kind, version]) + _struct(
+        schema.fields, value, version, is_flexible=True
+    )
 
 
 def _struct(

@@ -163,6 +163,26 @@ _SHARE_STATE = (
            "ranges of delivered records: `AVAILABLE`, `ACKNOWLEDGED`, `ARCHIVING` or `ARCHIVED`"),
     *ORIGIN,
 )  # fmt: skip
+_REMOTE_SEGMENTS = (
+    Column("topic", _TEXT, "the topic"),
+    Column("topic_id", _TEXT, "its id"),
+    Column("partition", _INT, "the partition"),
+    Column("segment_id", _TEXT, "id of the copy"),
+    Column("remote_log_segment_state", _TEXT, "`COPY_SEGMENT_STARTED`, `COPY_SEGMENT_FINISHED`, "
+           "`DELETE_SEGMENT_STARTED`, and in a history `DELETE_SEGMENT_FINISHED`"),
+    Column("start_offset", _LONG, "first offset of the segment"),
+    Column("end_offset", _LONG, "its last offset, which may be after its last record"),
+    Column("segment_size_in_bytes", _INT, "size of its log file"),
+    Column("max_timestamp", TIME, "greatest time of its records"),
+    Column("segment_leader_epochs",
+           pa.list_(pa.struct([("leader_epoch", _INT), ("offset", _LONG)])),
+           "its leader epochs, and their first offsets in the segment"),
+    Column("txn_index_empty", _BOOL, "whether it has no aborted transactions"),
+    Column("broker_id", _INT, "broker that wrote the last record"),
+    Column("event_timestamp", TIME, "when that broker did so"),
+    Column("custom_metadata", pa.binary(), "bytes that the plugin has stored, or null"),
+    *ORIGIN,
+)  # fmt: skip
 _OPEN_TRANSACTIONS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
@@ -376,6 +396,12 @@ TABLES = {
         "Idempotent and transactional producers of each partition, as a broker would load them: "
         "from the newest snapshot, and the batches after it",
         _PRODUCERS,
+    ),
+    "remote_segments": Table(
+        "__remote_log_metadata",
+        "Segments in a tier (KIP-405), as brokers have announced them",
+        _REMOTE_SEGMENTS,
+        (*_REMOTE_SEGMENTS, CHANGE),
     ),
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
     "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS),

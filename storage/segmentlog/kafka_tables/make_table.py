@@ -24,12 +24,14 @@ from segmentlog.kafka_tables.metadata_tables import (
 )
 from segmentlog.kafka_tables.mirror import mirror_changes
 from segmentlog.kafka_tables.producer_rows import producer_rows
+from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
 from segmentlog.kafka_tables.schemas import schema_changes
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 __all__ = ["make_table"]
 
@@ -85,14 +87,14 @@ def make_table(
     if is_history:
         changes = {
             "groups": made.group_changes, "transactions": made.transaction_changes,
-            "share_state": made.share_changes,
+            "share_state": made.share_changes, "remote_segments": made.segment_changes,
         }  # fmt: skip
         return rows_to_table([*changes[name]()], found.history)
     rows = {
         "groups": made.groups, "group_members": made.group_members,
         "transactions": made.transactions, "open_transactions": made.open_transactions,
         "unknown_records": made.unknown_records, "share_state": made.share_state,
-        "producers": made.producers,
+        "producers": made.producers, "remote_segments": made.remote_segments,
     }  # fmt: skip
     return rows_to_table([*rows[name]()], found.columns)
 
@@ -182,6 +184,15 @@ class _Tables:
         for log in self._logs(_TRANSACTIONS):
             yield from transaction_changes(log, self._on_corrupt_batch)
 
+    def segment_changes(self) -> Iterator[dict[str, Any]]:
+        """Changes of remote segments."""
+        for log in self._logs(REMOTE_LOG_METADATA):
+            yield from segment_changes(log, self._on_corrupt_batch)
+
+    def remote_segments(self) -> Iterator[dict[str, Any]]:
+        """Remote segments that are not deleted."""
+        return last_rows(self.segment_changes(), "topic_id", "partition", "segment_id")
+
     def consumer_lag(self) -> pa.Table:
         """Committed offsets, and ends of logs."""
         offsets = self.group_offsets()
@@ -223,11 +234,13 @@ class _Tables:
 
     def unknown_records(self) -> Iterator[dict[str, Any]]:
         """Records of unknown types, of all topics that are here."""
-        for topic in (_GROUPS, _TRANSACTIONS, _SHARES):
+        readers = dict.fromkeys((_GROUPS, _TRANSACTIONS, _SHARES), read_unknown_records)
+        readers[REMOTE_LOG_METADATA] = unknown_segment_records
+        for topic, read in readers.items():
             if topic not in self._directory.topics(internal=True):
                 continue
             for log in self._logs(topic):
                 place = {"topic": topic, "partition": log.topic_partition.partition}
-                for key, value, offset, time in read_unknown_records(log, self._on_corrupt_batch):
+                for key, value, offset, time in read(log, self._on_corrupt_batch):
                     yield place | {"offset": offset, "timestamp": time, "key": key, "value": value}
         yield from unknown_metadata(self._directory, self._on_corrupt_batch)

@@ -3,7 +3,7 @@
 A record announces the copy of a segment, and later records update its state: copied, being
 deleted, deleted.  Only a segment whose copy has finished and whose deletion has not begun is read.
 
-Rules: ``RemoteLogMetadataCache``, ``RemoteLogSegmentState``.
+Rules: ``RemoteLogMetadataCache``, ``RemotePartitionMetadataStore``, ``RemoteLogSegmentState``.
 """
 
 import logging
@@ -26,9 +26,10 @@ from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 __all__ = [
     "REMOTE_LOG_METADATA",
     "Announced",
+    "AnnouncedSegments",
+    "SegmentChange",
     "SegmentState",
     "announced_segments",
-    "fold",
     "metadata_records",
     "remote_segments",
 ]
@@ -59,6 +60,9 @@ _ALLOWED = {
     SegmentState.DELETE_STARTED: {SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED},
     SegmentState.DELETE_FINISHED: {SegmentState.DELETE_FINISHED},
 }
+
+#: The last of the states of a partition (``RemotePartitionDeleteState``).
+_PARTITION_DELETED = 2
 
 
 class Announced(NamedTuple):
@@ -113,23 +117,47 @@ def has_metadata(directory: str) -> bool:
     )
 
 
-def fold(records: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[uuid.UUID, dict[str, Any]]:
-    """The last state of each segment, by its id: the fields of its record, updated.
+class SegmentChange(NamedTuple):
+    """What a record has made of a segment.
+
+    Attributes
+    ----------
+    fields : of the record that announced the segment, updated by later records.
+    is_removed : whether the segment is gone from the tier.
+    """
+
+    fields: Mapping[str, Any]
+    is_removed: bool
+
+
+class AnnouncedSegments:
+    """The last state of each segment, as the records so far have left it.
 
     An update of a segment that was not announced, and a state that cannot follow the state before
     it, are left out, as a broker does.
+
+    Attributes
+    ----------
+    known : fields of each segment by its id: those of its record, updated.  A deleted segment
+        stays, so that no record makes it again.
     """
-    found: dict[uuid.UUID, dict[str, Any]] = {}
-    gone: set[tuple[uuid.UUID, int]] = set()
-    for name, fields in records:
+
+    def __init__(self) -> None:
+        self.known: dict[uuid.UUID, Mapping[str, Any]] = {}
+
+    def take(self, name: str, fields: Mapping[str, Any]) -> list[SegmentChange]:
+        """Take a record, and return what it has changed.
+
+        Parameters
+        ----------
+        name, fields : of the record.
+        """
         if name == "RemotePartitionDeleteMetadataRecord":
-            place = fields["topic_id_partition"]
-            gone.add((place["id"], place["partition"]))
-            continue
+            return self._take_partition(fields)
         if name not in ("RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord"):
-            continue
+            return []
         segment_id = fields["remote_log_segment_id"]["id"]
-        known = found.get(segment_id)
+        known = self.known.get(segment_id)
         state = fields["remote_log_segment_state"]
         before = SegmentState.NONE if known is None else known["remote_log_segment_state"]
         if state not in _ALLOWED[before]:
@@ -137,12 +165,31 @@ def fold(records: Iterator[tuple[str, Mapping[str, Any]]]) -> dict[uuid.UUID, di
                 "remote segment %s: state %d cannot follow state %d; it is left out",
                 uuid_text(segment_id), state, before,
             )  # fmt: skip
-        elif name == "RemoteLogSegmentMetadataRecord":
-            found[segment_id] = dict(fields)
-        elif known is not None:
-            known["remote_log_segment_state"] = state
-            known["custom_metadata"] = fields["custom_metadata"] or known["custom_metadata"]
-    return {each: fields for each, fields in found.items() if _partition_of(fields) not in gone}
+            return []
+        if name == "RemoteLogSegmentMetadataUpdateRecord":
+            if known is None:
+                return []
+            custom = fields["custom_metadata"] or known["custom_metadata"]
+            fields = {**known, **fields, "custom_metadata": custom}
+        self.known[segment_id] = fields
+        return [SegmentChange(fields, state == SegmentState.DELETE_FINISHED)]
+
+    def _take_partition(self, fields: Mapping[str, Any]) -> list[SegmentChange]:
+        """Remove the segments of a partition whose deletion has finished."""
+        if fields["remote_partition_delete_state"] != _PARTITION_DELETED:
+            return []
+        place = fields["topic_id_partition"]
+        partition = place["id"], place["partition"]
+        removed = [
+            self.known.pop(segment_id)
+            for segment_id, known in [*self.known.items()]
+            if _partition_of(known) == partition
+        ]
+        return [
+            SegmentChange(each, is_removed=True)
+            for each in removed
+            if each["remote_log_segment_state"] != SegmentState.DELETE_FINISHED
+        ]
 
 
 def _partition_of(fields: Mapping[str, Any]) -> tuple[uuid.UUID, int]:
@@ -161,7 +208,10 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
     if not has_metadata(directory):
         return None
     found: dict[RemoteLog, list[Announced]] = {}
-    for segment_id, fields in fold(metadata_records(directory)).items():
+    taken = AnnouncedSegments()
+    for name, fields in metadata_records(directory):
+        taken.take(name, fields)
+    for segment_id, fields in taken.known.items():
         place = fields["remote_log_segment_id"]["topic_id_partition"]
         log = RemoteLog(place["name"], uuid_text(place["id"]), place["partition"])
         epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
