@@ -396,6 +396,13 @@ TABLES = {
         "Idempotent and transactional producers of each partition, as a broker would load them: "
         "from the newest snapshot, and the batches after it",
         _PRODUCERS,
+        (
+            *_PRODUCERS,
+            Column("record", _TEXT, "`batch`, `commit`, `abort`, or `snapshot`: the state before"),
+            Column("record_offset", _LONG, "first offset of the batch; null in a snapshot"),
+            Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
+            CHANGE,
+        ),
     ),
     "remote_segments": Table(
         "__remote_log_metadata",

@@ -23,7 +23,7 @@ from segmentlog.kafka_tables.metadata_tables import (
     unknown_metadata,
 )
 from segmentlog.kafka_tables.mirror import mirror_changes
-from segmentlog.kafka_tables.producer_rows import producer_rows
+from segmentlog.kafka_tables.producer_rows import producer_changes, producer_rows
 from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
 from segmentlog.kafka_tables.schemas import schema_changes
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
@@ -82,6 +82,8 @@ def make_table(
         return made.group_offsets(is_history=is_history)
     if name == "consumer_lag":
         return made.consumer_lag()
+    if name == "producers" and is_history:
+        return made.producer_changes()
     if name in _KEYS:
         return made.of_named_topics(name, topic, is_history=is_history)
     if is_history:
@@ -217,6 +219,12 @@ class _Tables:
     def producers(self) -> Iterator[dict[str, Any]]:
         """Producers of each partition."""
         yield from producer_rows(self._directory, self._on_corrupt_batch)
+
+    def producer_changes(self) -> pa.Table:
+        """Every change of a producer."""
+        schema = schema_of(TABLES["producers"].history)
+        parts = producer_changes(self._directory, self._on_corrupt_batch)
+        return pa.concat_tables([schema.empty_table(), *parts])
 
     def of_named_topics(self, name: str, topic: str | None, *, is_history: bool) -> pa.Table:
         """A table of topics whose names are settings."""

@@ -1,18 +1,35 @@
-"""``producers``: the idempotent and transactional producers of each partition at its end."""
+"""``producers``: the idempotent and transactional producers of each partition, and their batches.
+
+A log holds every change of a producer, in the headers of batches and in end markers.  A broker
+forgets a producer that was idle for ``producer.id.expiration.ms`` and writes nothing about that,
+so no change removes a producer.
+"""
 
 import logging
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from segmentlog.errors import CorruptLogError
-from segmentlog.kafka_tables.columns import time_of
+from segmentlog.kafka_tables.columns import schema_of, time_of, times
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kernels import layout, producer_table
+from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
+from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import OnCorruptBatch
 from segmentlog.producers.producer_state import ProducerStates
+from segmentlog.producers.snapshot import ProducerSnapshot
+from segmentlog.segments.batches import WalkedBatches, walk_batches
 
-__all__ = ["producer_rows"]
+__all__ = ["producer_changes", "producer_rows"]
 
 logger = logging.getLogger(__name__)
+
+_HISTORY = schema_of(TABLES["producers"].history)
 
 
 def producer_rows(
@@ -32,14 +49,89 @@ def producer_rows(
         try:
             states.follow_to(log.untorn_segments, end)
         except CorruptLogError as error:
-            if on_corrupt_batch is not OnCorruptBatch.SKIP:
-                raise
-            logger.warning("%s; producers are those before it", error)
+            _refuse(error, on_corrupt_batch)
         for each in sorted(states.known):
             row = {name: _known(value) for name, value in each._asdict().items()}
             yield row | {
                 "topic": topic, "partition": partition, "timestamp": time_of(each.timestamp_ms),
             }  # fmt: skip
+
+
+def producer_changes(
+    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
+) -> Iterator[pa.Table]:
+    """The state of a producer after each of its batches and end markers, in the order of the log.
+
+    The rows of a log begin with the producers of the snapshot at its first segment, or before it.
+
+    Raises
+    ------
+    CorruptLogError
+        If a batch is damaged.  With ``skip``, the changes before it are returned.
+    """
+    for topic, partition in directory.topic_partitions():
+        yield from _changes(directory.log(topic, partition), on_corrupt_batch)
+
+
+def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:
+    segments = log.untorn_segments
+    if not segments:
+        return
+    states = ProducerStates.load(log.path, segments[0].base_offset)
+    begun: Int64s = np.array(sorted(states.known), np.int64)
+    begun = begun.reshape(-1, producer_table.STATE_COLUMNS)
+    unknown: Int64s = np.full(len(begun), -1, np.int64)
+    yield _table(log, begun, ["snapshot"] * len(begun), unknown, unknown)
+    try:
+        for walked in walk_batches(segments, segments[0].base_offset):
+            yield _followed(log, states, walked)
+    except CorruptLogError as error:
+        _refuse(error, on_corrupt_batch)
+
+
+def _followed(log: Log, states: ProducerStates, walked: WalkedBatches) -> pa.Table:
+    """The changes that some batches make."""
+    headers = walked.scanned.headers
+    after: Int64s = np.full((len(headers), producer_table.STATE_COLUMNS), -1, np.int64)
+    states.follow(walked, after)
+    rows = np.flatnonzero(after[:, producer_table.PRODUCER_ID] >= 0)
+    offsets = headers[rows, layout.BASE_OFFSET]
+    records = np.full(len(rows), "batch", object)
+    is_control = headers[rows, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+    kinds = np.where(walked.markers[:, MARKER_TYPE] == COMMIT, "commit", "abort")
+    places = np.searchsorted(walked.markers[:, MARKER_OFFSET], offsets[is_control])
+    records[is_control] = kinds[places]
+    times_ms = headers[rows, layout.MAX_TIMESTAMP]
+    return _table(log, after[rows], records.tolist(), offsets, times_ms)
+
+
+def _table(
+    log: Log, states: Int64s, records: list[str], offsets: Int64s, times_ms: Int64s
+) -> pa.Table:
+    """Rows of the history, of one log."""
+    topic, partition = log.topic_partition
+    columns: dict[str, Any] = {
+        name: pa.array(values, mask=values == -1)
+        for name, values in zip(ProducerSnapshot._fields, states.T, strict=True)
+    }
+    columns |= {
+        "topic": pa.repeat(topic, len(states)),
+        "partition": pa.repeat(partition, len(states)),
+        "timestamp": times(states[:, producer_table.TIMESTAMP]),
+        "record": pa.array(records, pa.string()),
+        "record_offset": pa.array(offsets, mask=offsets < 0),
+        "record_timestamp": times(times_ms),
+        "change": pa.repeat("set", len(states)),
+    }
+    arrays = [columns[field.name].cast(field.type) for field in _HISTORY]
+    return pa.Table.from_arrays(arrays, schema=_HISTORY)
+
+
+def _refuse(error: CorruptLogError, on_corrupt_batch: OnCorruptBatch) -> None:
+    """Raise an error of a batch, or log that the state before it is returned."""
+    if on_corrupt_batch is not OnCorruptBatch.SKIP:
+        raise error
+    logger.warning("%s; producers are those before it", error)
 
 
 def _known(value: int) -> int | None:

@@ -34,7 +34,7 @@ _LARGEST_SEQUENCE = 2**31 - 1
 
 @kernel
 def follow_producers(
-    buf: Bytes, headers: Int64s, rows: Int64s, states: Int64s, aborted: Int64s
+    buf: Bytes, headers: Int64s, rows: Int64s, states: Int64s, aborted: Int64s, after: Int64s
 ) -> int:
     """Bring `states` up to date with batches, and fill `aborted` with what their markers abort.
 
@@ -45,6 +45,8 @@ def follow_producers(
     rows : int64 array, shape (n_batches,); row of `states` of each batch's producer, or -1
     states : int64 array, shape (n_producers, `STATE_COLUMNS`); read and written
     aborted : int64 array, shape (at least the control batches, `ABORTED_COLUMNS`); written
+    after : int64 array, shape (n_batches or 0, `STATE_COLUMNS`); written: the state of a batch's
+        producer after it, in the rows of batches that change a state
 
     Returns
     -------
@@ -72,6 +74,11 @@ def follow_producers(
             states[row, COORDINATOR_EPOCH] = coordinator_epoch
             states[row, TXN_FIRST_OFFSET] = -1
             states[row, TIMESTAMP] = headers[i, layout.MAX_TIMESTAMP]
+        else:
+            continue
+        if after.shape[0]:
+            for column in range(STATE_COLUMNS):
+                after[i, column] = states[row, column]
     return n_aborted
 
 

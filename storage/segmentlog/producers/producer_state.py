@@ -32,6 +32,7 @@ __all__ = ["ProducerStates"]
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
+_NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)
 
 
 class ProducerStates:
@@ -61,8 +62,17 @@ class ProducerStates:
         found = newest_snapshot(partition_path, 0, offset)
         return cls(partition_path, *(found or (-1, ())))
 
-    def follow(self, walked: WalkedBatches) -> list[AbortedTransaction]:
-        """Take batches that follow `end_offset`; the transactions that they abort."""
+    def follow(
+        self, walked: WalkedBatches, after: Int64s | None = None
+    ) -> list[AbortedTransaction]:
+        """Take batches that follow `end_offset`; the transactions that they abort.
+
+        Parameters
+        ----------
+        walked : the batches.
+        after : shape (n_batches, `producer_table.STATE_COLUMNS`); written: the state of a batch's
+            producer after it, in the rows of batches that change a state.
+        """
         self.end_offset, headers = walked.next_offset, walked.scanned.headers
         ids = headers[:, layout.PRODUCER_ID]
         if ids.max() < 0:
@@ -72,7 +82,10 @@ class ProducerStates:
             (int(is_control.sum()), producer_table.ABORTED_COLUMNS), np.int64
         )
         rows = self.rows_of(ids)
-        n_aborted = follow_producers(walked.scanned.buf, headers, rows, self._states, aborted)
+        after = _NOT_WANTED if after is None else after
+        n_aborted = follow_producers(
+            walked.scanned.buf, headers, rows, self._states, aborted, after
+        )
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
 
     @property

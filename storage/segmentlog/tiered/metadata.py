@@ -118,7 +118,7 @@ def has_metadata(directory: str) -> bool:
 
 
 class SegmentChange(NamedTuple):
-    """What a record has made of a segment.
+    """A segment that a record has changed.
 
     Attributes
     ----------

@@ -3,6 +3,9 @@
 import shutil
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pytest
+
 import segmentlog
 from segmentlog.producers.snapshot import ProducerSnapshot, write_snapshot
 
@@ -34,3 +37,64 @@ def test_a_snapshot_at_the_end_is_the_state(example_cluster: str, tmp_path: Path
     rows = segmentlog.table(copied, "producers").to_pylist()
 
     assert [999] == [row["producer_id"] for row in rows if row["topic"] == "invoices"]
+
+
+def test_the_history_ends_with_the_last_state(example_cluster: str) -> None:
+    """Each change has the whole state, so the last change of a producer is its last state."""
+    changes = segmentlog.table(example_cluster, "producers", history=True).to_pylist()
+    names = segmentlog.table(example_cluster, "producers").column_names
+    last = {tuple(row[n] for n in names[:3]): [row[n] for n in names] for row in changes}
+
+    rows = segmentlog.table(example_cluster, "producers").to_pylist()
+    assert sorted(map(repr, last.values())) == sorted(repr([*row.values()]) for row in rows)
+
+
+def test_changes_are_batches_and_end_markers(example_cluster: str) -> None:
+    """The batches of a partition whose headers have a producer are its changes, in their order."""
+    found = segmentlog.table(example_cluster, "producers", history=True)
+    assert {"batch", "commit", "abort"} == {*found["record"].to_pylist()}
+    rows = found.filter(pc.equal(found["topic"], "orders")).to_pylist()
+    for partition in range(3):
+        log = segmentlog.open_log_dir(example_cluster).log("orders", partition)
+        expected = [
+            (each.header.base_offset, each.header.max_timestamp, each.header.is_control)
+            for segment in log.segments
+            for each in segment.headers(0)
+            if each.header.producer_id >= 0
+        ]
+        assert expected == [
+            (row["record_offset"], round(row["record_timestamp"].timestamp() * 1000),
+             row["record"] != "batch")
+            for row in rows
+            if row["partition"] == partition
+        ]  # fmt: skip
+
+
+def test_a_history_begins_with_the_snapshot_of_the_first_segment(
+    example_cluster: str, tmp_path: Path
+) -> None:
+    """The producers of the snapshot come first, without an offset. Damage ends the history."""
+    copied = tmp_path / "copied"
+    shutil.copytree(example_cluster, copied)
+    path = copied / "invoices-0"
+    write_snapshot(f"{path}/{0:020d}.snapshot", [ProducerSnapshot(999, 0, 4, 0, 0, 5, -1, -1)])
+    whole = segmentlog.table(copied, "producers", history=True).to_pylist()
+    rows = [row for row in whole if row["topic"] == "invoices" and row["partition"] == 0]
+
+    assert [(999, "snapshot", None, None)] == [
+        tuple(row[n] for n in ("producer_id", "record", "record_offset", "record_timestamp"))
+        for row in rows[:1]
+    ]
+    assert None not in [row["record_offset"] for row in rows[1:]]
+    (file,) = path.glob("*.log")
+    data = bytearray(file.read_bytes())
+    second = 12 + int.from_bytes(data[8:12], "big")
+    data[second + 8 : second + 12] = b"\0\0\0\3"  # of bytes, too few for a batch
+    file.write_bytes(bytes(data))
+    with pytest.raises(segmentlog.CorruptLogError):
+        segmentlog.table(copied, "producers", history=True)
+    skipped = segmentlog.table(copied, "producers", history=True, on_corrupt_batch="skip")
+    is_damaged = pc.and_(pc.equal(skipped["topic"], "invoices"), pc.equal(skipped["partition"], 0))
+    left = skipped.filter(is_damaged).to_pylist()
+    assert rows[: len(left)] == left
+    assert len(left) < len(rows)
