@@ -1,7 +1,7 @@
 """Records of a coordinator's topic, one by one, for kinds of which there are few."""
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -85,15 +85,15 @@ def read_records(
     log: Log,
     names: Collection[str],
     on_corrupt_batch: OnCorruptBatch,
-    *,
-    is_kafka_4_0: bool = False,
+    is_kafka_4_0: Callable[[], bool] | None = None,
 ) -> Iterator[PlacedRecord]:
     """Records of some kinds, in the order of the log, to its end.
 
     Parameters
     ----------
     names : of the messages, without ``Key`` and ``Value``; others are not decoded.
-    is_kafka_4_0 : as of `coordinator_schemas`.
+    is_kafka_4_0 : whether records of share groups have the bytes of Kafka 4.0; asked only if
+        there is a record whose bytes 4.1 has changed.  None means that they do not.
 
     Raises
     ------
@@ -103,14 +103,18 @@ def read_records(
         If the log is damaged.
     """
     topic = log.topic_partition.topic
-    wanted = [
+    schemas = coordinator_schemas(topic)
+    changed = {
         kind
-        for kind, (schema, _) in coordinator_schemas(topic).items()
-        if schema.name.removesuffix("Key") in names
-    ]
+        for kind, each in coordinator_schemas(topic, is_kafka_4_0=True).items()
+        if is_kafka_4_0 is not None and each != schemas.get(kind)
+    }
+    wanted = [kind for kind, (key, _) in schemas.items() if key.name.removesuffix("Key") in names]
     for key, value, offset, time in _rows(log, wanted, on_corrupt_batch, is_inverted=False):
+        kind = int.from_bytes((key or b"")[:_TYPE_BYTES], "big", signed=True)
+        is_old = kind in changed and is_kafka_4_0 is not None and is_kafka_4_0()
         try:
-            record = read_coordinator_record(topic, key, value, is_kafka_4_0=is_kafka_4_0)
+            record = read_coordinator_record(topic, key, value, is_kafka_4_0=is_old)
         except ValueError as error:
             refuse_record(log, offset, str(error), on_corrupt_batch)
             continue
@@ -122,7 +126,7 @@ def read_unknown_records(
     log: Log, on_corrupt_batch: OnCorruptBatch
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
     """Key, value, offset and time of the records whose type is not known."""
-    known = [*coordinator_schemas(log.topic_partition.topic)]
+    known = [*coordinator_schemas(log.topic_partition.topic, is_kafka_4_0=True)]
     yield from _rows(log, known, on_corrupt_batch, is_inverted=True)
 
 

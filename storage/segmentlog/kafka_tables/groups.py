@@ -5,7 +5,7 @@ after it has loaded them (``ClassicGroup``, and ``maybeUpdateGroupState`` of the
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -103,8 +103,14 @@ class Groups(NamedTuple):
     removed: dict[str, int]
 
 
-def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> Groups:
+def read_groups(
+    log: Log, on_corrupt_batch: OnCorruptBatch, is_kafka_4_0: Callable[[], bool] | None = None
+) -> Groups:
     """The groups of one partition of ``__consumer_offsets``.
+
+    Parameters
+    ----------
+    is_kafka_4_0 : as of `read_records`.
 
     Raises
     ------
@@ -115,7 +121,7 @@ def read_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> Groups:
     """
     groups: dict[str, Group] = {}
     removed: dict[str, int] = {}
-    for placed in read_records(log, _RECORDS, on_corrupt_batch):
+    for placed in read_records(log, _RECORDS, on_corrupt_batch, is_kafka_4_0):
         record = placed.record
         name = _group_of(placed)
         if record.name in _OF_GROUP:
@@ -185,9 +191,11 @@ def group_rows(
                    "record_partition": partition}  # fmt: skip
 
 
-def group_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+def group_changes(
+    log: Log, on_corrupt_batch: OnCorruptBatch, is_kafka_4_0: Callable[[], bool] | None = None
+) -> Iterator[dict[str, Any]]:
     """Rows of the history of ``groups``: every record of a group itself."""
-    for placed in read_records(log, _OF_GROUP, on_corrupt_batch):
+    for placed in read_records(log, _OF_GROUP, on_corrupt_batch, is_kafka_4_0):
         record = placed.record
         kind = _OF_GROUP[record.name]
         row = {"group": _group_of(placed), "kind": kind} | _origin(placed)

@@ -116,6 +116,7 @@ class _Tables:
     def __init__(self, directory: LogDirectory, on_corrupt_batch: OnCorruptBatch) -> None:
         self._directory = directory
         self._on_corrupt_batch = on_corrupt_batch
+        self._level: int | None = None
 
     def _logs(self, topic: str) -> Iterator[Log]:
         """The logs of the partitions of a topic."""
@@ -143,38 +144,39 @@ class _Tables:
 
     def _groups(self, log: Log, commits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         """Groups of a partition; those that have commits alone have no record of their own."""
-        groups = read_groups(log, self._on_corrupt_batch)
+        groups = read_groups(log, self._on_corrupt_batch, self._is_kafka_4_0)
         yield from group_rows(groups, commits, log.topic_partition.partition)
 
     def group_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of groups."""
         for log in self._logs(_GROUPS):
-            yield from group_changes(log, self._on_corrupt_batch)
+            yield from group_changes(log, self._on_corrupt_batch, self._is_kafka_4_0)
 
     def group_members(self) -> Iterator[dict[str, Any]]:
         """Members of groups."""
         topics = topic_names_by_id(self._directory)
         for log in self._logs(_GROUPS):
-            yield from member_rows(read_groups(log, self._on_corrupt_batch).present, topics)
+            groups = read_groups(log, self._on_corrupt_batch, self._is_kafka_4_0)
+            yield from member_rows(groups.present, topics)
 
     def share_state(self) -> Iterator[dict[str, Any]]:
         """Progress of share groups."""
-        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        topics = topic_names_by_id(self._directory)
         for log in self._logs(_SHARES):
-            yield from share_rows(log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0)
+            yield from share_rows(log, self._on_corrupt_batch, topics, self._is_kafka_4_0)
 
     def share_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of the progress of share groups."""
-        topics, is_kafka_4_0 = topic_names_by_id(self._directory), self._is_kafka_4_0()
+        topics = topic_names_by_id(self._directory)
         for log in self._logs(_SHARES):
-            yield from share_changes(
-                log, self._on_corrupt_batch, topics, is_kafka_4_0=is_kafka_4_0
-            )
+            yield from share_changes(log, self._on_corrupt_batch, topics, self._is_kafka_4_0)
 
     def _is_kafka_4_0(self) -> bool:
         """Whether the cluster is older than Kafka 4.1; without metadata, it is not."""
-        level = metadata_level(self._directory)
-        return level is not None and level < FIRST_LEVEL_OF_4_1
+        if self._level is None:
+            level = metadata_level(self._directory)
+            self._level = FIRST_LEVEL_OF_4_1 if level is None else level
+        return self._level < FIRST_LEVEL_OF_4_1
 
     def transactions(self) -> Iterator[dict[str, Any]]:
         """Transactional ids."""

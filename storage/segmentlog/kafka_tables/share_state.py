@@ -12,7 +12,7 @@ Rules: ``ShareCoordinatorShard.merge``, ``PersisterStateBatchCombiner``.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,7 @@ Topics = Mapping[uuid.UUID, str]
 
 
 def share_rows(
-    log: Log, on_corrupt_batch: OnCorruptBatch, topics: Topics, *, is_kafka_4_0: bool
+    log: Log, on_corrupt_batch: OnCorruptBatch, topics: Topics, is_kafka_4_0: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
     """The state of each share partition in a partition of ``__share_group_state``.
 
@@ -50,7 +50,7 @@ def share_rows(
         If the log is damaged.
     """
     states: dict[tuple[Any, ...], tuple[PlacedRecord, dict[str, Any]]] = {}
-    for placed in _records(log, on_corrupt_batch, is_kafka_4_0=is_kafka_4_0):
+    for placed in _records(log, on_corrupt_batch, is_kafka_4_0):
         record = placed.record
         key = tuple(record.key.values())
         known = states.get(key)
@@ -65,10 +65,10 @@ def share_rows(
 
 
 def share_changes(
-    log: Log, on_corrupt_batch: OnCorruptBatch, topics: Topics, *, is_kafka_4_0: bool
+    log: Log, on_corrupt_batch: OnCorruptBatch, topics: Topics, is_kafka_4_0: Callable[[], bool]
 ) -> Iterator[dict[str, Any]]:
     """Every record, as it was written; parameters and errors as of `share_rows`."""
-    for placed in _records(log, on_corrupt_batch, is_kafka_4_0=is_kafka_4_0):
+    for placed in _records(log, on_corrupt_batch, is_kafka_4_0):
         record = placed.record
         yield _row(placed, record.value or {}, topics) | {
             "record": record.name.removeprefix("Share").lower(),
@@ -77,10 +77,10 @@ def share_changes(
 
 
 def _records(
-    log: Log, on_corrupt_batch: OnCorruptBatch, *, is_kafka_4_0: bool
+    log: Log, on_corrupt_batch: OnCorruptBatch, is_kafka_4_0: Callable[[], bool]
 ) -> Iterator[PlacedRecord]:
     names = ("ShareSnapshot", "ShareUpdate")
-    return read_records(log, names, on_corrupt_batch, is_kafka_4_0=is_kafka_4_0)
+    return read_records(log, names, on_corrupt_batch, is_kafka_4_0)
 
 
 def _merged(known: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,16 @@ are code.
 
 # ruff: noqa: E501
 
-__all__ = ["MIRROR", "SHARE_STATE_4_0"]
+__all__ = ["MIRROR", "OFFSETS_4_0", "SHARE_STATE_4_0"]
+
+#: Records of share groups in ``__consumer_offsets`` that Kafka 4.0 wrote in another form: 4.1
+#: changed the bytes and not the version, and removed type 9.
+OFFSETS_4_0 = """
+ShareGroupPartitionMetadataKey [9] v0: GroupId str
+ShareGroupPartitionMetadataValue [9] v0 flex 0+: Topics [{TopicId uuid, TopicName str, NumPartitions i32, PartitionMetadata [{Partition i32, Racks [str]}]}]
+ShareGroupMetadataValue [11] v0 flex 0+: Epoch i32
+ShareGroupStatePartitionMetadataValue [15] v0 flex 0+: InitializedTopics [TopicPartitionsInfo], DeletingTopics [TopicInfo]; TopicPartitionsInfo = {TopicId uuid, TopicName str, Partitions [i32]}; TopicInfo = {TopicId uuid, TopicName str}
+"""
 
 #: ``__share_group_state`` as Kafka 4.0 wrote it: 4.1 changed the bytes and not the version.
 SHARE_STATE_4_0 = """

@@ -36,6 +36,10 @@ _COORDINATORS = {
     "__transaction_state": lines.TRANSACTIONS,
     "__share_group_state": lines.SHARE_STATE,
 }
+_CHANGED_BY_4_1 = {
+    "__consumer_offsets": extra_lines.OFFSETS_4_0,
+    "__share_group_state": extra_lines.SHARE_STATE_4_0,
+}
 _FRAMED = {"__cluster_metadata": lines.METADATA, "__remote_log_metadata": lines.REMOTE_LOG}
 
 #: Control records of the metadata, by type (``ControlRecordType``).
@@ -83,10 +87,11 @@ def coordinator_schemas(
 
     Parameters
     ----------
-    is_kafka_4_0 : whether states of share groups have the bytes of Kafka 4.0.
+    is_kafka_4_0 : whether records of share groups have the bytes of Kafka 4.0.
     """
-    is_old_share = is_kafka_4_0 and topic == "__share_group_state"
-    schemas = parse_schemas(extra_lines.SHARE_STATE_4_0 if is_old_share else _COORDINATORS[topic])
+    schemas = {**parse_schemas(_COORDINATORS[topic])}
+    if is_kafka_4_0:
+        schemas |= parse_schemas(_CHANGED_BY_4_1.get(topic, ""))
     found = {
         schema.api_key: (schema, schemas[name.removesuffix("Key") + "Value"])
         for name, schema in schemas.items()

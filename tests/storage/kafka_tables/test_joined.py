@@ -37,11 +37,11 @@ def opened() -> Iterator[list[str]]:
     ("table", "topics"),
     [
         ("group_offsets", {"__consumer_offsets"}),
-        ("groups", {"__consumer_offsets"}),
+        ("groups", {"__consumer_offsets", "__cluster_metadata"}),  # there is a share group
         ("transactions", {"__transaction_state"}),
         ("topics", {"__cluster_metadata"}),
         ("acls", {"__cluster_metadata"}),
-        ("consumer_lag", {"__consumer_offsets", "orders"}),
+        ("consumer_lag", {"__consumer_offsets", "__cluster_metadata", "orders"}),
     ],
 )
 def test_a_table_opens_files_of_its_topics_alone(

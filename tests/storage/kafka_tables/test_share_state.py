@@ -81,6 +81,30 @@ def test_the_bytes_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         segmentlog.table(directory, "share_state")
 
 
+def test_a_share_group_of_kafka_4_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash of the metadata is absent. The metadata is not read for groups of another kind."""
+    group = struct.pack(">hh", 11, 1) + b"g"
+    partitions = struct.pack(">hh", 9, 1) + b"g"
+    records = [(group, struct.pack(">hib", 0, 5, 0)), (partitions, b"\0\0\1\0")]
+    directory = Coordinator().add(*records).write(tmp_path)
+    monkeypatch.setattr(make_table, "metadata_level", lambda _: 25)
+    for history in (False, True):
+        (row,) = segmentlog.table(directory, "groups", history=history).to_pylist()
+        assert ("g", "share", 5) == (row["group"], row["kind"], row["epoch"])
+    assert segmentlog.table(directory, "group_members").num_rows == 0
+    assert segmentlog.table(directory, "unknown_records").num_rows == 0
+    monkeypatch.setattr(make_table, "metadata_level", lambda _: None)
+    with pytest.raises(segmentlog.MalformedRecordError):
+        segmentlog.table(directory, "groups")
+
+    asked: list[object] = []
+    monkeypatch.setattr(make_table, "metadata_level", asked.append)
+    empty = message("__consumer_offsets", 2, {"group": "c"}, {"protocol_type": ""})
+    other = Coordinator().add(empty).write(tmp_path / "classic")
+    assert segmentlog.table(other, "groups").num_rows == 1
+    assert not asked
+
+
 def test_the_share_group_of_a_broker(example_cluster: str) -> None:
     """Topics have their names from the metadata, and the group has read 20 records."""
     rows = segmentlog.table(example_cluster, "share_state").to_pylist()
