@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
+from pyspark_segmentlog.options.names import read_names
 from pyspark_segmentlog.options.read_options import STRATEGIES, ReadOptions
-from pyspark_segmentlog.options.reference import READ_OPTIONS
 from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
 from pyspark_segmentlog.reads.table import table_columns
@@ -67,7 +67,7 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
     ``external``, ``comment``, …).  Properties may be notes for any purpose, so properties that are
     not options are left out.  Everything in ``OPTIONS`` is meant for this source, and is checked.
     """
-    names = {option.name.lower() for option in READ_OPTIONS}
+    names = read_names(given)
     options = {name: value for name, value in given.items() if name in names}
     for name, value in given.items():
         if name.startswith("option."):

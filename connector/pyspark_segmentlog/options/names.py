@@ -8,14 +8,16 @@ from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.errors import OptionError
 
-__all__ = ["check_read_names", "check_write_names", "warn_of_unused"]
+__all__ = ["check_read_names", "check_write_names", "read_names", "warn_of_unused"]
 
 logger = logging.getLogger(__name__)
 
 #: By lower-cased name.
 _READS = {option.name.lower(): option.name for option in READ_OPTIONS}
 _WRITES = {option.name.lower(): option.name for option in WRITE_OPTIONS}
-_WRITES_ONLY = {lowered: name for lowered, name in _WRITES.items() if lowered not in _READS}
+
+#: Options of tables, and of writes, which a read of records refuses.
+_OF_TABLES = {"topic"}
 
 #: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
 #: Spark adds the name of a query to the options of its sink.
@@ -57,6 +59,18 @@ _OF_READS = (
 _SIMILAR, _SUGGESTED = 0.8, 0.6
 
 
+def read_names(raw: Mapping[str, str]) -> dict[str, str]:
+    """Names of the options that a read may have, by lower-cased names.
+
+    Parameters
+    ----------
+    raw : options; with the option ``table``, those of tables are among the names.
+    """
+    if any(name.lower() == "table" for name in raw):
+        return _READS
+    return {lowered: name for lowered, name in _READS.items() if lowered not in _OF_TABLES}
+
+
 def check_read_names(raw: Mapping[str, str]) -> None:
     """Refuse names that would change rows if they were what the user believes.
 
@@ -68,18 +82,20 @@ def check_read_names(raw: Mapping[str, str]) -> None:
     OptionError
         For the first one.
     """
+    reads = read_names(raw)
+    writes_only = {lowered: name for lowered, name in _WRITES.items() if lowered not in reads}
     for name, value in raw.items():
         lowered = name.lower()
-        if lowered in _READS:
+        if lowered in reads:
             continue
         if lowered == "filterpushdown":
             raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
         _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
-        if lowered in _WRITES_ONLY:
+        if lowered in writes_only:
             accepted = f"it is an option of writes; {_OF_WRITES}"
-            raise OptionError(_WRITES_ONLY[lowered], value, accepted)
-        near = _nearest(name, {*_READS.values(), *_WRITES_ONLY.values()}, _SIMILAR)
-        if near in _WRITES_ONLY.values():
+            raise OptionError(writes_only[lowered], value, accepted)
+        near = _nearest(name, {*reads.values(), *writes_only.values()}, _SIMILAR)
+        if near in writes_only.values():
             accepted = (
                 f"there is no such option, and {near!r} is an option of writes; {_OF_WRITES}"
             )

@@ -70,7 +70,7 @@ def _pattern(text: str) -> str:
     return pattern
 
 
-def _table(text: str) -> str:
+def _name(text: str) -> str:
     name = text.strip()
     if not name:
         raise ValueError
@@ -128,10 +128,13 @@ READ_OPTIONS = (
            "do not exist are left out, with a warning", parse_assign),
     Option("table", "none", "the name of a table such as `group_offsets`", "Reads what Kafka "
            "knows about itself, in place of records: groups, offsets, transactions, the metadata "
-           "of the cluster; with `path`, `paths`, `history` and `onCorruptBatch` alone",
-           _table, _BATCH),
+           "of the cluster; with `path`, `paths`, `history`, `topic` and `onCorruptBatch` alone",
+           _name, _BATCH),
     Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
            "its offset and time; `false` gives the last state", boolean, _BATCH),
+    Option("topic", "the known names", "a topic", "With `table`: the topic that has the records, "
+           "if the settings of Kafka Connect, of MirrorMaker 2 or of a schema registry give it a "
+           "name of its own", _name, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
            "record has this time or a later one",
            partial(TimestampBound.parse, "startingTimestamp")),

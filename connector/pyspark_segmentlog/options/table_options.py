@@ -13,7 +13,7 @@ from segmentlog.model import OnCorruptBatch
 __all__ = ["TableOptions", "reads_table"]
 
 #: Options that a table takes.
-_TAKEN = ("path", "paths", "table", "history", "onCorruptBatch")
+_TAKEN = ("path", "paths", "table", "history", "topic", "onCorruptBatch")
 
 
 def reads_table(raw: Mapping[str, str]) -> bool:
@@ -28,13 +28,14 @@ class TableOptions:
     Attributes
     ----------
     paths : as the user wrote them.
-    table, history, on_corrupt_batch : as the options of these names.
+    table, history, on_corrupt_batch, topic : as the options of these names.
     """
 
     paths: tuple[str, ...]
     table: str
     history: bool
     on_corrupt_batch: OnCorruptBatch
+    topic: str | None = None
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "TableOptions":
@@ -57,4 +58,6 @@ class TableOptions:
         paths += given["paths"] or ()
         if not paths:
             raise OptionError("path", "", NO_PATH)
-        return cls(paths, given["table"], given["history"], given["onCorruptBatch"])
+        return cls(
+            paths, given["table"], given["history"], given["onCorruptBatch"], given["topic"]
+        )

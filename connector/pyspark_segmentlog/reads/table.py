@@ -44,11 +44,11 @@ def table_columns(options: TableOptions) -> StructType:
     Raises
     ------
     OptionError
-        If there is no such table, or it has no history.
+        If there is no such table, it has no history, or its topic has a fixed name.
     """
     from segmentlog.kafka_tables import table_schema
 
-    schema = table_schema(options.table, history=options.history)
+    schema = table_schema(options.table, history=options.history, topic=options.topic)
     return StructType([StructField(field.name, _type(field.type)) for field in schema])
 
 
@@ -110,6 +110,7 @@ class TableReader(DataSourceReader):
                 options.table,
                 history=options.history,
                 on_corrupt_batch=options.on_corrupt_batch,
+                topic=options.topic,
             )
             yield from found.select(self._columns).to_batches()
         freeze_modules()

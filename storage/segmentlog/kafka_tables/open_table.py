@@ -77,22 +77,24 @@ def table(
     CorruptLogError
         If a batch is damaged.
     """
-    table_schema(name, history=history)
-    if topic is not None and not (TABLES[name].pattern or name == "schemas"):
-        raise OptionError("topic", topic, f"leave it out: Kafka fixes the topic of {name}")
+    table_schema(name, history=history, topic=topic)
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
 
     return make_table(_opened(path), name, policy, is_history=history, topic=topic)
 
 
-def table_schema(name: str, *, history: bool = False) -> pa.Schema:
+def table_schema(name: str, *, history: bool = False, topic: str | None = None) -> pa.Schema:
     """The columns of a table.
+
+    Parameters
+    ----------
+    name, history, topic : as of `table`.
 
     Raises
     ------
     OptionError
-        If there is no table of this name, or it has no history.
+        If there is no table of this name, it has no history, or its topic has a fixed name.
     """
     found = TABLES.get(name)
     if found is None:
@@ -100,6 +102,8 @@ def table_schema(name: str, *, history: bool = False) -> pa.Schema:
     if history and not found.history:
         accepted = "leave it out: the table is computed from the last state of several topics"
         raise OptionError("history", "true", accepted)
+    if topic is not None and not (found.pattern or name == "schemas"):
+        raise OptionError("topic", topic, f"leave it out: Kafka fixes the topic of {name}")
     return schema_of(found.history if history else found.columns)
 
 

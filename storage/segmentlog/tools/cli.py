@@ -42,7 +42,7 @@ from segmentlog.tools.dump import dump
 from segmentlog.tools.erase import erase
 from segmentlog.tools.few_bytes import begin_program
 from segmentlog.tools.grep import grep
-from segmentlog.tools.kafka_tables import cluster, groups, schemas, transactions
+from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, transactions
 from segmentlog.tools.mirror import mirror
 from segmentlog.tools.offsets import offsets
 from segmentlog.tools.produce import produce
@@ -225,8 +225,9 @@ def reindex(
 
 
 for _each in (
-    topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas, replicas,
-    compare, verify, recover, reindex, delete_topic, retain, compact, delete_records, erase,
+    topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas, table,
+    replicas, compare, verify, recover, reindex, delete_topic, retain, compact, delete_records,
+    erase,
     produce, configure, mirror, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)

@@ -1,5 +1,7 @@
-"""``groups``, ``transactions``, ``cluster`` and ``schemas``: what Kafka knows about itself."""
+"""``groups``, ``transactions``, ``cluster``, ``schemas`` and ``table``, about Kafka itself."""
 
+import base64
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,14 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from segmentlog.kafka_tables import TABLES, table
+from segmentlog.kafka_tables import TABLES
+from segmentlog.kafka_tables import table as read_table
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.tools.arguments import READS, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
-__all__ = ["cluster", "groups", "schemas", "transactions"]
+__all__ = ["cluster", "groups", "schemas", "table", "transactions"]
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
 EachRow = Annotated[bool, typer.Option("--json", help="One object a line.")]
@@ -141,9 +144,7 @@ def schemas(
     softly can still be resolved by its id.
     """
     directory = open_log_dir(paths[0], *paths[1:])
-    rows: list[dict[str, Any]] = table(
-        directory, "schemas", history=history, topic=topic
-    ).to_pylist()
+    rows = _rows(directory, "schemas", is_history=history, topic=topic)
     if history:
         _write_rows(rows)
         return
@@ -152,6 +153,36 @@ def schemas(
         _write_rows(rows)
     else:
         _write_table(_SCHEMA, [row | {"schema": _beginning(row["schema"])} for row in rows])
+
+
+@command(
+    READS,
+    "segmentlog table consumer_lag /var/lib/kafka",
+    "segmentlog table remote_segments /var/lib/kafka --history",
+    "segmentlog table connect_configs /var/lib/kafka --topic my-configs --json",
+)
+def table(
+    name: Annotated[str, typer.Argument(help="Name of the table; a wrong name lists all names.")],
+    paths: Directories,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="Topic that has the records, of tables whose topic a setting names."),
+    ] = None,
+    as_json: EachRow = False,
+    history: History = False,
+) -> None:
+    """Show any table of what Kafka knows about itself.
+
+    Columns without a value in any row are left out, except in JSON. Bytes are shown in Base64.
+    """
+    directory = open_log_dir(paths[0], *paths[1:])
+    rows = _rows(directory, name, is_history=history, topic=topic)
+    if as_json or history:
+        _write_rows(rows)
+        return
+    names = [each.name for each in TABLES[name].columns]
+    has_value = {each for row in rows for each, value in row.items() if value is not None}
+    _write_table([each for each in names if not rows or each in has_value], rows)
 
 
 def _beginning(schema: str) -> str:
@@ -176,8 +207,11 @@ def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _rows(directory: LogDirectory, name: str, *, is_history: bool = False) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table(directory, name, history=is_history).to_pylist()
+def _rows(
+    directory: LogDirectory, name: str, *, is_history: bool = False, topic: str | None = None
+) -> list[dict[str, Any]]:
+    found = read_table(directory, name, history=is_history, topic=topic)
+    rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
 
@@ -187,9 +221,15 @@ def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
-    """A time as text."""
+    """A value of JSON: a time as text, bytes in Base64, and a map as an object."""
     if isinstance(value, datetime):
         return iso_time(round(value.timestamp() * 1000))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list):
+        if value and all(isinstance(each, tuple) for each in value):
+            return dict(value)
+        return [_plain(each) for each in value]
     return value
 
 
@@ -204,6 +244,8 @@ def _cell(value: Any) -> str:  # noqa: ANN401 (the same)
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list | dict):
+        return escape(json.dumps(_plain(value), ensure_ascii=False))
     return escape(str(_plain(value)))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from coordinator_logs import Coordinator
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType
@@ -45,6 +46,21 @@ def test_a_table_is_an_option_of_a_read(spark: SparkSession, groups: str) -> Non
 
     assert expected.column_names == frame.columns
     assert expected.sort_by("group").equals(frame.toArrow().sort_by("group").cast(expected.schema))
+
+
+@pytest.mark.spark
+def test_the_topic_of_a_table_may_have_another_name(spark: SparkSession, tmp_path: Path) -> None:
+    """The option is that of Python's parameter. Tables whose topic is fixed refuse it."""
+    pair = (b'["files",{"filename":"f"}]', b'{"position":7}')
+    Coordinator().add(pair).write(tmp_path, 0, "places")
+    expected = segmentlog.table(tmp_path, "connect_offsets", topic="places")
+    read = spark.read.format("segmentlog").option("table", "connect_offsets")
+    frame = read.option("Topic", " places ").load(str(tmp_path))
+
+    assert expected.num_rows == 1
+    assert expected.equals(frame.toArrow().cast(expected.schema))
+    with pytest.raises(PySparkException, match="Kafka fixes the topic of group_offsets"):
+        read.option("table", "group_offsets").option("topic", "places").load(str(tmp_path))
 
 
 @pytest.mark.spark
@@ -94,6 +110,7 @@ def test_a_wrong_table_is_an_error_of_load(spark: SparkSession, groups: str) -> 
         ({"startingOffsets": "earliest"}, "startingOffsets", "it is an option of records"),
         ({"includeHeaders": "true"}, "includeHeaders", "it is an option of records"),
         ({"history": "yes"}, "history", "give true or false"),
+        ({"topic": " "}, "topic", "give a topic"),
         ({"path": None}, "path", "name a Kafka log directory"),
     ],
 )

@@ -29,7 +29,8 @@ REGISTERED = {each.name or each.callback.__name__: each for each in app.register
 COMMANDS = tuple(REGISTERED)
 
 #: Arguments that a command needs before a directory, and after it.
-FIRST = {"grep": ("a",), "mirror": ("{}",), "restore": ("{}",)}
+FIRST = {"grep": ("a",), "mirror": ("{}",), "restore": ("{}",),
+         "table": ("producers",)}  # fmt: skip
 NEEDED = {
     "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),

@@ -67,6 +67,35 @@ def test_a_directory_without_the_topic_is_an_error(run: Run, example_data: str) 
     assert "no cluster metadata here" in run("cluster", example_data, status=2).stderr
 
 
+def test_any_table_is_printed(run: Run, example_cluster: str, tmp_path: Path) -> None:
+    """Columns without a value are left out. JSON has all columns, and bytes in Base64."""
+    head, *lines = run("table", "consumer_lag", example_cluster).stdout.splitlines()
+    expected = segmentlog.table(example_cluster, "consumer_lag")
+    has_value = [n for n in expected.column_names if expected[n].null_count < len(expected)]
+
+    assert has_value == head.split()
+    assert expected.num_rows == len(lines)
+    for name in TABLES:
+        for history in ([], ["--history"] if TABLES[name].history else []):
+            if TABLES[name].pattern or name in ("schemas", "remote_segments"):
+                continue
+            rows = objects(run("table", name, example_cluster, "--json", *history))
+            found = segmentlog.table(example_cluster, name, history=bool(history))
+            assert found.num_rows == len(rows)
+    Coordinator().add((b"\0\x63", b"\xff")).write(tmp_path)
+    (row,) = objects(run("table", "unknown_records", str(tmp_path), "--json"))
+    assert ("AGM=", "/w==") == (row["key"], row["value"])
+    config = (b"connector-a", b'{"properties":{"x":"y"}}')
+    Coordinator().add(config).write(tmp_path, 0, "my-configs")
+    given = ("table", "connect_configs", str(tmp_path), "--topic", "my-configs")
+    (row,) = objects(run(*given, "--json"))
+    assert {"x": "y"} == row["properties"]
+    assert '{"x": "y"}' in run(*given).stdout
+    assert "give one of group_offsets" in run("table", "x", str(tmp_path), status=2).stderr
+    fixed = run("table", "groups", str(tmp_path), "--topic", "x", status=2)
+    assert "Kafka fixes the topic" in fixed.stderr
+
+
 def test_the_schemas_of_a_registry(run: Run, tmp_path: Path) -> None:
     """The table has the beginning of a schema in one line, and JSON has all of it."""
     long = '{"type":\n  "record", "name": "' + 99 * "n" + '"}'
