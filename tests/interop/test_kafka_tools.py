@@ -89,6 +89,13 @@ def _text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _share_lag(row: dict[str, Any], end: int) -> str:
+    """Records that are not done, as the tool computes them."""
+    if row["start_offset"] is None:
+        return "-"
+    return str(end - row["start_offset"] - (row["delivery_complete_count"] or 0))
+
+
 def assert_groups_are_equal(tools: Tools, directory: Any) -> None:
     """Offsets, lag, states and members are those of the tools."""
     names = ["group", "topic", "partition", "offset", "log_end_offset", "lag"]
@@ -109,6 +116,14 @@ def assert_groups_are_equal(tools: Tools, directory: Any) -> None:
     assert [[row[each] for each in columns] for row in shared] == [
         [str(row[each]) for each in names] for row in groups if row["kind"] == "share"
     ]
+    opened = segmentlog.open_log_dir(directory) if isinstance(directory, Path) else directory
+    columns = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
+    printed = tools.groups("--offsets", "ShareGroupCommand")
+    assert {tuple(row[each] for each in columns) for row in printed} == {
+        (row["group"], row["topic"], str(row["partition"]), _text(row["start_offset"]),
+         _share_lag(row, opened.log(row["topic"], row["partition"]).log_end_offset))
+        for row in rows(directory, "share_state")
+    }  # fmt: skip
 
 
 def assert_members_are_equal(tools: Tools, directory: Any) -> None:

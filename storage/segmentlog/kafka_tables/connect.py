@@ -15,6 +15,7 @@ from typing import Any
 
 from segmentlog.cluster.image import MASK, masked
 from segmentlog.kafka_tables.columns import time_of
+from segmentlog.kafka_tables.connect_secrets import SESSION_KEY, payload_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
@@ -24,7 +25,6 @@ __all__ = ["connect_changes"]
 #: Errors of JSON that has another form, in the code that takes it apart.
 _NOT_OF_CONNECT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
-_SESSION_KEY = "session-key"
 _CONFIG = re.compile(
     r"(?P<kind>connector|task|commit|target-state|tasks-fencing|restart-connector|logger-cluster)"
     r"-(?P<name>.+)"
@@ -54,7 +54,7 @@ def connect_changes(
     }[name]  # fmt: skip
     for key, value, origin in placed_rows(log, on_corrupt_batch):
         try:
-            parsed = None if value is None else _payload(json.loads(value))
+            parsed = None if value is None else payload_of(json.loads(value))
             row = {"key": (key or b"").decode()}
             row |= read(row["key"], parsed)
             json.dumps(row, ensure_ascii=False).encode()  # JSON can name halves of characters
@@ -63,13 +63,6 @@ def connect_changes(
             refuse_record(log, origin["record_offset"], reason, on_corrupt_batch)
             continue
         yield row | origin | {"change": "removed" if parsed is None else "set"}
-
-
-def _payload(parsed: Any) -> Any:  # noqa: ANN401 (JSON)
-    """A value without the schema that ``schemas.enable`` puts around it."""
-    if isinstance(parsed, dict) and parsed.keys() == {"schema", "payload"}:
-        return parsed["payload"]
-    return parsed
 
 
 def _named(row: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
@@ -82,12 +75,12 @@ def _named(row: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
 
 def _config(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
     row: dict[str, Any] = {}
-    if key == _SESSION_KEY:
+    if key == SESSION_KEY:
         created = None if value is None else time_of(int(value["creation-timestamp"]))
         shown = (
             None if value is None else json.dumps({"key": MASK, "algorithm": value["algorithm"]})
         )
-        return row | {"kind": _SESSION_KEY, "value": shown, "session_key_timestamp": created}
+        return row | {"kind": SESSION_KEY, "value": shown, "session_key_timestamp": created}
     found = _CONFIG.fullmatch(key)
     if found is None:
         return row | {"value": None if value is None else MASK}
@@ -121,7 +114,7 @@ def _count(value: object) -> int:
 
 
 def _offset(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
-    connector, partition = _payload(json.loads(key))
+    connector, partition = payload_of(json.loads(key))
     return {
         "connector": str(connector),
         "source_partition": json.dumps(partition),

@@ -16,6 +16,7 @@ from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file, open_file, status_of, survey
 from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import METADATA_TOPIC
@@ -314,8 +315,8 @@ class _RecordDump:
         try:
             for piece in self._reader.records(batch, found.position):
                 records = self._selection.records(piece)
-                if self._is_metadata and not header.is_control:
-                    records = _without_secrets(records)
+                if not header.is_control:
+                    records = _without_secrets(records, is_metadata=self._is_metadata)
                 if records.num_rows and not is_shown:
                     self._sink.batch(self._place, found)
                     is_shown = True
@@ -330,8 +331,10 @@ class _RecordDump:
         return True
 
 
-def _without_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
-    """Records of the metadata; Kafka's own dump tool prints credentials."""
+def _without_secrets(records: pa.RecordBatch, *, is_metadata: bool) -> pa.RecordBatch:
+    """Records of the metadata, or of any topic; Kafka's own dump tool prints credentials."""
+    if not is_metadata:
+        return hide_connect_secrets(records)
     at = records.schema.get_field_index("value")
     hidden = hide_secrets(records.column(at).to_pylist())
     return records.set_column(at, records.schema.field(at), pa.array(hidden, pa.binary()))

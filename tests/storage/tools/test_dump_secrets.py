@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from coordinator_logs import Coordinator
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -30,3 +31,30 @@ def test_a_snapshot_is_masked_too(run: Run) -> None:
     snapshots = sorted((EXAMPLE / "__cluster_metadata-0").glob("*-*.checkpoint"))
     done = run("dump", snapshots[-1], "--records")
     assert "[hidden]" in done.stdout
+
+
+@pytest.mark.parametrize("topic", ["connect-configs", "any-name"])
+def test_secrets_of_connect_are_hidden(run: Run, tmp_path: Path, topic: str) -> None:
+    """The session key and passwords of connectors are in no output; other records stay."""
+    session = {"key": "c2VjcmV0", "algorithm": "HmacSHA256", "creation-timestamp": 5}
+    wrapped = {"schema": None, "payload": {"properties": {"db.password": "c2VjcmV0"}}}
+    records = {
+        "session-key": session, "connector-a": {"properties": {"db.password": "c2VjcmV0"}},
+        "task-a-0": wrapped, "connector-b": {"properties": {"topics": "t"}}, "commit-a": 1,
+        "other": {"key": "shown", "algorithm": "x", "creation-timestamp": 5},
+    }  # fmt: skip
+    pairs = [(key.encode(), json.dumps(value).encode()) for key, value in records.items()]
+    Coordinator().add(
+        *pairs, (b"connector-c", b"{no JSON"), (b"task-d-0", None), (None, b"x")
+    ).write(tmp_path, 0, topic)
+    for form in ("json", "table"):
+        printed = run("dump", tmp_path / f"{topic}-0", "--records", "--format", form).stdout
+        assert "c2VjcmV0" not in printed
+        assert printed.count("[hidden]") == 3
+        assert "shown" in printed
+    done = run("dump", tmp_path / f"{topic}-0", "--records", "--format", "json")
+    rows = [row for row in map(json.loads, done.stdout.splitlines()) if "key" in row]
+    assert len(pairs) + 3 == len(rows)
+    for given in (["--json"], ["--history"], []):
+        shown = run("table", "connect_configs", tmp_path, "--topic", topic, *given, status=2)
+        assert "c2VjcmV0" not in shown.output
