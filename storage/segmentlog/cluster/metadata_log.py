@@ -33,7 +33,7 @@ __all__ = [
     "IN_A_SNAPSHOT",
     "MetadataRecord",
     "metadata_path",
-    "newest_copy",
+    "newest_metadata",
     "read_metadata",
     "read_unknown",
 ]
@@ -78,16 +78,21 @@ def metadata_path(directory: str) -> str | None:
     return path if is_directory(path) else None
 
 
-def newest_copy(paths: Iterable[str]) -> str:
-    """The copy of the metadata with the greatest last epoch, and then with the last end offset.
+def newest_metadata(directories: Iterable[str]) -> str | None:
+    """The metadata log with the greatest last epoch, and then with the last end offset.
 
     Parameters
     ----------
-    paths : of metadata logs; at least one.
+    directories : log directories; None is returned if no one of them has a copy.
+
+    Raises
+    ------
+    CorruptLogError
+        If one of several copies is damaged.
     """
-    found = [*paths]
-    if len(found) == 1:
-        return found[0]
+    found = [path for each in directories if (path := metadata_path(each)) is not None]
+    if len(found) < 2:
+        return found[0] if found else None
     return max(found, key=_reach)
 
 

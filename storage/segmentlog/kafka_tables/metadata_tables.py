@@ -1,28 +1,33 @@
 """Tables of the metadata of a cluster: topics, partitions, brokers, settings, access."""
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.image import RECORDS, Change, Image, masked
+from segmentlog.cluster.image import RECORDS, Change, Image, fold, masked
 from segmentlog.cluster.metadata_log import (
     IN_A_SNAPSHOT,
-    metadata_path,
-    newest_copy,
+    newest_metadata,
     read_metadata,
     read_unknown,
 )
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, time_of
 from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kafka_tables.without_metadata import (
+    NO_METADATA,
+    TABLES_WITHOUT_METADATA,
+    is_of_zookeeper,
+    table_without_metadata,
+)
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
 
 __all__ = [
-    "holds_metadata",
     "metadata_level",
     "metadata_table",
     "topic_names_by_id",
@@ -30,15 +35,15 @@ __all__ = [
 ]
 
 
-def holds_metadata(directory: LogDirectory) -> bool:
-    """Whether one of the log directories has a copy of the metadata."""
-    return next(_copies(directory), None) is not None
+logger = logging.getLogger(__name__)
 
 
 def metadata_table(
     directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
 ) -> pa.Table:
     """A table of the newest copy of the metadata.
+
+    Of a cluster with ZooKeeper, some tables have what its log directories have, with a warning.
 
     Parameters
     ----------
@@ -55,6 +60,9 @@ def metadata_table(
         If a batch is damaged.
     """
     found = TABLES[name]
+    if not is_history and name in TABLES_WITHOUT_METADATA and is_of_zookeeper(directory):
+        logger.warning("%s: %s", ", ".join(directory.paths), NO_METADATA)
+        return table_without_metadata(directory, name, on_corrupt_batch)
     changes = _changes(_newest(directory), name, on_corrupt_batch, is_history=is_history)
     if is_history:
         rows = [
@@ -74,38 +82,35 @@ def metadata_table(
 
 def topic_names_by_id(directory: LogDirectory) -> Mapping[uuid.UUID, str]:
     """Names of topics by their ids; empty without metadata."""
-    if not holds_metadata(directory):
+    path = newest_metadata(directory.paths)
+    if path is None:
         return {}
-    image = Image()
-    for record in read_metadata(_newest(directory), RECORDS["topics"]):
-        image.apply(record)
-    return {key: row["topic"] for key, row in image.tables["topics"].items()}
+    topics = fold(read_metadata(path, RECORDS["topics"])).tables["topics"]
+    return {key: row["topic"] for key, row in topics.items()}
 
 
 def metadata_level(directory: LogDirectory) -> int | None:
     """The level of ``metadata.version``, or None if no metadata here has it."""
-    if not holds_metadata(directory):
+    path = newest_metadata(directory.paths)
+    if path is None:
         return None
-    image = Image()
-    for record in read_metadata(_newest(directory), RECORDS["features"]):
-        image.apply(record)
-    for row in image.tables["features"].values():
-        if row["name"] == "metadata.version":
-            return int(row["feature_level"])
-    return None
+    features = fold(read_metadata(path, RECORDS["features"])).tables["features"]
+    row = features.get("metadata.version")
+    return None if row is None else int(row["feature_level"])
 
 
 def unknown_metadata(
     directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
 ) -> list[dict[str, Any]]:
     """Rows of the records whose api key is not known; none without metadata."""
-    if not holds_metadata(directory):
+    path = newest_metadata(directory.paths)
+    if path is None:
         return []
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch)
     return [
         {"topic": METADATA_TOPIC, "partition": 0, "offset": offset, "timestamp": time_of(time),
          "key": None, "value": value}
-        for offset, time, value in read_unknown(_newest(directory), policy)
+        for offset, time, value in read_unknown(path, policy)
     ]  # fmt: skip
 
 
@@ -120,21 +125,16 @@ def _changes(
 
 
 def _newest(directory: LogDirectory) -> str:
-    copies = [*_copies(directory)]
-    if not copies:
+    path = newest_metadata(directory.paths)
+    if path is not None:
+        return path
+    reason = NO_METADATA
+    if not is_of_zookeeper(directory):
         reason = (
             "no cluster metadata here (__cluster_metadata-0): it is in one log directory of each "
-            "broker and controller (metadata.log.dir); a cluster with ZooKeeper keeps it there"
+            "broker and controller (metadata.log.dir)"
         )
-        raise LogDirectoryError(", ".join(directory.paths), reason)
-    return newest_copy(copies)
-
-
-def _copies(directory: LogDirectory) -> Iterator[str]:
-    for path in directory.paths:
-        found = metadata_path(path)
-        if found is not None:
-            yield found
+    raise LogDirectoryError(", ".join(directory.paths), reason)
 
 
 def _row(change: Change, row: Mapping[str, Any]) -> dict[str, Any]:

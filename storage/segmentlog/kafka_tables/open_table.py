@@ -9,6 +9,7 @@ from segmentlog.cluster.metadata_log import metadata_path
 from segmentlog.errors import OptionError
 from segmentlog.kafka_tables.columns import schema_of
 from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kafka_tables.without_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 
@@ -32,7 +33,12 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
     held = {""}
     if any(metadata_path(each) for each in directory.paths):
         held.add(METADATA_TOPIC)
-    return [name for name, each in TABLES.items() if each.topic in held or each.topics(topics)]
+    named = TABLES_WITHOUT_METADATA if is_of_zookeeper(directory) else ()
+    return [
+        name
+        for name, each in TABLES.items()
+        if each.topic in held or name in named or each.topics(topics)
+    ]
 
 
 def table(

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, fold
-from segmentlog.cluster.metadata_log import metadata_path, newest_copy, read_metadata
+from segmentlog.cluster.metadata_log import newest_metadata, read_metadata
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import survey
 from segmentlog.disk.system_errors import storage_errors
@@ -99,10 +99,10 @@ class ReplicatedDirectory(LogDirectory):
     @cached_property
     def _registrations(self) -> Mapping[object, Mapping[str, Any]]:
         """Partitions by printed topic id and number, in the newest metadata of the cluster."""
-        found = [path for each in self.paths if (path := metadata_path(each))]
-        if not found:
+        path = newest_metadata(self.paths)
+        if path is None:
             return {}
-        image = fold(read_metadata(newest_copy(found), RECORDS["partitions"]))
+        image = fold(read_metadata(path, RECORDS["partitions"]))
         return {
             (uuid_text(topic_id), partition): {
                 **row,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Row, fold
-from segmentlog.cluster.metadata_log import metadata_path, read_metadata
+from segmentlog.cluster.metadata_log import read_metadata
 from segmentlog.errors import LogDirectoryError, MalformedRecordError
 
-__all__ = ["ClusterSettings", "metadata_path", "read_cluster_settings", "read_partition_counts"]
+__all__ = ["ClusterSettings", "read_cluster_settings", "read_partition_counts"]
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 

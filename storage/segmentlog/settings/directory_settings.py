@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from segmentlog.cluster.metadata_log import metadata_path
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.unfinished import topics_taken_out
 from segmentlog.disk.paths import local_path
@@ -33,7 +34,6 @@ from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.names import META_PROPERTIES_FILE, SETTINGS_FILE
 from segmentlog.settings.cluster_metadata import (
     ClusterSettings,
-    metadata_path,
     read_cluster_settings,
 )
 from segmentlog.topic_config import TopicConfig, setting_names, setting_text

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +13,21 @@ import typer
 
 from segmentlog.kafka_tables import TABLES
 from segmentlog.kafka_tables import table as read_table
+from segmentlog.kafka_tables.without_metadata import (
+    NO_METADATA,
+    TABLES_WITHOUT_METADATA,
+    is_of_zookeeper,
+    table_without_metadata,
+)
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import METADATA_TOPIC
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.tools.arguments import READS, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
 __all__ = ["cluster", "groups", "schemas", "table", "transactions"]
+
+logger = logging.getLogger(__name__)
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
 EachRow = Annotated[bool, typer.Option("--json", help="One object a line.")]
@@ -106,14 +115,28 @@ def transactions(paths: Directories, as_json: EachRow = False, history: History 
 def cluster(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
     """Show a cluster by its metadata: features, brokers, topics, settings, and access.
 
-    JSON has every row of every table of the metadata. Secrets are hidden.
+    JSON has every row of every table of the metadata. Secrets are hidden. The log directories of a
+    cluster with ZooKeeper have no metadata: what they show is the broker, its topics and its
+    partitions.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
-    found = {name: _rows(directory, name, is_history=history) for name in names}
+    if not history and is_of_zookeeper(directory):
+        logger.warning(NO_METADATA)
+        found = {
+            name: table_without_metadata(directory, name, OnCorruptBatch.FAIL).to_pylist()
+            for name in TABLES_WITHOUT_METADATA
+        }
+    else:
+        found = {name: _rows(directory, name, is_history=history) for name in names}
     if as_json or history:
         for name, rows in found.items():
             _write_rows({"table": name, **row} for row in rows)
+        return
+    if "features" not in found:
+        _write_table(_BROKER[:1], found["brokers"])
+        sys.stdout.write("\n")
+        _write_table(("topic", "topic_id", "partitions"), _topics(found))
         return
     features = (f"{row['name']} {row['feature_level']}" for row in found["features"])
     sys.stdout.write(f"features: {escape(', '.join(sorted(features)))}\n\n")
@@ -193,17 +216,17 @@ def _beginning(schema: str) -> str:
 
 def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Topics with the numbers of their partitions, and of those that nobody leads."""
-    n_partitions = Counter(row["topic_id"] for row in found["partitions"])
-    n_leaderless = Counter(row["topic_id"] for row in found["partitions"] if row["leader"] < 0)
-    n_replicas = {row["topic_id"]: len(row["replicas"]) for row in found["partitions"]}
+    partitions = [(row["topic"], row["topic_id"], row) for row in found["partitions"]]
+    n_partitions = Counter(each[:2] for each in partitions)
+    n_leaderless = Counter(each[:2] for each in partitions if (each[2]["leader"] or 0) < 0)
+    n_replicas = {each[:2]: len(each[2]["replicas"] or ()) for each in partitions}
+    names = sorted(((row["topic"], row["topic_id"]) for row in found["topics"]), key=str)
     return [
         {
-            "topic": row["topic"], "topic_id": row["topic_id"],
-            "partitions": n_partitions[row["topic_id"]],
-            "replicas": n_replicas.get(row["topic_id"]),
-            "without_leader": n_leaderless[row["topic_id"]],
+            "topic": each[0], "topic_id": each[1], "partitions": n_partitions[each],
+            "replicas": n_replicas.get(each), "without_leader": n_leaderless[each],
         }
-        for row in sorted(found["topics"], key=lambda row: str(row["topic"]))
+        for each in names
     ]  # fmt: skip
 
 

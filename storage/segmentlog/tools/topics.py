@@ -14,13 +14,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from segmentlog.cluster.metadata_log import newest_metadata
 from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.segments.segment import Segment
-from segmentlog.settings.cluster_metadata import metadata_path, read_partition_counts
+from segmentlog.settings.cluster_metadata import read_partition_counts
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -189,15 +190,12 @@ def summarize(
 
 def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
     """The numbers of partitions by the metadata of the cluster, if it is in a directory."""
-    for path in directory.paths:
-        found = metadata_path(path)
-        if found is None:
-            continue
-        try:
-            return read_partition_counts(found)
-        except (SegmentLogError, OSError) as error:  # the other sources are left
-            logger.warning("the number of partitions is not known: %s", error)
-    return {}
+    try:
+        found = newest_metadata(directory.paths)
+        return {} if found is None else read_partition_counts(found)
+    except (SegmentLogError, OSError) as error:  # the other sources are left
+        logger.warning("the number of partitions is not known: %s", error)
+        return {}
 
 
 def _summary(

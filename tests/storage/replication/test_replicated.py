@@ -37,8 +37,7 @@ def have_metadata(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> None:
     image = Image()
     found = row | {"topic_id": topic_id, "directories": None}
     image.tables["partitions"][(topic_id, row["partition"])] = found
-    monkeypatch.setattr(replicated, "metadata_path", str)
-    monkeypatch.setattr(replicated, "newest_copy", min)
+    monkeypatch.setattr(replicated, "newest_metadata", min)
     monkeypatch.setattr(replicated, "read_metadata", lambda *_: ())
     monkeypatch.setattr(replicated, "fold", lambda _: image)
 

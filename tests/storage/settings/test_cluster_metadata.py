@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
+from segmentlog.cluster.metadata_log import metadata_path
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.settings.cluster_metadata import (
-    metadata_path,
     read_cluster_settings,
     read_partition_counts,
 )

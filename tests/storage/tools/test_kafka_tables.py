@@ -67,6 +67,22 @@ def test_a_directory_without_the_topic_is_an_error(run: Run, example_data: str) 
     assert "no cluster metadata here" in run("cluster", example_data, status=2).stderr
 
 
+def test_a_broker_with_zookeeper_is_shown_without_metadata(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The command says so once, and shows the broker and its topics."""
+    old = Path(__file__).parents[2] / "golden" / "kafka-2.8.2"
+    shown = run("cluster", old).stdout
+
+    assert caplog.text.count("no cluster metadata here") == 1
+    assert shown.startswith("broker_id\n        1\n\ntopic ")
+    assert "magic-1.snappy" in shown
+    rows = objects(run("cluster", old, "--json"))
+    assert {"topics", "partitions", "brokers"} == {row["table"] for row in rows}
+    history = run("cluster", old, "--history", status=2)
+    assert "kept it in ZooKeeper" in history.stderr
+
+
 def test_any_table_is_printed(run: Run, example_cluster: str, tmp_path: Path) -> None:
     """Columns without a value are left out. JSON has all columns, and bytes in Base64."""
     head, *lines = run("table", "consumer_lag", example_cluster).stdout.splitlines()

@@ -1,0 +1,96 @@
+"""``topics``, ``partitions`` and ``brokers`` of a cluster whose metadata ZooKeeper kept.
+
+Such a broker's log directories have the ids of topics in ``partition.metadata`` (Kafka 2.8 and
+later), the epochs of leaders, and the number of the broker.  Replicas, leaders, settings and
+access were in ZooKeeper.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.kafka_tables.columns import rows_to_table
+from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.model import OnCorruptBatch
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+
+__all__ = ["NO_METADATA", "TABLES_WITHOUT_METADATA", "is_of_zookeeper", "table_without_metadata"]
+
+NO_METADATA = (
+    "no cluster metadata here: the cluster kept it in ZooKeeper; topics, partitions and brokers "
+    "are those of the directories, without replicas and leaders"
+)
+
+#: Tables that have rows without metadata.
+TABLES_WITHOUT_METADATA = ("topics", "partitions", "brokers")
+
+
+def is_of_zookeeper(directory: LogDirectory) -> bool:
+    """Whether all directories are those of brokers of a cluster with ZooKeeper.
+
+    The version of their ``meta.properties`` shows it (``MetaPropertiesVersion.V0``).
+    """
+    return all(
+        metadata_path(path) is None and read_meta_properties(path).get("version") == "0"
+        for path in directory.paths
+    )
+
+
+def table_without_metadata(
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch
+) -> pa.Table:
+    """A table, as far as the directories have it; what they do not have is null.
+
+    Parameters
+    ----------
+    name : of `TABLES_WITHOUT_METADATA`.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a file about a partition is damaged.  With ``skip``, its values are null.
+    """
+    return rows_to_table([*_rows(directory, name, on_corrupt_batch)], TABLES[name].columns)
+
+
+def _rows(
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch
+) -> Iterator[dict[str, Any]]:
+    if name == "brokers":
+        found = {read_meta_properties(path).get("broker.id", "") for path in directory.paths}
+        yield from ({"broker_id": int(each)} for each in sorted(found) if each.isdecimal())
+        return
+    seen = set()
+    for topic, partition in directory.topic_partitions():
+        log = directory.log(topic, partition)
+        row: dict[str, Any] = {"topic": topic, "topic_id": _topic_id(log, on_corrupt_batch)}
+        if name == "partitions":
+            epoch = _leader_epoch(log, on_corrupt_batch)
+            yield row | {"partition": partition, "leader_epoch": epoch}
+        elif topic not in seen:
+            seen.add(topic)
+            yield row
+
+
+def _topic_id(log: Log, on_corrupt_batch: OnCorruptBatch) -> str | None:
+    if on_corrupt_batch is OnCorruptBatch.SKIP:
+        return log.known_topic_id or None
+    return log.topic_id
+
+
+def _leader_epoch(log: Log, on_corrupt_batch: OnCorruptBatch) -> int | None:
+    """The last epoch of the partition, or None without one."""
+    try:
+        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}")
+    except CorruptCheckpointError:
+        if on_corrupt_batch is not OnCorruptBatch.SKIP:
+            raise
+        return None
+    return epochs[-1][0] if epochs else None

@@ -1,0 +1,69 @@
+"""Tables of a broker of a cluster with ZooKeeper, and of a broker whose metadata is elsewhere."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import segmentlog
+
+OLD = Path(__file__).parents[2] / "golden" / "kafka-2.8.2"
+NEW = OLD.parent / "kafka-4.3.1"
+TOPIC_ID = "FgX88cFkRWirCb1Q_nEBwA"
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy whose partition of mixed formats has an id, as Kafka 2.8 writes it by default."""
+    directory = shutil.copytree(OLD, tmp_path / "kafka")
+    text = f"version: 0\ntopic_id: {TOPIC_ID}\n"
+    (directory / "mixed.magic-0-1-2-0" / "partition.metadata").write_text(text)
+    return directory
+
+
+def test_a_broker_with_zookeeper_has_topics_and_epochs(
+    copied: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ids and epochs are those of the files, and a warning says that the metadata is not here."""
+    names = {path.name.rpartition("-")[0] for path in OLD.iterdir() if path.is_dir()}
+    with caplog.at_level(logging.WARNING):
+        topics = segmentlog.table(copied, "topics").to_pylist()
+    assert "no cluster metadata here: the cluster kept it in ZooKeeper" in caplog.text
+    partitions = segmentlog.table(copied, "partitions").to_pylist()
+
+    assert sorted(names) == [row["topic"] for row in topics]
+    found = {row["topic"]: (row["topic_id"], row["leader_epoch"]) for row in partitions}
+    assert (TOPIC_ID, 0) == found.pop("mixed.magic-0-1-2")
+    assert {(None, None)} == {*found.values()}
+    assert {None} == {row["leader"] for row in partitions} | {row["isr"] for row in partitions}
+    assert [1] == [row["broker_id"] for row in segmentlog.table(copied, "brokers").to_pylist()]
+    assert {"topics", "partitions", "brokers"} <= {*segmentlog.tables(copied)}
+    assert "acls" not in segmentlog.tables(copied)
+
+
+def test_other_tables_say_that_the_metadata_was_in_zookeeper() -> None:
+    """Settings, access, and the history of topics are not in log directories."""
+    for name, history in (("acls", False), ("configs", False), ("topics", True)):
+        with pytest.raises(segmentlog.LogDirectoryError, match="kept it in ZooKeeper"):
+            segmentlog.table(OLD, name, history=history)
+
+
+def test_a_broker_without_zookeeper_has_its_metadata_elsewhere() -> None:
+    """A part of the truth would look like the whole."""
+    with pytest.raises(segmentlog.LogDirectoryError, match=r"here .*metadata\.log\.dir"):
+        segmentlog.table(NEW, "topics")
+    assert "topics" not in segmentlog.tables(NEW)
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
+def test_a_damaged_file_is_an_error(copied: Path, name: str) -> None:
+    """With `skip`, its value is null."""
+    (copied / "mixed.magic-0-1-2-0" / name).write_text("x")
+    with pytest.raises(segmentlog.CorruptCheckpointError, match=name):
+        segmentlog.table(copied, "partitions")
+    rows = segmentlog.table(copied, "partitions", on_corrupt_batch="skip").to_pylist()
+    (row,) = [row for row in rows if row["topic"] == "mixed.magic-0-1-2"]
+    assert row["topic_id" if name == "partition.metadata" else "leader_epoch"] is None
