@@ -25,13 +25,27 @@ from segmentlog.segments.segment import Segment
 pytestmark = pytest.mark.interop
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
-CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLUSTER = EXAMPLES / "cluster"
 DECODERS = {
     "__consumer_offsets": "--offsets-decoder",
     "__transaction_state": "--transaction-log-decoder",
     "__share_group_state": "--share-group-state-decoder",
     "__cluster_metadata": "--cluster-metadata-decoder",
+    "__remote_log_metadata": "--remote-log-metadata-decoder",
 }
+
+#: Directories of brokers that are stored, their topics, and the number of kinds of records.
+STORED = [
+    (CLUSTER, "__consumer_offsets", 12), (CLUSTER, "__transaction_state", 1),
+    (CLUSTER, "__share_group_state", 2), (CLUSTER, "__cluster_metadata", 17),
+    (EXAMPLES / "data", "__transaction_state", 1),
+    (EXAMPLES / "tier" / "logs", "__remote_log_metadata", 2),
+]  # fmt: skip
+SEGMENT_STATES = ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED",
+                  "DELETE_SEGMENT_FINISHED"]  # fmt: skip
+#: States of transactions that 3.9.2 writes.
+STATES = ["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 
 #: Fields that the tool decodes in place, as a client has written them.
 OF_CLIENTS = {"subscription": "ConsumerProtocolSubscription",
@@ -109,12 +123,16 @@ def printed_by_kafka(
     output = java.run(main, DECODERS[topic], "--files", str(path))
     found = {}
     for line in output.splitlines():
-        match = re.match(r"\| offset: (\d+) .*?(?:key: (\{.*?\}) )?payload: (.*)$", line)
+        match = re.match(r"\| offset: (\d+) .*?(?:key: (\{.*?\}|\S+) )?payload: (.*)$", line)
         if match:
-            key = json.loads(match[2]) if match[2] else None
-            payload = None if match[3] == "<DELETE>" else json.loads(match[3])
-            found[int(match[1])] = key, payload
+            key = parsed(match[2]) if match[2] else None
+            found[int(match[1])] = key, None if match[3] == "<DELETE>" else parsed(match[3])
     return found
+
+
+def parsed(text: str) -> Any:
+    """JSON, or the text of a record that the tool prints in a form of its own."""
+    return json.loads(text) if text.startswith("{") else text
 
 
 def compared(java: Gateway, log_dir: Path, topic: str, main: str = DUMP) -> dict[str, int]:
@@ -157,20 +175,94 @@ def of_metadata(topic: str, key: Any, value: Any, of_key: Any, payload: Any) -> 
     return record.name
 
 
+def of_tier(topic: str, key: Any, value: Any, of_key: Any, payload: Any) -> str:
+    """Compare a record about a remote segment, of which the tool prints every field as text."""
+    record = read_frame(value, framed_schemas(topic))
+    assert record is not None
+    fields = record.fields
+    place = fields["remote_log_segment_id"]["topic_id_partition"]
+    segment = (
+        f"RemoteLogSegmentId{{topicIdPartition={printed(place['id'])}:{place['name']}-"
+        f"{place['partition']}, id={printed(fields['remote_log_segment_id']['id'])}}}"
+    )
+    assert fields["custom_metadata"] is None
+    custom = "customMetadata=Optional.empty"
+    state = SEGMENT_STATES[fields["remote_log_segment_state"]]
+    if record.name == "RemoteLogSegmentMetadataUpdateRecord":
+        expected = (
+            f"RemoteLogSegmentMetadataUpdate{{remoteLogSegmentId={segment}, {custom}, "
+            f"state={state}, eventTimestampMs={fields['event_timestamp_ms']}, "
+            f"brokerId={fields['broker_id']}}}"
+        )
+    else:
+        epochs = ", ".join(
+            f"{each['leader_epoch']}={each['offset']}" for each in fields["segment_leader_epochs"]
+        )
+        expected = (
+            f"RemoteLogSegmentMetadata{{remoteLogSegmentId={segment}, "
+            f"startOffset={fields['start_offset']}, endOffset={fields['end_offset']}, "
+            f"brokerId={fields['broker_id']}, maxTimestampMs={fields['max_timestamp_ms']}, "
+            f"eventTimestampMs={fields['event_timestamp_ms']}, segmentLeaderEpochs={{{epochs}}}, "
+            f"segmentSizeInBytes={fields['segment_size_in_bytes']}, {custom}, state={state}, "
+            f"txnIdxEmpty={str(fields['txn_index_empty']).lower()}}}"
+        )
+    assert expected == payload
+    return record.name
+
+
+def of_old_transactions(topic: str, key: Any, value: Any, of_key: Any, payload: Any) -> str:
+    """Compare a record of a transaction with the text that the tool printed up to 4.0."""
+    record = read_coordinator_record(topic, key, value)
+    assert record is not None
+    assert of_key == f"transaction_metadata::transactionalId={record.key['transactional_id']}"
+    fields = record.value
+    assert fields is not None
+    partitions = [
+        f"{each['topic']}-{partition}"
+        for each in fields["transaction_partitions"] or ()
+        for partition in each["partition_ids"]
+    ]
+    named = dict(re.findall(r"(\w+)[=:]([^,\[]+|\[.*?\])", payload))
+    assert sorted(partitions) == sorted(filter(None, named.pop("partitions")[1:-1].split(",")))
+    assert {
+        "producerId": str(fields["producer_id"]), "producerEpoch": str(fields["producer_epoch"]),
+        "state": STATES[fields["transaction_status"]],
+        "txnLastUpdateTimestamp": str(fields["transaction_last_update_timestamp_ms"]),
+        "txnTimeoutMs": str(fields["transaction_timeout_ms"]),
+    } == named  # fmt: skip
+    return record.name
+
+
 CHECKS: dict[str, Callable[..., str]] = dict.fromkeys(DECODERS, of_coordinator)
-CHECKS["__cluster_metadata"] = of_metadata
+CHECKS |= {"__cluster_metadata": of_metadata, "__remote_log_metadata": of_tier}
 
 
-@pytest.mark.parametrize(("topic", "least"), [*zip(DECODERS, (12, 1, 2, 17), strict=True)])
-def test_every_record_equals_the_dump_of_kafka(java: Gateway, topic: str, least: int) -> None:
+@pytest.mark.parametrize(
+    ("directory", "topic", "least"), STORED, ids=[f"{d.name}-{topic}" for d, topic, _ in STORED]
+)
+def test_every_record_equals_the_dump_of_kafka(
+    java: Gateway, directory: Path, topic: str, least: int
+) -> None:
     """Logs and snapshots are compared record by record, and field by field."""
-    counted = compared(java, CLUSTER, topic)
+    counted = compared(java, directory, topic)
 
     assert least <= len(counted), counted
 
 
+def test_every_topic_of_its_own_that_a_broker_left_is_compared() -> None:
+    """A stored directory with another topic of this kind needs a line above."""
+    found = {
+        (path.parent, name)
+        for path in [*EXAMPLES.rglob("__*-*"), *(EXAMPLES.parent / "tests/golden").rglob("__*-*")]
+        if path.is_dir() and (name := path.name.rpartition("-")[0]) in DECODERS
+    }
+    assert found == {(directory, topic) for directory, topic, _ in STORED}
+
+
 @pytest.mark.thorough
-def test_every_record_of_an_older_broker_equals_its_dump(tmp_path: Path) -> None:
+def test_every_record_of_an_older_broker_equals_its_dump(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker of 3.9.2 writes older versions, and has only classic groups."""
     broker = Broker(tmp_path / "kafka", "3.9.2", settings=SETTINGS)
     try:
@@ -179,7 +271,10 @@ def test_every_record_of_an_older_broker_equals_its_dump(tmp_path: Path) -> None
     finally:
         broker.kill()
     java = gateway(broker.jars)
-    for topic, least in (("__consumer_offsets", 2), ("__cluster_metadata", 14)):
+    monkeypatch.setitem(CHECKS, "__transaction_state", of_old_transactions)
+    for topic, least in (
+        ("__consumer_offsets", 2), ("__cluster_metadata", 14), ("__transaction_state", 1),
+    ):  # fmt: skip
         assert least <= len(compared(java, broker.log_dir, topic, "kafka.tools.DumpLogSegments"))
     tables = segmentlog.tables(broker.log_dir)
     assert {"Ongoing"} < {
