@@ -83,6 +83,7 @@ from segmentlog.replication.replicated import (
 )
 from segmentlog.restoration.restore import (
     GroupOffset,
+    OpenTransactions,
     Restoration,
     RestoredPartition,
     offsets_csv,
@@ -149,6 +150,7 @@ __all__ = [
     "OffsetsOutOfOrderError",
     "OnCorruptBatch",
     "OnInvalidUtf8",
+    "OpenTransactions",
     "OptionError",
     "OutOfOrderSequenceError",
     "Producer",

@@ -156,7 +156,8 @@ class ScanPolicy(NamedTuple):
     `BYTES_OR_TEXT`, are strings; `on_invalid_utf8` applies to them.  At most
     `max_bytes_per_second` of a log directory's ``.log`` files are read, by all processes of the
     user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
-    that the read brings into the page cache do not stay there.
+    that the read brings into the page cache do not stay there.  `ended` are open transactions that
+    count as aborted, by producer id and first offset.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -167,6 +168,7 @@ class ScanPolicy(NamedTuple):
     on_invalid_utf8: OnInvalidUtf8 = OnInvalidUtf8.FAIL
     max_bytes_per_second: int | None = None
     spare_page_cache: bool = False
+    ended: tuple[tuple[int, int], ...] = ()
 
 
 class TimestampAndOffset(NamedTuple):

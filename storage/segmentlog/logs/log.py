@@ -28,6 +28,7 @@ from segmentlog.model import (
     OnCorruptBatch,
     OnInvalidUtf8,
     ReadUpTo,
+    ScanPolicy,
     TimestampAndOffset,
     TopicPartition,
 )
@@ -669,9 +670,6 @@ class Log:
         LogDirectoryError
             While the stream is read, if segments at the end of the range are gone.
         """
-        from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
-        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-        from segmentlog.records.columns import SpareOutputs
         from segmentlog.records.schema import record_schema
 
         offsets = self.bounds(
@@ -685,6 +683,15 @@ class Log:
             max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
         )  # fmt: skip
         schema = record_schema(columns, include_headers=include_headers, text=policy.text)
+        return self.scan_offsets(offsets, schema, policy, use_threads=use_threads)
+
+    def scan_offsets(
+        self, offsets: OffsetRange, schema: pa.Schema, policy: ScanPolicy, *, use_threads: bool
+    ) -> pa.RecordBatchReader:
+        """`scan` for bounds, columns and rules that are known."""
+        from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
+        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+        from segmentlog.records.columns import SpareOutputs
 
         def batches() -> Iterator[pa.RecordBatch]:
             cut = partial(self.slices, *offsets)

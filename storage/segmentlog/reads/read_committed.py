@@ -6,10 +6,11 @@ a scan has met reach.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from segmentlog.arguments import LARGEST_LONG
 from segmentlog.errors import ChecksumMismatchError, TornTransactionError, TruncatedBatchError
 from segmentlog.kernels import layout
 from segmentlog.kernels.transactions import ABORT
@@ -36,10 +37,18 @@ class CommittedBatches:
     ----------
     partition : to look ahead in.
     skips : whether batches of transactions that were never ended are left out, with a warning.
+    ended : open transactions that count as aborted: producer ids, and the first offset of each.
     """
 
-    def __init__(self, partition: Partition, *, skips: bool = False) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        skips: bool = False,
+        ended: Iterable[tuple[int, int]] = (),
+    ) -> None:
         self._partition = partition
+        self._ended = dict(ended)
         self._skips = skips
         self._markers = EndMarkers(self._ahead, self._torn, least_records=1)
 
@@ -98,6 +107,8 @@ class CommittedBatches:
         """Raise for a transaction without a marker, or treat it as aborted."""
         producer_id = int(batches.headers[row, layout.PRODUCER_ID])
         base_offset = int(batches.headers[row, layout.BASE_OFFSET])
+        if base_offset >= self._ended.get(producer_id, LARGEST_LONG):
+            return ABORT
         error = TornTransactionError(
             batches.path, batches.position_of(row), base_offset, producer_id
         )

@@ -153,7 +153,7 @@ class _SliceReader:
         self._committed: CommittedBatches | None = None
         if policy.isolation_level == IsolationLevel.READ_COMMITTED and log_slice.files:
             partition = Partition.of_slice(log_slice)
-            self._committed = CommittedBatches(partition, skips=skips)
+            self._committed = CommittedBatches(partition, skips=skips, ended=policy.ended)
         self._looks_ahead = False
         self._timestamps = policy.timestamps
         self._windows = BatchWindows(_WINDOW_BYTES)

@@ -5,7 +5,8 @@ moves a partition aside whose topic id it does not know, and followers cut batch
 epoch lies beyond that of their leader.  So the partitions of the target stay, with their topic ids
 and leader epochs, and the records come into them in one atomic commit.  Producer ids of the lost
 cluster do not come along: the target gives the same numbers to other producers.  Aborted records
-and end markers are left out, so that their offsets are gaps.
+and end markers are left out, so that their offsets are gaps.  So an open transaction can be ended
+as a coordinator would abort it: its records are left out, and no marker is needed.
 
 Rules: ``LogManager`` (stray partitions), KIP-101, ``ConsumerGroupCommand`` (``--from-file``).
 """
@@ -14,10 +15,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from contextlib import nullcontext
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, topic_names
-from segmentlog.cluster.image import RECORDS, fold
+from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
+from segmentlog.cluster.image import RECORDS, TOPIC, fold
 from segmentlog.cluster.metadata_log import metadata_path, read_metadata
 from segmentlog.commit.held import take
 from segmentlog.disk.paths import local_path
@@ -34,13 +37,27 @@ from segmentlog.model import (
     LOCK_TIMEOUT_SECONDS,
     IsolationLevel,
     ReadUpTo,
+    ScanPolicy,
     TopicPartition,
 )
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["GroupOffset", "Restoration", "RestoredPartition", "offsets_csv", "restore"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.restoration.offset_map import OffsetMap
+    from segmentlog.writes.writer import LogWriter
+
+__all__ = [
+    "GroupOffset",
+    "OpenTransactions",
+    "Restoration",
+    "RestoredPartition",
+    "offsets_csv",
+    "restore",
+]
 
 _OFFSETS = "__consumer_offsets"
 
@@ -57,6 +74,14 @@ _COLUMNS = (
 )
 
 
+class OpenTransactions(StrEnum):
+    """The treatment of transactions that the lost cluster has not ended."""
+
+    REFUSE = "refuse"  #: such a partition is not restored
+    END = "end"  #: they are aborted: their records are left out
+    LEAVE_OUT = "leave-out"  #: all records from the beginning of the first one are left out
+
+
 class RestoredPartition(NamedTuple):
     """A partition that is restored.
 
@@ -66,6 +91,7 @@ class RestoredPartition(NamedTuple):
     source : path of the copy that is the log.
     topic_id : that the topic has at the target; None if the target does not have it.
     log_start_offset, log_end_offset : half-open range of the offsets of the source.
+    n_ended : number of open transactions that are ended.
     n_left_out : offsets at the end of the log that belong to open transactions, or come after the
         beginning of one.
     n_bytes : bytes of the ``.log`` files of the source.
@@ -79,6 +105,7 @@ class RestoredPartition(NamedTuple):
     topic_id: str | None
     log_start_offset: int
     log_end_offset: int
+    n_ended: int
     n_left_out: int
     n_bytes: int
     n_records: int
@@ -119,7 +146,8 @@ def restore(
     until: Time | None = None,
     target_metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
-    leave_out_open: bool = False,
+    open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
+    offset_map: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     on_records: Callable[[int], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
@@ -139,8 +167,11 @@ def restore(
         not `to`.
     server_properties : the file with the static settings of the target's broker, such as
         ``log.retention.ms``.  Without it, Kafka's defaults count.
-    leave_out_open : whether records at and after the beginning of an open transaction are left
-        out.  By default, an open transaction is a problem.
+    open_transactions : by default, an open transaction is a problem.  ``end`` aborts it, as its
+        coordinator does after a timeout.  ``leave-out`` leaves out all records at and after its
+        beginning, also those of other producers.
+    offset_map : a Parquet file that shows where each record is
+        (`segmentlog.restoration.offset_map`); it is complete before the records become visible.
     dry_run : whether nothing is changed, and the result has the problems.
     on_records : called with the number of records that were read, as they are.
     lock_timeout_seconds : how long to wait for a writer at the target.
@@ -156,7 +187,8 @@ def restore(
         If there is a problem, and this is not a dry run; if the target has no metadata, or a path
         is not a log directory.
     OptionError
-        If one of `topics` is a topic of brokers; if `since` or `until` is not a time.
+        If one of `topics` is a topic of brokers; if `since` or `until` is not a time; if
+        `open_transactions` is not one of the three words.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -167,6 +199,7 @@ def restore(
         If the disk is full or fails, or if this user lacks a permission.
     """
     names = topic_names("topics", topics)
+    treatment = one_of("open_transactions", open_transactions, OpenTransactions)
     for each in names:
         if each in INTERNAL_TOPICS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
@@ -184,9 +217,7 @@ def restore(
     chosen = [each for each in partitions_of(source, names) if each.topic not in INTERNAL_TOPICS]
     with take(directory, lock_timeout_seconds, dry_run=True):
         plan = _Target(directory, target_metadata, server_properties).plan(
-            [source.log(*each) for each in chosen],
-            times_ms=times_ms,
-            leave_out_open=leave_out_open,
+            source, chosen, times_ms=times_ms, treatment=treatment
         )
     absent = tuple(_absent(source, chosen))
     plan = plan._replace(
@@ -201,7 +232,9 @@ def restore(
     if problems:
         reason = f"cannot take the records: {'; '.join(problems)}"
         raise LogDirectoryError(directory, reason)
-    return _write(source, directory, plan, (since, until), on_records, lock_timeout_seconds)
+    rows = _Rows(source, (since, until), treatment, on_records)
+    restored = _write(rows, directory, plan, offset_map, lock_timeout_seconds)
+    return _placed(restored, open_log_dir(directory))
 
 
 def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
@@ -215,45 +248,99 @@ def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterato
         yield f"{each} is not in the sources: add the directory of a broker that has it"
 
 
+class _Rows:
+    """The records of the sources that are restored."""
+
+    def __init__(
+        self,
+        source: LogDirectory,
+        times: tuple[Time | None, Time | None],
+        treatment: OpenTransactions,
+        on_records: Callable[[int], object],
+    ) -> None:
+        self._source, self._treatment, self._on_records = source, treatment, on_records
+        self._since, self._until = times
+
+    def of(self, partition: RestoredPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of a partition, in the order of their offsets."""
+        from segmentlog.records.schema import record_schema
+
+        log = self._source.log(partition.topic, partition.partition)
+        ended: tuple[tuple[int, int], ...] = ()
+        isolation_level = IsolationLevel.READ_COMMITTED
+        if self._treatment is OpenTransactions.END:
+            ended = tuple(log.open_transactions(ReadUpTo.LOG_END).items())
+            isolation_level = IsolationLevel.READ_UNCOMMITTED  # the bounds may lie after them
+        # A bound by time takes the place of a bound by offset.
+        offsets = log.bounds(
+            partition.log_start_offset if self._since is None else None,
+            partition.log_end_offset if self._until is None else None,
+            since=self._since, until=self._until,
+            read_up_to=ReadUpTo.LOG_END, isolation_level=isolation_level,
+        )  # fmt: skip
+        policy = ScanPolicy(IsolationLevel.READ_COMMITTED, ended=ended)
+        schema = record_schema(_COLUMNS, include_headers=True)
+        with log.scan_offsets(offsets, schema, policy, use_threads=True) as batches:
+            for batch in batches:
+                yield batch
+                self._on_records(batch.num_rows)
+
+
 def _write(
-    source: LogDirectory,
+    rows: _Rows,
     directory: str,
     plan: Restoration,
-    times: tuple[Time | None, Time | None],
-    on_records: Callable[[int], object],
+    offset_map: str | os.PathLike[str] | None,
     lock_timeout_seconds: float,
 ) -> Restoration:
+    from segmentlog.restoration.offset_map import OffsetMap
     from segmentlog.writes.writer import open_writer  # the compiled kernels load here
 
-    restored = []
-    since, until = times
-    with open_writer(
-        directory, preserve=True, auto_create_topics=False,
-        lock_timeout_seconds=lock_timeout_seconds,
-    ) as writer:  # fmt: skip
-        for each in plan.partitions:
-            n_records = 0
-            log = source.log(each.topic, each.partition)
-            # A bound by time takes the place of a bound by offset.
-            with log.scan(
-                each.log_start_offset if since is None else None,
-                each.log_end_offset if until is None else None,
-                since=since, until=until, columns=_COLUMNS,
-                read_up_to=ReadUpTo.LOG_END, isolation_level=IsolationLevel.READ_COMMITTED,
-            ) as batches:  # fmt: skip
-                for batch in batches:
-                    writer.append(batch)
-                    n_records += batch.num_rows
-                    on_records(batch.num_rows)
-            restored.append(each._replace(n_records=n_records))
-    target = open_log_dir(directory)
-    logs = {each[:2]: target.log(each.topic, each.partition) for each in restored}
+    found = None if offset_map is None else OffsetMap(offset_map)
+    try:
+        # The map is complete before the writer commits.
+        with (
+            open_writer(
+                directory, preserve=True, auto_create_topics=False,
+                lock_timeout_seconds=lock_timeout_seconds,
+            ) as writer,
+            found or nullcontext(),
+        ):  # fmt: skip
+            restored = [_append(rows, each, writer, found) for each in plan.partitions]
+    except BaseException:
+        if found is not None:
+            found.discard()
+        raise
+    return plan._replace(partitions=tuple(restored))
+
+
+def _append(
+    rows: _Rows, partition: RestoredPartition, writer: "LogWriter", offset_map: "OffsetMap | None"
+) -> RestoredPartition:
+    """Append the records of a partition, and note their offsets."""
+    topic_partition = TopicPartition(partition.topic, partition.partition)
+    n_records, end = 0, 0
+    for batch in rows.of(partition):
+        writer.append(batch)
+        n_records += batch.num_rows
+        if batch.num_rows:
+            end = batch["offset"][-1].as_py() + 1
+        if offset_map is not None:
+            offset_map.add(topic_partition, batch["offset"].to_numpy())
+    if offset_map is not None:
+        offset_map.end(topic_partition, partition.log_end_offset, end)
+    return partition._replace(n_records=n_records)
+
+
+def _placed(plan: Restoration, target: LogDirectory) -> Restoration:
+    """The restoration, with the places of groups within the logs of the target."""
+    logs = {each[:2]: target.log(each.topic, each.partition) for each in plan.partitions}
     offsets = []
     for place in plan.offsets:
         log = logs[place.topic, place.partition]
         offset = min(max(place.offset, log.log_start_offset), log.log_end_offset)
         offsets.append(place._replace(offset=offset))
-    return plan._replace(partitions=tuple(restored), offsets=tuple(offsets))
+    return plan._replace(offsets=tuple(offsets))
 
 
 class _Target:
@@ -274,9 +361,15 @@ class _Target:
                 "the target that has it as target_metadata"
             )
             raise LogDirectoryError(holder, reason)
-        rows = fold(read_metadata(path, RECORDS["partitions"])).tables["partitions"].values()
+        tables = fold(read_metadata(path, {*RECORDS["partitions"], *RECORDS["configs"]})).tables
         self._known: dict[TopicPartition, Mapping[str, Any]] = {
-            TopicPartition(each["topic"], each["partition"]): each for each in rows
+            TopicPartition(each["topic"], each["partition"]): each
+            for each in tables["partitions"].values()
+        }
+        self._has_tier = {
+            resource
+            for (kind, resource, name), row in tables["configs"].items()
+            if kind == TOPIC and name == "remote.storage.enable" and row["value"] == "true"
         }
         node = read_meta_properties(directory).get("node.id")
         self._node_id = int(node) if node and node.isdecimal() else None
@@ -286,39 +379,58 @@ class _Target:
         self._opened = open_log_dir(directory)
 
     def plan(
-        self, logs: Collection[Log], *, times_ms: tuple[int, int], leave_out_open: bool
+        self,
+        source: LogDirectory,
+        chosen: Collection[TopicPartition],
+        *,
+        times_ms: tuple[int, int],
+        treatment: OpenTransactions,
     ) -> Restoration:
         """Each partition, with the reasons against its restoration."""
         n_partitions: dict[str, int] = {}
-        for log in logs:
-            topic, partition = log.topic_partition
+        for topic, partition in chosen:
             n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
+        known = _SourceSettings(source)
         found = tuple(
-            self._partition(log, n_partitions[log.topic_partition.topic], times_ms, leave_out_open)
-            for log in logs
+            self._partition(
+                source.log(*each), n_partitions[each.topic], known, times_ms, treatment
+            )
+            for each in chosen
         )
         needed, free = sum(each.n_bytes for each in found), shutil.disk_usage(self._directory).free
         lacks_room = f"the logs have {needed} bytes, and the disk has {free} free bytes"
         return Restoration(found, (), (lacks_room,) if needed > free else ())
 
     def _partition(
-        self, log: Log, n_partitions: int, times_ms: tuple[int, int], leave_out_open: bool
+        self,
+        log: Log,
+        n_partitions: int,
+        source_settings: "_SourceSettings",
+        times_ms: tuple[int, int],
+        treatment: OpenTransactions,
     ) -> RestoredPartition:
         topic, partition = log.topic_partition
-        stable = log.last_stable_offset(ReadUpTo.LOG_END)
-        n_open = log.log_end_offset - stable
+        opened = log.open_transactions(ReadUpTo.LOG_END)
         known = self._known.get(log.topic_partition)
         problems = [*self._assignment(log.topic_partition, known, n_partitions)]
         if not problems:
             problems += self._losses(log, times_ms)
-        if n_open and not leave_out_open:
+            problems += self._refusals(topic, source_settings)
+        end, n_ended = log.log_end_offset, 0
+        if opened and treatment is OpenTransactions.END:
+            n_ended = len(opened)
+        elif opened:
+            end = log.last_stable_offset(ReadUpTo.LOG_END)
+        n_left_out = log.log_end_offset - end
+        if opened and treatment is OpenTransactions.REFUSE:
             problems.append(
-                f"a transaction is open since offset {stable}, and {n_open} offsets follow; "
-                "leave_out_open (--leave-out-open) restores the records before it"
+                f"a transaction is open since offset {end}, and {n_left_out} offsets follow; "
+                "open_transactions (--open-transactions) 'end' leaves out its records, and "
+                "'leave-out' leaves out all records from there on"
             )
         return RestoredPartition(
             topic, partition, log.path, uuid_text(known["topic_id"]) if known else None,
-            log.log_start_offset, stable, n_open, log.size_bytes, 0, tuple(problems),
+            log.log_start_offset, end, n_ended, n_left_out, log.size_bytes, 0, tuple(problems),
         )  # fmt: skip
 
     def _assignment(
@@ -378,6 +490,37 @@ class _Target:
                 "the topic"
             )
         return problems
+
+    def _refusals(self, topic: str, source: "_SourceSettings") -> list[str]:
+        """Settings of the topic with which the target takes no such records."""
+        problems = []
+        accepted = self._settings.config(topic).max_message_bytes
+        allowed = source.max_message_bytes(topic)
+        if allowed > accepted:
+            problems.append(
+                f"max.message.bytes is {accepted}, and the lost cluster took records of up to "
+                f"{allowed} bytes: set max.message.bytes={allowed} for the topic"
+            )
+        if topic in self._has_tier:
+            problems.append(
+                "remote.storage.enable is true: the broker would move the restored segments into "
+                "its tier; make the topic without it, and set it after the restoration"
+            )
+        return problems
+
+
+class _SourceSettings:
+    """The settings of the lost cluster, as far as one of its directories has metadata."""
+
+    def __init__(self, source: LogDirectory) -> None:
+        found = [each for each in source.paths if metadata_path(each)]
+        self._settings = (
+            DirectorySettings.read(found[0], None, is_optional=True) if found else None
+        )
+
+    def max_message_bytes(self, topic: str) -> int:
+        """The setting of a topic; 0 if it is not known."""
+        return self._settings.config(topic).max_message_bytes if self._settings else 0
 
 
 def _group_offsets(

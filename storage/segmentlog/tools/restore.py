@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segmentlog.restoration.restore import OpenTransactions
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
@@ -28,6 +29,7 @@ __all__ = ["restore"]
     WRITES,
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
+    "segmentlog restore /b1 /var/lib/kafka --open-transactions end --offset-map map.parquet",
 )
 def restore(
     paths: Annotated[
@@ -49,18 +51,28 @@ def restore(
         ),
     ] = None,
     server_properties: ServerProperties = None,
-    leave_out_open: Annotated[
-        bool,
+    open_transactions: Annotated[
+        OpenTransactions,
         typer.Option(
-            "--leave-out-open", help="Leave out records from an open transaction's beginning on."
+            "--open-transactions",
+            help="End open transactions: their records are left out. Or leave out all records "
+            "from the beginning of the first one.",
         ),
-    ] = False,
+    ] = OpenTransactions.REFUSE,
     offsets: Annotated[
         str | None,
         typer.Option(
             "--offsets",
             metavar="FILE",
             help="Write the places of the groups, for kafka-consumer-groups.sh.",
+        ),
+    ] = None,
+    offset_map: Annotated[
+        str | None,
+        typer.Option(
+            "--offset-map",
+            metavar="FILE.parquet",
+            help="Write where each record is: its offsets before and after.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -86,8 +98,8 @@ def restore(
         found = segmentlog.restore(
             *sources, to=target, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
-            server_properties=server_properties, leave_out_open=leave_out_open, dry_run=dry_run,
-            on_records=bar.advance,
+            server_properties=server_properties, open_transactions=open_transactions,
+            offset_map=offset_map, dry_run=dry_run, on_records=bar.advance,
         )  # fmt: skip
     for each in found.partitions:
         line = to_json(json_fields(each)) if as_json else _line(each, paths, dry_run=dry_run)
@@ -112,6 +124,8 @@ def _line(found: "RestoredPartition", paths: Sequence[str], *, dry_run: bool) ->
         return f"{name}: cannot be restored: {escape('; '.join(found.problems))}"
     source = escape(as_given(found.source, paths))
     text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"
+    if found.n_ended:
+        text += f"; {counted(transactions=found.n_ended)} ended"
     if found.n_left_out:
         text += f"; {counted(offsets=found.n_left_out)} left out after an open transaction"
     return f"{name}: {text}" if dry_run else f"{name}: {counted(records=found.n_records)}, {text}"

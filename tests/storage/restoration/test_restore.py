@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS, T0, broker
 from preserved_rows import make, rows
+from producer_batches import batch, plant
 
 import segmentlog
 from segmentlog import GroupOffset, LogDirectoryError, LogLockedError, OptionError, Restoration
@@ -18,6 +20,8 @@ from segmentlog.cluster.image import Image
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.restoration import restore as module
 from segmentlog.settings.directory_settings import DirectorySettings
+
+KEPT = {"retention.ms": "-1"}
 
 Restore = Callable[..., Restoration]
 
@@ -32,11 +36,19 @@ def target(tmp_path: Path) -> Path:
 def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
     """Restore into `target`, whose metadata has the given replicas of each partition."""
 
-    def call(*sources: Path, replicas: Any = ([1],), config: Any = None, **options: Any) -> Any:
+    def call(
+        *sources: Path,
+        replicas: Any = ([1],),
+        config: Any = None,
+        own: Any = None,
+        **options: Any,
+    ) -> Any:
         image, topic_id = Image(), uuid.UUID(bytes=base64.urlsafe_b64decode(IDS[1] + "=="))
         for i, each in enumerate(replicas):
             row = {"topic": "t", "topic_id": topic_id, "partition": i, "replicas": each}
             image.tables["partitions"][topic_id, i] = row
+        for name, value in (own or {}).items():
+            image.tables["configs"][2, "t", name] = {"value": value}
         monkeypatch.setattr(module, "metadata_path", str)
         monkeypatch.setattr(module, "read_metadata", lambda *_: ())
         monkeypatch.setattr(module, "fold", lambda _: image)
@@ -98,6 +110,7 @@ def test_a_dry_run_changes_nothing(restore: Restore, target: Path, tmp_path: Pat
         ({"replicas": ([1, 2],)}, "needs one replica"),
         ({"config": {"retention.bytes": "100"}}, "would delete its first segments"),
         ({"config": {"retention.ms": "0"}}, r"all records are older.*retention.ms=-1"),
+        ({"own": {"remote.storage.enable": "true"}}, "would move the restored segments"),
     ],
 )
 def test_a_problem_of_the_target_is_an_error(
@@ -110,6 +123,16 @@ def test_a_problem_of_the_target_is_an_error(
     (found,) = restore(source, dry_run=True, **options).partitions
     assert 1 == len(found.problems)
     assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+def test_records_that_the_target_would_not_take_are_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lost cluster took larger records than the target does."""
+    monkeypatch.setattr(module._SourceSettings, "max_message_bytes", lambda *_: 5_000_000)
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
+    (problem,) = found.problems
+    assert "set max.message.bytes=5000000 for the topic" in problem
 
 
 def test_segments_that_retention_would_delete_are_a_problem(
@@ -184,6 +207,78 @@ def test_a_target_without_metadata_is_refused(tmp_path: Path, target: Path) -> N
     """Nothing shows the ids of its topics."""
     with pytest.raises(LogDirectoryError, match="target_metadata"):
         segmentlog.restore(recent(tmp_path / "lost"), to=target)
+
+
+@pytest.fixture
+def undecided(tmp_path: Path) -> Path:
+    """Offsets 0 to 14; the transactions of the producers 7 and 8 are open since offset 1."""
+    path = tmp_path / "undecided"
+    plant(
+        path,
+        batch(-1, -1, -1, 1),
+        batch(7, 0, 0, 4, base_offset=1, is_transactional=True),
+        batch(8, 0, 0, 4, base_offset=5, is_transactional=True),
+        batch(-1, -1, -1, 2, base_offset=9),
+        batch(7, 0, 4, 4, base_offset=11, is_transactional=True),
+    )
+    return path
+
+
+@pytest.mark.parametrize(("treatment", "expected"), [("end", [0, 9, 10]), ("leave-out", [0])])
+def test_open_transactions_are_ended_or_left_out(
+    restore: Restore, target: Path, undecided: Path, treatment: str, expected: list[int]
+) -> None:
+    """The records between them stay if they are ended."""
+    with pytest.raises(LogDirectoryError, match="a transaction is open since offset 1, and 14"):
+        restore(undecided, config=KEPT)
+    (found,) = restore(undecided, config=KEPT, open_transactions=treatment).partitions
+    assert (
+        expected
+        == segmentlog.open_log_dir(target).log(*T0).scan().read_all()["offset"].to_pylist()
+    )
+    assert ((2, 0) if treatment == "end" else (0, 14)) == (found.n_ended, found.n_left_out)
+
+
+def test_a_word_that_is_no_treatment_of_open_transactions(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """The error names the three words."""
+    with pytest.raises(OptionError, match="'refuse' or 'end' or 'leave-out'"):
+        restore(recent(tmp_path / "lost"), open_transactions="commit")
+
+
+def test_the_offset_map_has_each_record(
+    restore: Restore, target: Path, undecided: Path, tmp_path: Path
+) -> None:
+    """A row is a run of records; the last row is the end of both logs."""
+    file = tmp_path / "map.parquet"
+    restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
+    rows = pq.read_table(file).to_pylist()
+    assert [("t", 0, 0, 1, 0), ("t", 0, 9, 2, 9), ("t", 0, 15, 0, 11)] == [
+        tuple(each.values()) for each in rows
+    ]
+    assert 11 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+def test_a_restoration_that_fails_leaves_no_offset_map(
+    restore: Restore, undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older file stays if no record was read, and goes if the commit failed."""
+    file = tmp_path / "map.parquet"
+    file.write_text("older")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module._Rows, "of", fail)
+        with pytest.raises(RuntimeError):
+            restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
+    assert "older" == file.read_text()
+    monkeypatch.setattr(segmentlog.LogWriter, "flush", fail)
+    with pytest.raises(RuntimeError):
+        restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
+    assert not [*tmp_path.glob("*map.parquet*")]
 
 
 def test_the_file_for_the_groups(tmp_path: Path) -> None:

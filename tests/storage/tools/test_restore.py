@@ -11,7 +11,7 @@ from segmentlog import GroupOffset, Restoration, RestoredPartition
 
 Run = Callable[..., Result]
 
-PLAN = RestoredPartition("t", 0, "/b1/t-0", "AAAAAAAAAAAAAAAAAAAAAQ", 0, 60, 2, 900, 0, ())
+PLAN = RestoredPartition("t", 0, "/b1/t-0", "AAAAAAAAAAAAAAAAAAAAAQ", 0, 60, 0, 2, 900, 0, ())
 
 
 @pytest.fixture
@@ -27,11 +27,14 @@ def test_the_report(run: Run, found: list[Restoration]) -> None:
     found += [
         Restoration((PLAN,), (), ()),
         Restoration((PLAN._replace(n_records=50),), (), ()),
+        Restoration((PLAN._replace(n_records=50, n_ended=2, n_left_out=0),), (), ()),
         Restoration((PLAN._replace(problems=("too old",)),), (), ("no room",)),
     ]
     left_out = "[0, 60) of /b1/t-0; 2 offsets left out after an open transaction"
     assert f"t-0: {left_out}\n" == run("restore", "/b1", "/to", "--dry-run").stdout
     assert f"t-0: 50 records, {left_out}\n" == run("restore", "/b1", "/to").stdout
+    ended = "t-0: 50 records, [0, 60) of /b1/t-0; 2 transactions ended\n"
+    assert ended == run("restore", "/b1", "/to", "--open-transactions", "end").stdout
     done = run("restore", "/b1", "/to", "--dry-run", status=1)
     assert "t-0: cannot be restored: too old\n" == done.stdout
     assert "no room" in done.stderr
