@@ -20,6 +20,7 @@ from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
@@ -183,10 +184,13 @@ def _recover(plan: "RecoveryPlan", config: TopicConfig, *, flush: bool) -> None:
     from segmentlog.recovery.recover_log import recover_log
 
     told = plan.loss
+    last_epoch = EpochStarts(plan.path).last
     kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
     epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
-    if not read_leader_epochs(epochs):  # batches to come have epoch 0, and consumers ask for it
-        write_leader_epochs(epochs, [(0, plan.end_offset)])
+    if not read_leader_epochs(epochs):
+        # Consumers ask for the epoch of the batches to come.  The last leader has written its
+        # epoch before any batch; the recovery has forgotten it with the offset at which it began.
+        write_leader_epochs(epochs, [(max(last_epoch, 0), plan.end_offset)])
     if kept:
         logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
 

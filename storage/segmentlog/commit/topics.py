@@ -31,7 +31,7 @@ from segmentlog.names import (
     segment_file_name,
 )
 
-__all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions"]
+__all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions", "create_replica"]
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
@@ -122,6 +122,30 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
         do_together(partial(_create, topic_id=topic_id), paths)
         if paths:
             sync_directory(directory)
+
+
+def create_replica(directory: str, topic_partition: TopicPartition, topic_id: str) -> None:
+    """Make one partition of a broker's topic, as the broker makes it at its next start.
+
+    The caller holds the lock.
+
+    Parameters
+    ----------
+    directory : the log directory.
+    topic_partition : a partition that the directory lacks.
+    topic_id : by the metadata of the cluster, as Kafka prints it.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a link or a file has the name of the partition, or it may not be written to.
+    """
+    path = partition_path(directory, topic_partition)
+    check_partition_path(path)
+    offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
+    write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | {topic_partition: 0})
+    _create(path, topic_id)
+    sync_directory(directory)
 
 
 def _found(directory: str, topic: str) -> set[TopicPartition]:

@@ -9,7 +9,12 @@ from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import TYPES, Entry, FileStatus, FileType, Measured
 from segmentlog.disk.page_cache import BorrowedPages
 
-__all__ = ["LocalDisk", "LocalFile"]
+__all__ = ["LocalDisk", "LocalFile", "device_of"]
+
+
+def device_of(path: str) -> int:
+    """Number of the file system that holds a path: directories on one share its free space."""
+    return os.stat(path).st_dev
 
 
 class LocalFile(Closing):

@@ -40,6 +40,11 @@ class EpochStarts:
             self._read = None
         self._starts = list(self._read or ())
 
+    @property
+    def last(self) -> int:
+        """The last epoch, or -1."""
+        return self._starts[-1][0] if self._starts else -1
+
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after the log end."""
         self._starts = [each for each in self._starts if each[1] < end_offset]
@@ -58,8 +63,7 @@ class EpochStarts:
         for i in range(4):
             at = headers[:, layout.POSITION] + layout.LEADER_EPOCH_AT + i
             epochs = epochs << 8 | batches.buf[at]
-        latest = self._starts[-1][0] if self._starts else -1
-        highest = np.maximum.accumulate(np.concatenate(([latest], epochs.astype(np.int32))))
+        highest = np.maximum.accumulate(np.concatenate(([self.last], epochs.astype(np.int32))))
         for row in np.flatnonzero(highest[1:] > highest[:-1]).tolist():
             self._starts.append((int(highest[row + 1]), int(headers[row, layout.BASE_OFFSET])))
 

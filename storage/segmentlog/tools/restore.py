@@ -1,4 +1,4 @@
-"""``segmentlog restore``: topics of a lost cluster, on a stopped broker of another one."""
+"""``segmentlog restore``: topics of a lost cluster, on the stopped brokers of another one."""
 
 import sys
 from collections.abc import Sequence
@@ -29,16 +29,25 @@ __all__ = ["restore"]
     WRITES,
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
-    "segmentlog restore /b1 /var/lib/kafka --open-transactions end --offset-map map.parquet",
+    "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
 )
 def restore(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="SRC... DST",
+            metavar="SRC... [DST]",
             help="Log directories of the lost cluster, and last that of the target's broker.",
         ),
     ],
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="In place of DST: a log directory of one of the target's brokers; may be "
+            "repeated. Each replica goes where the target's metadata assigns it.",
+        ),
+    ] = None,
     topic: Topics = None,
     since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
     until: Annotated[int | None, time_option("Only records before this time.")] = None,
@@ -59,6 +68,13 @@ def restore(
             "from the beginning of the first one.",
         ),
     ] = OpenTransactions.REFUSE,
+    leave_out_replicas: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out-replicas",
+            help="Restore partitions although directories of some of their brokers are missing.",
+        ),
+    ] = False,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -80,29 +96,34 @@ def restore(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
 ) -> None:
-    """Restore topics of a lost cluster on a stopped broker of another cluster.
+    """Restore topics of a lost cluster on the stopped brokers of another cluster.
 
     Records keep their offsets and times. The target is checked first: the topics exist there, with
-    the same number of partitions, one replica and no records, and no setting would delete the
-    records. All topics are restored, or nothing is. The exit status is 1 if a dry run has found a
-    problem.
+    the same number of partitions and no records, a log directory of each of their brokers is
+    given, and no setting would delete the records. In one log directory, all topics are restored,
+    or nothing is. The exit status is 1 if a dry run has found a problem.
     """  # fmt: skip
     import segmentlog
     from segmentlog.restoration.restore import offsets_csv
 
-    if len(paths) < 2:
+    sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
+    if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
-    *sources, target = paths
     with progress("records restored", None, is_bytes=False) as bar:
         found = segmentlog.restore(
-            *sources, to=target, topics=topic or (),
+            *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
             server_properties=server_properties, open_transactions=open_transactions,
+            leave_out_replicas=leave_out_replicas,
             offset_map=offset_map, dry_run=dry_run, on_records=bar.advance,
         )  # fmt: skip
     for each in found.partitions:
-        line = to_json(json_fields(each)) if as_json else _line(each, paths, dry_run=dry_run)
+        line = (
+            to_json(json_fields(each))
+            if as_json
+            else _line(each, sources, targets, dry_run=dry_run)
+        )
         sys.stdout.write(f"{line}\n")
     for problem in found.problems:
         sys.stderr.write(f"segmentlog: {escape(problem)}\n")
@@ -118,14 +139,26 @@ def _has_problems(found: "Restoration") -> bool:
     return bool(found.problems) or any(each.problems for each in found.partitions)
 
 
-def _line(found: "RestoredPartition", paths: Sequence[str], *, dry_run: bool) -> str:
+def _line(
+    found: "RestoredPartition", sources: Sequence[str], targets: Sequence[str], *, dry_run: bool
+) -> str:
     name = escape(f"{found.topic}-{found.partition}")
     if found.problems:
         return f"{name}: cannot be restored: {escape('; '.join(found.problems))}"
-    source = escape(as_given(found.source, paths))
+    source = escape(as_given(found.source, sources))
     text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"
+    if len(targets) > 1:
+        text += f", to {_listed(found.directories, targets)}"
+    if found.restored_before:
+        text += f"; {_listed(found.restored_before, targets)} had the records"
+    if found.missing_brokers:
+        text += f"; left out on brokers {', '.join(map(str, found.missing_brokers))}"
     if found.n_ended:
         text += f"; {counted(transactions=found.n_ended)} ended"
     if found.n_left_out:
         text += f"; {counted(offsets=found.n_left_out)} left out after an open transaction"
     return f"{name}: {text}" if dry_run else f"{name}: {counted(records=found.n_records)}, {text}"
+
+
+def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
+    return ", ".join(escape(as_given(each, targets)) for each in directories)

@@ -10,7 +10,7 @@ that begin at multiples of `WINDOW`.  So equal records have equal digests in any
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,12 +24,13 @@ from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, OffsetRange, ReadUpTo, TopicPartition
 
-__all__ = ["ComparedPartition", "Comparison", "Side", "compare"]
+__all__ = ["COMPARED", "ComparedPartition", "Comparison", "Side", "compare", "digest_of"]
 
 #: Offsets that are digested together.
 WINDOW = 1 << 16
 
-_COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
+#: The columns that are compared, in their order in a digest.
+COMPARED = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
 class Comparison(StrEnum):
@@ -153,9 +154,23 @@ def _compared(
 def _digested(log: Log) -> Side:
     """A log that is alone."""
     digest = _Digest()
-    for _, rows in _windows(log):
-        digest.add(rows)
+    with _scan(log) as batches:
+        for _, rows in _windows(batches):
+            digest.add(rows)
     return digest.side(log)
+
+
+def digest_of(batches: Iterable[pa.RecordBatch]) -> tuple[int, str]:
+    """The number of records, and the digest that `Side` has of them.
+
+    Parameters
+    ----------
+    batches : with the columns `COMPARED`, in the order of their offsets.
+    """
+    digest = _Digest()
+    for _, rows in _windows(batches):
+        digest.add(rows)
+    return digest.n_records, digest.hexdigest()
 
 
 class _Digest:
@@ -163,14 +178,18 @@ class _Digest:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._n_records = 0
+        self.n_records = 0
 
     def add(self, rows: pa.Table) -> bytes:
         """Take a window, and return its own digest."""
         found = _digest(rows)
         self._hash.update(found)
-        self._n_records += len(rows)
+        self.n_records += len(rows)
         return found
+
+    def hexdigest(self) -> str:
+        """The digest of all windows so far."""
+        return self._hash.hexdigest()
 
     def side(self, log: Log) -> Side:
         """The log, once all windows were taken."""
@@ -178,8 +197,8 @@ class _Digest:
             log.path,
             log.log_start_offset,
             log.log_end_offset,
-            self._n_records,
-            self._hash.hexdigest(),
+            self.n_records,
+            self.hexdigest(),
         )
 
 
@@ -198,7 +217,7 @@ class _Both:
     def result(self) -> ComparedPartition:
         """Read both to their ends."""
         diverges_at: int | None = None
-        reads = [_windows(each) for each in self._logs]
+        reads = [_windows(_scan(each)) for each in self._logs]
         heads = [next(each, None) for each in reads]
         while any(head is not None for head in heads):
             first = min(head[0] for head in heads if head is not None)
@@ -250,24 +269,26 @@ def _n_equal(left: pa.Table, right: pa.Table) -> int:
     return low
 
 
-def _windows(log: Log) -> Iterator[tuple[int, pa.Table]]:
-    """The number and the rows of each window of offsets that has rows."""
-    reader = log.scan(
-        log.log_start_offset, log.log_end_offset, columns=_COLUMNS, read_up_to=ReadUpTo.LOG_END
+def _scan(log: Log) -> pa.RecordBatchReader:
+    return log.scan(
+        log.log_start_offset, log.log_end_offset, columns=COMPARED, read_up_to=ReadUpTo.LOG_END
     )
+
+
+def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """The number and the rows of each window of offsets that has rows."""
     number, held = -1, list[pa.RecordBatch]()
-    with reader:
-        for batch in reader:
-            windows = batch.column(0).to_numpy() // WINDOW
-            cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
-            for start, end in itertools.pairwise(cuts):
-                if start == end:
-                    continue
-                if held and windows[start] != number:
-                    yield number, pa.Table.from_batches(held).combine_chunks()
-                    held = []
-                number = int(windows[start])
-                held.append(batch.slice(start, end - start))
+    for batch in batches:
+        windows = batch.column(0).to_numpy() // WINDOW
+        cuts = [0, *(np.flatnonzero(np.diff(windows)) + 1).tolist(), len(windows)]
+        for start, end in itertools.pairwise(cuts):
+            if start == end:
+                continue
+            if held and windows[start] != number:
+                yield number, pa.Table.from_batches(held).combine_chunks()
+                held = []
+            number = int(windows[start])
+            held.append(batch.slice(start, end - start))
     if held:
         yield number, pa.Table.from_batches(held).combine_chunks()
 

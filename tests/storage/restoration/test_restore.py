@@ -18,7 +18,9 @@ import segmentlog
 from segmentlog import GroupOffset, LogDirectoryError, LogLockedError, OptionError, Restoration
 from segmentlog.cluster.image import Image
 from segmentlog.disk.lock import DirectoryLock
+from segmentlog.restoration import placement, plan
 from segmentlog.restoration import restore as module
+from segmentlog.restoration.records import RestoredRecords
 from segmentlog.settings.directory_settings import DirectorySettings
 
 KEPT = {"retention.ms": "-1"}
@@ -41,23 +43,33 @@ def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
         replicas: Any = ([1],),
         config: Any = None,
         own: Any = None,
+        directories: Any = None,
         **options: Any,
     ) -> Any:
         image, topic_id = Image(), uuid.UUID(bytes=base64.urlsafe_b64decode(IDS[1] + "=="))
         for i, each in enumerate(replicas):
-            row = {"topic": "t", "topic_id": topic_id, "partition": i, "replicas": each}
+            row = {
+                "topic": "t", "topic_id": topic_id, "partition": i, "replicas": each,
+                "directories": directories, "leader_epoch": 3,
+            }  # fmt: skip
             image.tables["partitions"][topic_id, i] = row
         for name, value in (own or {}).items():
             image.tables["configs"][2, "t", name] = {"value": value}
-        monkeypatch.setattr(module, "metadata_path", str)
-        monkeypatch.setattr(module, "read_metadata", lambda *_: ())
-        monkeypatch.setattr(module, "fold", lambda _: image)
+        monkeypatch.setattr(placement, "metadata_path", str)
+        monkeypatch.setattr(placement, "newest_copy", max)
+        monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
+        monkeypatch.setattr(placement, "fold", lambda _: image)
         monkeypatch.setattr(
             DirectorySettings, "read", lambda *_, **__: DirectorySettings(config or {})
         )
-        return segmentlog.restore(*sources, to=target, **options)
+        return segmentlog.restore(*sources, **({"to": target} | options))
 
     return call
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Names and bytes of the files of the partition."""
+    return {each.name: each.read_bytes() for each in (directory / "t-0").iterdir()}
 
 
 def recent(directory: Path) -> Path:
@@ -106,8 +118,11 @@ def test_a_dry_run_changes_nothing(restore: Restore, target: Path, tmp_path: Pat
     [
         ({"replicas": ()}, "does not exist at the target; make it with 1"),
         ({"replicas": ([1], [1])}, "has 2 partitions at the target"),
-        ({"replicas": ([2],)}, "assigns it to brokers 2, and this is broker 1"),
-        ({"replicas": ([1, 2],)}, "needs one replica"),
+        (
+            {"replicas": ([2],)},
+            "assigns it to brokers 2, and the targets are directories of brokers 1",
+        ),
+        ({"replicas": ([1, 2],)}, "add the log directory of broker 2"),
         ({"config": {"retention.bytes": "100"}}, "would delete its first segments"),
         ({"config": {"retention.ms": "0"}}, r"all records are older.*retention.ms=-1"),
         ({"own": {"remote.storage.enable": "true"}}, "would move the restored segments"),
@@ -129,7 +144,7 @@ def test_records_that_the_target_would_not_take_are_a_problem(
     restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lost cluster took larger records than the target does."""
-    monkeypatch.setattr(module._SourceSettings, "max_message_bytes", lambda *_: 5_000_000)
+    monkeypatch.setattr(plan.Preflight, "_most_message_bytes", lambda *_: 5_000_000)
     (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
     (problem,) = found.problems
     assert "set max.message.bytes=5000000 for the topic" in problem
@@ -153,11 +168,24 @@ def test_segments_that_retention_would_delete_are_a_problem(
 
 
 def test_a_partition_with_records_takes_no_others(restore: Restore, tmp_path: Path) -> None:
-    """A second run would write over the records of the first one."""
+    """The records of another log have their offsets already."""
     source = recent(tmp_path / "lost")
     restore(source)
-    with pytest.raises(LogDirectoryError, match="the target has offsets up to 60"):
-        restore(source)
+    other = make(tmp_path / "other", rows(45, 20))
+    with pytest.raises(LogDirectoryError, match="has offsets up to 60, and other records"):
+        restore(other, config=KEPT)
+
+
+def test_a_restoration_that_was_finished_changes_nothing(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """A second run finds the records of the first one."""
+    source = recent(tmp_path / "lost")
+    restore(source)
+    before = files(target)
+    (found,) = restore(source).partitions
+    assert (20, (str(target),)) == (found.n_records, found.restored_before)
+    assert before == files(target)
 
 
 def test_a_disk_without_room_is_a_problem(
@@ -165,9 +193,9 @@ def test_a_disk_without_room_is_a_problem(
 ) -> None:
     """The sizes of the logs are compared with the free bytes."""
     source = recent(tmp_path / "lost")
-    usage = module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=100))
-    with pytest.raises(LogDirectoryError, match="the disk has 100 free bytes"):
+    usage = plan.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(LogDirectoryError, match="has 100 free bytes"):
         restore(source)
 
 
@@ -271,7 +299,7 @@ def test_a_restoration_that_fails_leaves_no_offset_map(
         raise RuntimeError
 
     with monkeypatch.context() as patched:
-        patched.setattr(module._Rows, "of", fail)
+        patched.setattr(RestoredRecords, "of", fail)
         with pytest.raises(RuntimeError):
             restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
     assert "older" == file.read_text()

@@ -40,6 +40,20 @@ def test_the_report(run: Run, found: list[Restoration]) -> None:
     assert "no room" in done.stderr
 
 
+def test_several_targets(run: Run, found: list[Restoration]) -> None:
+    """A line shows the directories of the replicas, in the order of the brokers."""
+    placed = PLAN._replace(n_left_out=0, directories=("/to2", "/to1"))
+    found += [
+        Restoration((placed,), (), ()),
+        Restoration((placed._replace(restored_before=("/to1",), missing_brokers=(3, 4)),), (), ()),
+    ]
+    to = ("--to", "/to1", "--to", "/to2")
+    text = "t-0: [0, 60) of /b1/t-0, to /to2, /to1"
+    assert f"{text}\n" == run("restore", "/b1", *to, "--dry-run").stdout
+    done = run("restore", "/b1", *to, "--dry-run")
+    assert f"{text}; /to1 had the records; left out on brokers 3, 4\n" == done.stdout
+
+
 def test_places_of_groups(run: Run, found: list[Restoration], tmp_path: Path) -> None:
     """The file is written, and the command line that applies it is shown."""
     found.append(Restoration((PLAN,), (GroupOffset("g", "t", 0, 7),), ()))
