@@ -81,6 +81,11 @@ from segmentlog.replication.replicated import (
     open_replicas,
     replicas,
 )
+from segmentlog.restoration.propose import (
+    creation_commands,
+    propose_placement,
+    reassignment_json,
+)
 from segmentlog.restoration.restore import (
     GroupOffset,
     OpenTransactions,
@@ -193,6 +198,7 @@ __all__ = [
     "checkpoint_offsets",
     "compact",
     "compare",
+    "creation_commands",
     "dataset",
     "delete_records",
     "delete_topic",
@@ -205,7 +211,9 @@ __all__ = [
     "open_replicas",
     "open_writer",
     "payload",
+    "propose_placement",
     "read",
+    "reassignment_json",
     "recover",
     "reindex",
     "replicas",

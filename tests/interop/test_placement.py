@@ -1,12 +1,13 @@
 """Restored replicas on three brokers: every row is served, and every replica is in sync."""
 
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from kafka_here import Broker, JavaClient
-from kafka_here.cluster import Cluster
+from kafka_here.cluster import Cluster, ClusterClient
 from kafka_here.java import Outgoing
 
 import segmentlog
@@ -31,6 +32,7 @@ def fill(client: JavaClient) -> None:
         client.produce(topic, records, compression_type="lz4")
         client.produce(topic, records[:40], transactions=["commit", "abort"])
         client.produce(topic, records[:200])
+    client.create_topic("proposed", 2)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,30 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.end()
 
 
+def run(cluster: Cluster, tool: str, *arguments: str) -> str:
+    """The output of a command of Kafka, which ends its JVM."""
+    command = cluster.brokers[1]._command(f"org.apache.kafka.tools.{tool}", *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+def make_as_proposed(cluster: Cluster, client: ClusterClient, source: Path) -> None:
+    """Make a topic with the command that is proposed, and move it with the file."""
+    found = segmentlog.propose_placement(source, to=cluster.log_dirs[0], replication_factor=3)
+    (command,) = segmentlog.creation_commands(found)
+    servers = cluster.brokers[1].bootstrap_servers
+    words = command.replace("BOOTSTRAP", servers).split()[1:]
+    assert "Created topic proposed" in run(cluster, "TopicCommand", *words)
+    client.wait_for(lambda: client.replicas("proposed", 1) == found["proposed"][1])
+    assert found["proposed"][0] == client.replicas("proposed", 0)
+    file = cluster.brokers[1].directory / "moved.json"
+    file.write_text(segmentlog.reassignment_json({"proposed": [[3], [3]]}))
+    arguments = ("--bootstrap-server", servers, "--reassignment-json-file", str(file), "--execute")
+    run(cluster, "reassign.ReassignPartitionsCommand", *arguments)
+    client.wait_for(lambda: [client.replicas("proposed", each) for each in (0, 1)] == [[3], [3]])
+
+
 def test_three_brokers_serve_what_was_restored_on_their_disks(
     new_version: str, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -61,7 +87,7 @@ def test_three_brokers_serve_what_was_restored_on_their_disks(
     # A broker that had not made its partition yet.
     shutil.rmtree(cluster.brokers[3].log_dir / "visits-0")
 
-    done = segmentlog.restore(lost.log_dir, to=cluster.log_dirs)
+    done = segmentlog.restore(lost.log_dir, to=cluster.log_dirs, topics=TOPICS)
     assert sum(map(len, expected.values())) == sum(each.n_records for each in done.partitions)
     for each in done.partitions:
         assert TOPICS[each.topic][each.partition] == tuple(
@@ -97,6 +123,7 @@ def test_three_brokers_serve_what_was_restored_on_their_disks(
         assert not [cut for cut in cuts if cut[0] in ends and cut[1] < ends[cut[0]]]
         for topic in TOPICS:
             client.produce(topic, [Outgoing(b"new", b"new", partition=0)])
+        make_as_proposed(cluster, client, lost.log_dir)
     # Each broker alone has everything: it leads after the others were killed.
     cluster.kill(1, 2)
     with cluster.client(3) as client:

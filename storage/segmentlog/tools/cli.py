@@ -45,6 +45,7 @@ from segmentlog.tools.grep import grep
 from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, transactions
 from segmentlog.tools.mirror import mirror
 from segmentlog.tools.offsets import offsets
+from segmentlog.tools.placement import placement
 from segmentlog.tools.produce import produce
 from segmentlog.tools.replicas import replicas
 from segmentlog.tools.restore import restore
@@ -227,8 +228,7 @@ def reindex(
 for _each in (
     topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas, table,
     replicas, compare, verify, recover, reindex, delete_topic, retain, compact, delete_records,
-    erase,
-    produce, configure, mirror, restore, doctor, warmup,
+    erase, produce, configure, mirror, placement, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

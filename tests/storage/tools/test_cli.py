@@ -29,7 +29,7 @@ REGISTERED = {each.name or each.callback.__name__: each for each in app.register
 COMMANDS = tuple(REGISTERED)
 
 #: Arguments that a command needs before a directory, and after it.
-FIRST = {"grep": ("a",), "mirror": ("{}",), "restore": ("{}",),
+FIRST = {"grep": ("a",), "mirror": ("{}",), "placement": ("{}",), "restore": ("{}",),
          "table": ("producers",)}  # fmt: skip
 NEEDED = {
     "compare": ("{}",),
@@ -38,12 +38,13 @@ NEEDED = {
     "delete-topic": ("orders",),
     "erase": ("--key", "a"),
     "offsets": ("--checkpoint", "{}/query"),
+    "placement": ("--replication-factor", "1"),
     "produce": ("orders", "{}/query/metadata"),
 }
 
 
 #: Commands that need topics which a broker keeps for itself.
-OF_CLUSTERS = {"groups", "transactions", "cluster"}
+OF_CLUSTERS = {"groups", "placement", "transactions", "cluster"}
 
 
 def test_each_command_has_json() -> None:
