@@ -1,5 +1,6 @@
 """A topic of a killed broker on a broker of another cluster, with the places of its groups."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def next_records(records: list[KafkaRecord], offsets: dict[int, int]) -> dict[in
     }  # fmt: skip
 
 
+def check_mirror(lost: Broker, version: str, directory: Path, expected: list[KafkaRecord]) -> None:
+    """A broker with the metadata of the lost one serves the mirror of its log directory."""
+    broker = Broker(directory, version)
+    directory.mkdir()
+    segmentlog.mirror(lost.log_dir, to=broker.log_dir)
+    for name in ("meta.properties", "bootstrap.checkpoint"):
+        shutil.copy(lost.log_dir / name, broker.log_dir)
+    shutil.copytree(lost.log_dir / "__cluster_metadata-0", broker.log_dir / "__cluster_metadata-0")
+    stood = segmentlog.table(lost.log_dir, "group_offsets").num_rows
+    with broker, JavaClient(broker) as client:
+        assert expected == client.consume(TOPIC, isolation="read_committed")
+        assert {0: 7, 1: 15} == places(client, "billing")
+    assert not [*broker.log_dir.glob("*-stray")]
+    assert stood == segmentlog.table(broker.log_dir, "group_offsets").num_rows
+
+
 def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
     new_version: str, tmp_path: Path
 ) -> None:
@@ -77,6 +94,7 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
         decided = [each for each in client.consume(UNDECIDED) if each.offset not in {5, 6, 7}]
         stood = {each: places(client, each) for each in ("billing", "at the end")}
     lost.kill()
+    check_mirror(lost, new_version, tmp_path / "mirrored", expected)
 
     target = Broker(tmp_path / "target", new_version)
     missing = Broker(tmp_path / "empty", new_version)

@@ -4,7 +4,7 @@ from segmentlog.logs.log import Log
 from segmentlog.recovery.recover_log import GoodEnd, RecoveryPlan, recover_log
 from segmentlog.topic_config import TopicConfig
 
-__all__ = ["cut"]
+__all__ = ["cut", "plan_cut"]
 
 
 def cut(log: Log, end: int) -> list[str]:
@@ -22,10 +22,11 @@ def cut(log: Log, end: int) -> list[str]:
     -------
     kept : the ``.broken`` files that hold the bytes that were cut off.
     """
-    return recover_log(_plan(log, end), TopicConfig().index_interval_bytes)
+    return recover_log(plan_cut(log, end), TopicConfig().index_interval_bytes)
 
 
-def _plan(log: Log, end: int) -> RecoveryPlan:
+def plan_cut(log: Log, end: int) -> RecoveryPlan:
+    """The recovery that cuts a log at an offset; see `cut`."""
     segments = log.segments
     below = [i for i, each in enumerate(segments) if each.base_offset < end]
     start = log.log_start_offset

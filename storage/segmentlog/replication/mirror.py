@@ -26,11 +26,11 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
-from segmentlog.commit.held import HeldDirectory, hold
+from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.disk.aside import set_aside
 from segmentlog.disk.copy import copy_range, digest_of, digest_of_file, opened_source, size_of
@@ -89,8 +89,11 @@ class MirroredPartition(NamedTuple):
     n_bytes : bytes of its ``.log`` files.
     n_copied : bytes of them that the destination lacked.
     cut_at : the offset at which the copy at the destination was cut; None if it did not diverge.
-    kept : the files with the bytes that were cut off.
-    sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex.
+    kept : the files with the bytes that were cut off; none in a dry run.
+    n_set_aside : number of segments of the destination that are set aside, because the source has
+        other bytes in their place, or begins after them.
+    sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex;
+        empty in a dry run.
     """
 
     topic: str
@@ -102,6 +105,7 @@ class MirroredPartition(NamedTuple):
     n_copied: int
     cut_at: int | None
     kept: tuple[str, ...]
+    n_set_aside: int
     sha256: str
 
 
@@ -112,6 +116,7 @@ def mirror(
     to: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     partitions: Collection[int] = (),
+    dry_run: bool = False,
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
@@ -125,6 +130,7 @@ def mirror(
     path, more : log directories of brokers of a cluster; `open_replicas` chooses the log.
     to : a log directory; it is made if it does not exist.
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
+    dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result once the partition is copied.
     on_bytes : called with the bytes of ``.log`` files that are copied, as they are.
     lock_timeout_seconds : how long to wait for a writer at the destination.
@@ -153,6 +159,10 @@ def mirror(
     chosen = partitions_of(source, names, partitions)
     directory = local_path(to)
     _refuse(directory, source.paths)
+    if dry_run:
+        return _looks(
+            directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
+        )
     if not exists(directory):
         os.mkdir(directory)
         adopt(directory)
@@ -175,6 +185,23 @@ def mirror(
         _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
         _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
         held.forget_checkpoints()
+    return found
+
+
+def _looks(
+    directory: str,
+    logs: Sequence[Log],
+    on_partition: Callable[[MirroredPartition], object],
+    lock_timeout_seconds: float,
+) -> list[MirroredPartition]:
+    """The results of a mirror, as far as they are known beforehand."""
+    found = []
+    with contextlib.ExitStack() as stack:
+        if exists(directory):
+            stack.enter_context(take(directory, lock_timeout_seconds, dry_run=True))
+        for log in logs:
+            found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
+            on_partition(found[-1])
     return found
 
 
@@ -207,10 +234,38 @@ def _set_offsets(directory: str, name: str, offsets: dict[TopicPartition, int]) 
         write_offsets(directory, name, after)
 
 
+class _Own(NamedTuple):
+    """A segment of the destination."""
+
+    base_offset: int
+    size: int
+    path: str
+
+
+class _Compared(NamedTuple):
+    """The segments of the destination beside those of the log.
+
+    Attributes
+    ----------
+    same : sizes of segments that begin with bytes of the log, by base offset.
+    others : base offsets of segments that have other bytes.
+    older : base offsets of segments before the log start.
+    """
+
+    same: dict[int, int]
+    others: list[int]
+    older: list[int]
+
+
 class _Follower:
     """One partition at the destination, and the log that it follows."""
 
-    def __init__(self, held: HeldDirectory, log: Log, on_bytes: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        held: HeldDirectory,
+        log: Log,
+        on_bytes: Callable[[int], object] = lambda _: None,
+    ) -> None:
         self._held, self._log, self._on_bytes = held, log, on_bytes
         self._topic_partition = log.topic_partition
         self._path = partition_path(held.directory, log.topic_partition)
@@ -229,23 +284,53 @@ class _Follower:
         """Carry out the steps 1 to 5."""
         self._begin()
         cut_at, kept = self._cut()
-        same = self._set_others_aside()
+        log = self._own()
+        compared = self._compare(_segments_of(log) if log else [])
+        self._set_others_aside(compared)
         self._replace(LEADER_EPOCH_CHECKPOINT)
         for each, size in zip(self.segments, self._sizes, strict=True):
-            self._copy_segment(each, size, is_there=each.base_offset in same)
+            self._copy_segment(each, size, is_there=each.base_offset in compared.same)
         self._copy_snapshots()
+        return self._result(self._n_copied, cut_at, kept, compared, self._digest.hexdigest())
+
+    def look(self) -> MirroredPartition:
+        """The result of `follow`, without any change."""
+        self._check_topic()
+        own = self._own()
+        cut_at, segments = None, _segments_of(own) if own else []
+        if own is not None and (cut_at := self._end_in_common(own)) is not None:
+            segments = _segments_below(own, cut_at)
+        compared = self._compare(segments)
+        there = [compared.same.get(each.base_offset, 0) for each in self.segments]
+        return self._result(sum(self._sizes) - sum(there), cut_at, (), compared, "")
+
+    def _result(
+        self,
+        n_copied: int,
+        cut_at: int | None,
+        kept: Sequence[str],
+        compared: _Compared,
+        digest: str,
+    ) -> MirroredPartition:
+        n_set_aside = len(compared.others) + len(compared.older)
         return MirroredPartition(
             *self._topic_partition, self._log.path, self._log.log_start_offset,
-            self._log.log_end_offset, sum(self._sizes), self._n_copied, cut_at, tuple(kept),
-            self._digest.hexdigest(),
+            self._log.log_end_offset, sum(self._sizes), n_copied, cut_at, tuple(kept),
+            n_set_aside, digest,
         )  # fmt: skip
 
     def _begin(self) -> None:
-        """Make the directory of the partition, or refuse that of another topic."""
+        """Make the directory of the partition."""
         if not exists(self._path):
             os.mkdir(self._path)
             adopt(self._path)
             sync_directory(self._held.directory)
+        self._check_topic()
+        remove_indexes_without_log(self._path)  # left by a crash
+        self._replace(PARTITION_METADATA_FILE)
+
+    def _check_topic(self) -> None:
+        """Refuse the directory of another topic."""
         ours, theirs = known_topic_id(self._path), self._log.known_topic_id
         if ours and theirs and ours != theirs:
             reason = (
@@ -254,12 +339,10 @@ class _Follower:
                 "(segmentlog delete-topic)"
             )
             raise LogDirectoryError(self._path, reason)
-        remove_indexes_without_log(self._path)  # left by a crash
-        self._replace(PARTITION_METADATA_FILE)
 
     def _own(self) -> Log | None:
         """The log at the destination as it is now, or None without a segment."""
-        if not list_segments(self._path):
+        if not exists(self._path) or not list_segments(self._path):
             return None
         return open_log_dir(self._path).log(*self._topic_partition)
 
@@ -280,42 +363,53 @@ class _Follower:
         own = self._own()
         if own is None:
             return None, []
+        end = self._end_in_common(own)
+        if end is None:
+            return None, []
         from segmentlog.replication.cut import cut  # the compiled kernels load here
 
-        copy = Copy(own, self._held.directory, {})
-        end = copy.common_end(Copy(self._log, "", {}))
-        if end >= own.log_end_offset:
-            return None, []
         with self._shortening(end):
             return end, cut(own, end)
 
-    def _set_others_aside(self) -> set[int]:
-        """Step 2; returns base offsets of the segments that begin with bytes of the log."""
-        log = self._own()
-        own = () if log is None else log.segments
+    def _end_in_common(self, own: Log) -> int | None:
+        """The offset at which the destination is cut; None if it has only batches of the log."""
+        copy = Copy(own, self._held.directory, {})
+        end = copy.common_end(Copy(self._log, "", {}))
+        return None if end >= own.log_end_offset else end
+
+    def _compare(self, own: Sequence[_Own]) -> _Compared:
+        """Compare the segments of the destination with those of the log, byte by byte."""
         expected = {
             each.base_offset: (each, size)
             for each, size in zip(self.segments, self._sizes, strict=True)
         }
         older = [each for each in own if each.base_offset < min(expected, default=0)]
-        same: set[int] = set()
+        same: dict[int, int] = {}
         rest = own[len(older) :]
         for each, base_offset in zip(rest, expected, strict=False):
             segment, size = expected[base_offset]
             is_as_long = each.size == size or (each.size < size and each is rest[-1])
             if each.base_offset != base_offset or not is_as_long:
                 break
-            if digest_of_file(each.path, each.size) != digest_of_file(segment.path, each.size):
+            if each.size and (
+                digest_of_file(each.path, each.size) != digest_of_file(segment.path, each.size)
+            ):
                 break
-            same.add(base_offset)
+            same[base_offset] = each.size
         others = rest[len(same) :]
+        return _Compared(
+            same, [each.base_offset for each in others], [each.base_offset for each in older]
+        )
+
+    def _set_others_aside(self, compared: _Compared) -> None:
+        """Step 2."""
+        _, others, older = compared
         if older or others:
-            end = others[0].base_offset if others else self._log.log_end_offset
+            end = others[0] if others else self._log.log_end_offset
             with self._shortening(end):
                 # A crash leaves a log without a hole.
                 for each in (*reversed(others), *older):
-                    self._set_segment_aside(each.base_offset)
-        return same
+                    self._set_segment_aside(each)
 
     def _set_segment_aside(self, base_offset: int) -> None:
         for name in list_names(self._path):
@@ -421,6 +515,21 @@ class _Follower:
             if _SNAPSHOT.fullmatch(each) and each not in wanted:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._path, each))
+
+
+def _segments_of(log: Log) -> list[_Own]:
+    return [_Own(each.base_offset, each.size, each.path) for each in log.segments]
+
+
+def _segments_below(log: Log, end: int) -> list[_Own]:
+    """The segments that a cut at an offset would leave."""
+    from segmentlog.replication.cut import plan_cut
+
+    plan = plan_cut(log, end)
+    if plan.last < 0:
+        return [_Own(plan.log_start, 0, "")]  # the log begins again
+    kept = _segments_of(log)[: plan.last + 1]
+    return [*kept[:-1], kept[-1]._replace(size=plan.end.position)]
 
 
 def _check(path: str, size: int, expected: bytes) -> None:

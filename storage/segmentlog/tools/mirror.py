@@ -19,6 +19,7 @@ __all__ = ["mirror"]
 @command(
     WRITES,
     "segmentlog mirror /var/lib/kafka /backup/kafka",
+    "segmentlog mirror /b1 /b2 /b3 /backup/kafka --dry-run",
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",
 )
 def mirror(
@@ -31,6 +32,9 @@ def mirror(
     ],
     topic: Topics = None,
     partition: Partitions = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be copied and cut, change nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
 ) -> None:
     """Copy partitions byte by byte. A mirror that was interrupted continues where it was.
@@ -49,22 +53,29 @@ def mirror(
     with progress("copied", None) as bar:
 
         def show(found: "MirroredPartition") -> None:
-            bar.write(to_json(json_fields(found)) if as_json else _line(found, paths))
+            bar.write(
+                to_json(json_fields(found)) if as_json else _line(found, paths, dry_run=dry_run)
+            )
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
-            on_partition=show, on_bytes=bar.advance,
+            dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
         )  # fmt: skip
     if not found and not as_json:
         sys.stderr.write("segmentlog: the sources have no partition\n")
 
 
-def _line(found: "MirroredPartition", paths: Sequence[str]) -> str:
+def _line(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) -> str:
     name = escape(f"{found.topic}-{found.partition}")
     source = escape(as_given(found.source, paths))
     text = f"[{found.log_start_offset}, {found.log_end_offset}) of {source}"
-    text = f"{name}: {text}, {counted(bytes=found.n_copied)} copied"
-    if found.cut_at is not None:
+    copied = "to copy" if dry_run else "copied"
+    text = f"{name}: {text}, {counted(bytes=found.n_copied)} {copied}"
+    if found.cut_at is not None and dry_run:
+        text += f"; is cut at offset {found.cut_at}"
+    elif found.cut_at is not None:
         kept = ", ".join(escape(as_given(each, paths)) for each in found.kept) or "no file"
         text += f"; was cut at offset {found.cut_at}, kept in {kept}"
+    if found.n_set_aside:
+        text += f"; {counted(segments=found.n_set_aside)} set aside"
     return text

@@ -36,9 +36,18 @@ def filled(directory: Path, n_jobs: int = 4, segment_bytes: int = 200) -> Path:
     return directory
 
 
+def everything(directory: Path) -> dict[Path, bytes]:
+    """All files below a directory."""
+    return {each: each.read_bytes() for each in directory.rglob("*") if each.is_file()}
+
+
 def only(sources: Sequence[Path], to: Path) -> MirroredPartition:
-    """Mirror the one partition."""
+    """Mirror the one partition, as a dry run has shown it before."""
+    before = everything(to)
+    (shown,) = segmentlog.mirror(*sources, to=to, dry_run=True)
+    assert before == everything(to)
     (found,) = segmentlog.mirror(*sources, to=to)
+    assert shown == found._replace(kept=(), sha256="")
     return found
 
 
@@ -137,6 +146,13 @@ def test_removed_segments_of_the_source_leave_the_destination(tmp_path: Path) ->
     found = only([source], to)
     assert (1, 0) == (found.log_start_offset, found.n_copied)
     assert 1 == segmentlog.open_log_dir(to).log(*T0).log_start_offset
+
+
+def test_a_dry_run_makes_no_directory(tmp_path: Path) -> None:
+    """A mirror makes it."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    segmentlog.mirror(source, to=to, dry_run=True)
+    assert not to.exists()
 
 
 def test_refused_destinations(tmp_path: Path) -> None:

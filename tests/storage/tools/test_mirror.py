@@ -15,6 +15,8 @@ def test_each_partition_has_a_line(run: Run, tmp_path: Path) -> None:
     killed, to = killed_in_sequence(tmp_path), tmp_path / "to"
     done = run("mirror", killed[0], to)
     assert done.stdout.startswith(f"t-0: [0, 6) of {killed[0]}/t-0, ")
+    shown = run("mirror", *killed, to, "--dry-run")
+    assert " to copy; is cut at offset 3\n" in shown.stdout
     done = run("mirror", *killed, to)
     assert f"t-0: [0, 5) of {killed[2]}/t-0, " in done.stdout
     assert f"; was cut at offset 3, kept in {to}/t-0/segmentlog." in done.stdout
