@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, TOPIC, fold
-from segmentlog.cluster.metadata_log import metadata_path, newest_copy, read_metadata
+from segmentlog.cluster.metadata_log import newest_metadata, read_metadata
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
 from segmentlog.errors import LogDirectoryError
@@ -66,15 +66,15 @@ class TargetCluster:
         holders = directories if metadata is None else [local_path(metadata)]
         for each in directories:
             refuse_partition(each)
-        found = [path for each in holders if (path := metadata_path(each))]
-        if not found:
+        found = newest_metadata(holders)
+        if found is None:
             reason = (
                 "has no metadata of a cluster (__cluster_metadata-0): name the log directory of "
                 "the target that has it as target_metadata"
             )
             raise LogDirectoryError(holders[0], reason)
         names = {each for table in ("partitions", "configs", "brokers") for each in RECORDS[table]}
-        tables = fold(read_metadata(newest_copy(found), names)).tables
+        tables = fold(read_metadata(found, names)).tables
         self.partitions: dict[TopicPartition, Mapping[str, Any]] = {
             TopicPartition(each["topic"], each["partition"]): each
             for each in tables["partitions"].values()
