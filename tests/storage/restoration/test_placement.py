@@ -70,8 +70,7 @@ def restore(targets: list[Path], source: Path, monkeypatch: pytest.MonkeyPatch) 
                 "directories": directories, "leader_epoch": 5,
             }  # fmt: skip
             image.tables["partitions"][topic_id, i] = row
-        monkeypatch.setattr(placement, "metadata_path", str)
-        monkeypatch.setattr(placement, "newest_copy", max)
+        monkeypatch.setattr(placement, "newest_metadata", max)
         monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
         monkeypatch.setattr(placement, "fold", lambda _: image)
         monkeypatch.setattr(

@@ -18,8 +18,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, **brokers: tuple[str | None, bool])
         node = int(name[1:])
         image.tables["brokers"][node] = {"broker_id": node, "rack": rack, "fenced": is_fenced}
     image.tables["partitions"]["id", 0] = {"topic": "there", "partition": 0}
-    monkeypatch.setattr(placement, "metadata_path", str)
-    monkeypatch.setattr(placement, "newest_copy", max)
+    monkeypatch.setattr(placement, "newest_metadata", max)
     monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
     monkeypatch.setattr(placement, "fold", lambda _: image)
 

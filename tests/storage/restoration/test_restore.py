@@ -55,8 +55,7 @@ def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
             image.tables["partitions"][topic_id, i] = row
         for name, value in (own or {}).items():
             image.tables["configs"][2, "t", name] = {"value": value}
-        monkeypatch.setattr(placement, "metadata_path", str)
-        monkeypatch.setattr(placement, "newest_copy", max)
+        monkeypatch.setattr(placement, "newest_metadata", max)
         monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
         monkeypatch.setattr(placement, "fold", lambda _: image)
         monkeypatch.setattr(
