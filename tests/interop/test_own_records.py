@@ -131,7 +131,7 @@ def printed_by_kafka(
 
 
 def parsed(text: str) -> Any:
-    """JSON, or the text of a record that the tool prints in a form of its own."""
+    """JSON, or the text of a record that the tool prints in another form."""
     return json.loads(text) if text.startswith("{") else text
 
 
@@ -249,8 +249,8 @@ def test_every_record_equals_the_dump_of_kafka(
     assert least <= len(counted), counted
 
 
-def test_every_topic_of_its_own_that_a_broker_left_is_compared() -> None:
-    """A stored directory with another topic of this kind needs a line above."""
+def test_every_internal_topic_of_the_stored_directories_is_compared() -> None:
+    """A stored directory with another internal topic needs a line above."""
     found = {
         (path.parent, name)
         for path in [*EXAMPLES.rglob("__*-*"), *(EXAMPLES.parent / "tests/golden").rglob("__*-*")]

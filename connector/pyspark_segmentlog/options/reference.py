@@ -133,8 +133,8 @@ READ_OPTIONS = (
     Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
            "its offset and time; `false` gives the last state", boolean, _BATCH),
     Option("topic", "the known names", "a topic", "With `table`: the topic that has the records, "
-           "if the settings of Kafka Connect, of MirrorMaker 2 or of a schema registry give it a "
-           "name of its own", _name, _BATCH),
+           "if the settings of Kafka Connect, of MirrorMaker 2 or of a schema registry give it "
+           "another name", _name, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
            "record has this time or a later one",
            partial(TimestampBound.parse, "startingTimestamp")),
