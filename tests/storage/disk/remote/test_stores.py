@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import FileSelector, LocalFileSystem
 from stores_here import store_of
 
 from segmentlog import dataset, open_log_dir
 from segmentlog.disk.remote import stores
 from segmentlog.disk.remote.location import location_of, path_of_url
-from segmentlog.disk.remote.stores import Store, store_at
+from segmentlog.disk.remote.stores import ArrowStore, Store, store_at
 from segmentlog.errors import LogDirectoryError
 
 
@@ -118,6 +119,75 @@ def test_s3_takes_the_options_of_its_url() -> None:
     store = store_at(location_of(path_of_url(url)))
 
     assert "eu-west-1" == store._filesystem.region
+
+
+@pytest.mark.parametrize(
+    ("url", "container", "given"),
+    [
+        (
+            "abfss://logs:p%2Fw@account.dfs.core.windows.net/kafka",
+            "logs",
+            {"account_name": "account", "account_key": "p/w"},
+        ),
+        (
+            "abfs://logs@account.dfs.core.windows.net/kafka?sas_token=sv%3D2",
+            "logs",
+            {"account_name": "account", "sas_token": "sv=2"},
+        ),
+        (
+            "abfs://account:key@logs/kafka?dfs_storage_authority=.other.example",
+            "logs",
+            {"account_name": "account", "account_key": "key",
+             "dfs_storage_authority": ".other.example"},
+        ),
+        (
+            "abfs://account:key@127.0.0.1:10000/logs/kafka?enable_tls=false",
+            "",
+            {"account_name": "account", "account_key": "key",
+             "blob_storage_authority": "127.0.0.1:10000",
+             "dfs_storage_authority": "127.0.0.1:10000",
+             "blob_storage_scheme": "http", "dfs_storage_scheme": "http"},
+        ),
+    ],
+)  # fmt: skip
+def test_azure_takes_the_key_of_its_url(
+    monkeypatch: pytest.MonkeyPatch, url: str, container: str, given: dict[str, str]
+) -> None:
+    """A key or a token is handed to the client, which its own parser of URLs does not do."""
+    made: list[dict[str, str]] = []
+    monkeypatch.setattr("pyarrow.fs.AzureFileSystem", lambda **options: made.append(options))
+    store = store_at(location_of(path_of_url(url)))
+
+    assert [given] == made
+    assert isinstance(store, ArrowStore)
+    key = "kafka" if container else "logs/kafka"
+    assert "logs/kafka" == store._path(key)
+
+
+def test_an_unknown_option_of_azure_is_named() -> None:
+    """The error names the option, and neither its value nor the key."""
+    with pytest.raises(LogDirectoryError, match=r"parameters of pyarrow.*'colour'") as caught:
+        open_log_dir("abfs://account:topsecret@logs/kafka?colour=topsecret")
+    assert "topsecret" not in str(caught.value)
+
+
+def test_a_missing_directory_of_a_client_with_errors_of_its_own(tmp_path: Path) -> None:
+    """The client of Google Cloud Storage reports a missing directory as an error like any other.
+
+    An error about a directory that is there stays an error.
+    """
+
+    class Client(LocalFileSystem):  # type: ignore[misc]  # it has no types
+        def get_file_info(self, asked: object) -> object:
+            if isinstance(asked, FileSelector):
+                raise OSError("no answer")
+            return super().get_file_info(asked)
+
+    store = ArrowStore(Client(), str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        list(store.listing("nope", deep=True))
+    with pytest.raises(OSError, match="no answer"):
+        list(store.listing("", deep=True))
 
 
 def test_a_dataset_at_a_url(example_data: str) -> None:
