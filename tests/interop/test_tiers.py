@@ -149,3 +149,23 @@ def test_the_brokers_list_has_the_segments_of_the_bucket(served: Served) -> None
     assert sorted(each.segment_id for segments in listed.values() for each in segments) == sorted(
         row["segment_id"] for row in finished
     )
+
+
+def test_the_tier_of_a_broker_is_sound(served: Served, tmp_path: Path) -> None:
+    """The objects are those of the broker's list, and equal to the local log; a change is found.
+
+    The broker deletes its local copies later than it copies them, so some segments are in both.
+    """
+    topics = ["t", "times"]
+
+    def problems(tier: Path) -> list[segmentlog.Finding]:
+        found = segmentlog.verify(served.log_dir, topics=topics, remote_storage=tier)
+        return [each for each in found if each.severity is not segmentlog.Severity.NOTE]
+
+    assert [] == problems(served.tier)
+    changed = Path(shutil.copytree(served.tier, tmp_path / "changed"))
+    newest = max(changed.rglob("*/t-0-*/*.log"))
+    with newest.open("r+b") as file:
+        file.truncate(newest.stat().st_size - 1)
+
+    assert str(newest) in {each.path for each in problems(changed)}
