@@ -15,7 +15,7 @@ if none is left, its header stays.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -80,6 +80,7 @@ def erase(
     metadata: str | os.PathLike[str] | None = None,
     server_properties: str | os.PathLike[str] | None = None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_log: Callable[[str], object] = lambda _: None,
 ) -> list[ErasedPartition]:
     """Remove every record whose key is one of some keys, from a directory without a broker.
 
@@ -106,6 +107,8 @@ def erase(
         `LogChangedError`.
     metadata, server_properties : see `segmentlog.topic_settings`.
     lock_timeout_seconds : how long to wait for a writer.
+    on_log : called with the name of each log's directory before the log is read, such as
+        ``orders-0``.
 
     Returns
     -------
@@ -158,8 +161,11 @@ def erase(
             held.checkpoints.write()
             opened = open_log_dir(directory)
         # All logs are read before the first is changed.
-        found = [_find(opened.log(*each), held.config_of(each.topic), wanted) for each in chosen]
-        found = [each for each in found if each.records]
+        found = []
+        for each in chosen:
+            on_log(str(each))
+            erased = _find(opened.log(*each), held.config_of(each.topic), wanted)
+            found += [erased] if erased.records else []
         if held.may_write:
             found = _carry_out(held, found, wanted)
             for each in chosen:

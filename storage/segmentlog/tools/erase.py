@@ -29,6 +29,7 @@ from segmentlog.tools.arguments import (
     asking,
     command,
 )
+from segmentlog.tools.progress import progress
 from segmentlog.tools.text import Encoding, counted, escape, json_fields, to_json
 from segmentlog.tools.upkeep import write_when_freed
 from segmentlog.upkeep.places import log_directory
@@ -90,7 +91,13 @@ def erase(
             _write_partitions(planned)
         if planned:
             ask(f"erase {_size(planned)}?")
-    found = erasing(dry_run=dry_run)
+    with progress("erase", None, is_bytes=False) as bar:
+
+        def begin(name: str) -> None:
+            bar.name(escape(name))
+            bar.advance(1)
+
+        found = erasing(dry_run=dry_run, on_log=begin)
     if as_json:
         for each in found:
             write(to_json(json_fields(each)) + "\n")

@@ -24,6 +24,7 @@ from compaction.batches import (
 )
 from crashing import Crash, crash_at, cut_loop
 from dirty_logs import Kind, dirty_log, write_segments
+from kept_records import kept
 
 import segmentlog
 from segmentlog.errors import (
@@ -50,6 +51,13 @@ from segmentlog.verification.findings import Severity
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 NOW_MS = 1_700_000_000_000
+KINDS = {
+    "plain": Kind(unkeyed=0.3),
+    "append-time": Kind(is_append_time=True, codecs=(NONE, LZ4)),
+    "producers": Kind(producers=3, n_keys=4, n_records=3),
+    "codecs": Kind(codecs=(NONE, GZIP, SNAPPY, LZ4, ZSTD), producers=2),
+    "mixed": Kind(magics=(0, 1, 2), codecs=(NONE, GZIP, LZ4), producers=1),
+}
 
 
 def table_of(directory: Path, topic: str = "t", partition: int = 0) -> pa.Table:
@@ -306,6 +314,48 @@ def test_two_replicas_have_the_same_batches(tmp_path: Path) -> None:
 
     assert len(set(found)) == 1
     assert len(found[0]) < sum(map(len, batches))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_logs_keep_all_but_the_records(tmp_path: Path, kind: str) -> None:
+    """Each batch keeps its header, but for the number and the times of its records.
+
+    A plain decoder reads the batches before and after.
+    """
+    partition = tmp_path / "t-0"
+    write_segments(partition, dirty_log(7, KINDS[kind], NOW_MS), NOW_MS)
+    (tmp_path / ".kafka_cleanshutdown").write_bytes(b"")
+    before = [batch for segment in kept(partition).values() for batch in segment]
+    keys = [key for _, key, _ in rows(tmp_path) if key is not None]
+    erased = {keys[0], keys[len(keys) // 2]}
+    (done,) = segmentlog.erase(tmp_path, list(erased))
+    after = [batch for segment in kept(partition).values() for batch in segment]
+
+    assert len(before) == len(after)
+    n_records, removed = 0, []
+    for old, new in zip(before, after, strict=True):
+        is_control = len(old.fields) > 2 and bool(old.fields[1] & 0x20)
+        stays = [each for each in old.records if is_control or each.key not in erased]
+        removed += [each.offset for each in old.records if each not in stays]
+        n_records += len(old.records)
+        if len(stays) == len(old.records):
+            assert old == new
+            continue
+        assert stays == new.records
+        if len(old.fields) == 2:  # of magic 0 or 1, which became magic 2
+            assert (-1, 0) == (new.fields[0], new.fields[1] & 0x30)
+            continue
+        epoch, attributes, delta, _, max_ms, *producer, _ = old.fields
+        assert (epoch, delta, producer) == (new.fields[0], new.fields[2], list(new.fields[5:-1]))
+        codec = 7 if stays else 0
+        assert attributes & (0x38 | codec) == new.fields[1]
+        is_append_time = bool(attributes & 0x08)
+        largest = max((each.timestamp_ms for each in stays), default=max_ms)
+        assert (max_ms if is_append_time else largest) == new.fields[4]
+    assert (len(removed), removed[0], removed[-1]) == (
+        done.records, done.first_offset, done.last_offset
+    )  # fmt: skip
+    assert 0 < len(removed) < n_records
 
 
 @cut_loop

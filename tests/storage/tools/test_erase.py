@@ -9,6 +9,7 @@ from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
 
@@ -48,6 +49,19 @@ def test_the_output_has_a_line_for_each_partition(run: Run, directory: Path) -> 
     assert [1] == offsets(directory)
     told = run("erase", directory, "--key", "a", "--purge").stdout
     assert f"erased 0 records of 0 partitions\n{NOT_TOUCHED}" == told
+
+
+def test_a_terminal_is_asked_first(
+    run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal changes nothing, and without such records there is no question."""
+    monkeypatch.setattr(shared_arguments, "is_terminal", lambda: True)
+    refused = run("erase", directory, "--key", "a", status=1, input="n\n")
+    assert "erase 2 records of 1 partition? [y/N]:" in refused.stderr
+    assert [0, 1, 2] == offsets(directory)
+    assert "[y/N]" not in run("erase", directory, "--key", "nobody", input="").output
+    run("erase", directory, "--key", "a", input="y\n")
+    assert [1] == offsets(directory)
 
 
 def test_json_has_an_object_for_each_partition(run: Run, directory: Path) -> None:
