@@ -49,7 +49,7 @@ EVERY = 40
 ALL_OR_SOME = pytest.mark.parametrize("every", [EVERY, pytest.param(1, marks=pytest.mark.slow)])
 
 #: Only `.ci/run` explores these, because each takes seconds.
-THOROUGH = {"append that moves files to another place"}
+THOROUGH = {"append that moves files to another place", "erase"}
 
 
 def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) -> Run:
@@ -122,6 +122,7 @@ def test_any_call_is_the_last_or_fails(
         ("delete the topic", 1, EVERY),
         ("retain by size", 1, EVERY),
         ("compact", 1, EVERY),
+        pytest.param("erase", 1, EVERY, marks=pytest.mark.thorough),
         pytest.param("append", 2, 1, marks=pytest.mark.slow),
         pytest.param("delete the topic", 1, 1, marks=pytest.mark.slow),
         pytest.param("retain by size", 1, 1, marks=pytest.mark.slow),

@@ -38,6 +38,7 @@ __all__ = [
     "deletes",
     "deletes_records",
     "dies",
+    "erases",
     "fails",
     "moves",
     "recovers",
@@ -137,6 +138,24 @@ def compacts(run: Run) -> None:
     }
     done = segmentlog.compact(run.directory, settings=settings)
     assert [0] * len(done) == [each.partition for each in done]
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def erases(run: Run) -> None:
+    """Write a job, and erase a key that one of its records has, and no other record.
+
+    The record is in the active segment, so the log begins a new segment first.  Records of several
+    segments would go one segment after the other, which is more than before or after.
+    """
+    writes(run, {0: 3}, n_keys=7)
+    log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
+    rows = log.scan(columns=["key", "value"]).read_all().to_pylist()
+    keys = [row["key"] for row in rows]
+    key = next(each for each in reversed(keys) if keys.count(each) == 1)
+    left = [int(row["value"][-9:]) for row in rows if row["key"] != key]
+    job = run.begin({}, leaves={0: left})
+    (done,) = segmentlog.erase(run.directory, key, TOPIC)
+    assert (0, 1) == (done.partition, done.records)
     run.end(job, is_committed=True, is_at_rest=True)
 
 

@@ -18,6 +18,7 @@ from crash_disk.operations import (
     compacts,
     deletes_records,
     dies,
+    erases,
     fails,
     recovers,
     retains,
@@ -151,6 +152,7 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("compact, append and compact", [
         compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
     ], n_jobs=2, is_keyed=True)  # fmt: skip
+    yield Scenario("erase", [erases])
     for number in (33, 48):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
