@@ -16,7 +16,7 @@ from segmentlog.layout.metadata import read_meta_properties
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.messages.reader import uuid_text
-from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.reads.collector import without_collector
 from segmentlog.replication.copies import Copy, Registration, choose
 
@@ -39,7 +39,8 @@ class Replica(NamedTuple):
     diverges_at : the first offset at which it has other batches than the log, or batches that the
         log lacks; None if it has only batches of the log.  The cluster cuts it there.
     n_diverging : number of records at and after that offset.
-    first_timestamp_ms, last_timestamp_ms : their times (epoch milliseconds), or None.
+    first_timestamp_ms, last_timestamp_ms : their times (epoch milliseconds), or None.  The first
+        one is the least time with which a batch begins.
     was_acknowledged : whether the copy's own high watermark lies beyond `diverges_at`: consumers
         may have seen records that an unclean election has lost.
     """
@@ -223,25 +224,14 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     common = copy.common_end(chosen)
     if common >= log.log_end_offset:
         return found
-    import pyarrow.compute as pc  # takes long, and is seldom needed
+    from segmentlog.replication.tail import tail_of  # the compiled kernels load here
 
-    n_records, times = 0, []
-    with log.scan(
-        common,
-        log.log_end_offset,
-        columns=["timestamp"],
-        read_up_to=ReadUpTo.LOG_END,
-        on_corrupt_batch=OnCorruptBatch.SKIP,
-    ) as batches:
-        for batch in batches:
-            n_records += batch.num_rows
-            bounds = pc.min_max(batch.column(0).cast("int64")).as_py()
-            times += [each for each in bounds.values() if each is not None]
+    tail = tail_of(log, common)
     return found._replace(
         diverges_at=common,
-        n_diverging=n_records,
-        first_timestamp_ms=min(times) // 1000 if times else None,
-        last_timestamp_ms=max(times) // 1000 if times else None,
+        n_diverging=tail.n_records,
+        first_timestamp_ms=tail.first_timestamp_ms,
+        last_timestamp_ms=tail.last_timestamp_ms,
         was_acknowledged=(found.high_watermark or 0) > common,
     )
 
