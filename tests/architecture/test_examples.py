@@ -28,12 +28,16 @@ DOCUMENTS = {
     )
 }
 
-#: Commands with their output; without output, if that depends on the machine.
-COMMANDS = [
+#: Blocks of commands with their output; without output, if that depends on the machine.
+BLOCKS = [
     found
     for text in DOCUMENTS.values()
-    for found in re.findall(r"^\$ segmentlog (.*)\n((?:(?!\$ |```).*\n)*)", text, re.MULTILINE)
+    for block in re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    if (found := re.findall(r"^\$ segmentlog (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE))
 ]
+
+#: Commands that report a problem, which their output shows.
+WITH_A_PROBLEM = ("replicas examples/brokers", "restore examples/brokers")
 
 
 def output(name: str, *arguments: str) -> str:
@@ -56,24 +60,25 @@ def test_the_engine_works_without_spark() -> None:
     assert "420 records were written, " in printed
 
 
-@pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[each[0] for each in COMMANDS])
+@pytest.mark.parametrize("block", BLOCKS, ids=[each[0][0] for each in BLOCKS])
 def test_the_commands_of_the_documents_print_what_they_show(
-    command: str, shown: str, tmp_path: Path
+    block: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    """Each command runs on a copy, and prints exactly the output in its document."""
+    """The commands of a block run in a copy, in their order, and print what the block shows."""
     for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
         shutil.copytree(EXAMPLES / "data", tmp_path / copy)
-    for name in ("checkpoint", "cluster", "tier"):
+    for name in ("brokers", "checkpoint", "cluster", "tier"):
         shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
-    done = subprocess.run(
-        [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
-        capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    if shown:
-        assert (shown, "") == (done.stdout, done.stderr)
+    for command, shown in block:
+        done = subprocess.run(
+            [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        status = int(command.startswith(WITH_A_PROBLEM))
+        assert done.returncode == status, done.stderr[-3000:]
+        if shown:
+            assert (shown, "") == (done.stdout, done.stderr)
 
 
 def test_the_documents_show_every_command_of_the_command_line() -> None:
@@ -82,17 +87,18 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
 
     names = {each.name or each.callback.__name__ for each in app.registered_commands}
 
-    assert names <= {command.split()[0] for command, _ in COMMANDS}
+    assert names <= {command.split()[0] for block in BLOCKS for command, _ in block}
 
 
-@pytest.mark.parametrize("name", ["python", "tables"])
+@pytest.mark.parametrize("name", ["clusters", "python", "tables", "tiers"])
 def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
     """The blocks of a document run on a copy, in their order; other tests run those of Spark."""
     text = DOCUMENTS[f"storage/docs/{name}.md"]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     blocks = [block for block in blocks if "spark." not in block]
-    for name in ("data", "checkpoint", "cluster"):
+    for name in ("brokers", "data", "checkpoint", "cluster", "tier"):
         shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
+    (tmp_path / "build").mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,
         capture_output=True, text=True, timeout=180, check=False,

@@ -41,6 +41,12 @@ after it had read two thirds of `orders` from such a broker.
 and a transaction was open: `tests/golden/make_example_cluster.py`. It has the broker's own topics
 and the metadata of its cluster.
 
+`tier/` has the log directory and the tier of such a broker, whose tiered storage is Kafka's own
+`LocalTieredStorage`: `tests/golden/make_example_tier.py`.
+
+`brokers/` has the log directories of three such brokers of one cluster, which were killed one
+after the other, without their indexes: `tests/golden/make_example_brokers.py`.
+
 | file | bytes | sha256 |
 |---|---|---|
 {rows}
