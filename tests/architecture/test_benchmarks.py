@@ -33,7 +33,7 @@ def test_rows_are_measured_alone() -> None:
     assert all("bound by" in detail or "checksum" in detail for detail in details)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> None:
     """Clone, `pip install .` and the commands of the README find the record, without Spark.
 

@@ -261,7 +261,7 @@ def test_the_notebook_of_a_dead_cluster_answers_and_draws() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_notebook_of_a_stream_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The picture is drawn again in its place until the query has read the topic."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)

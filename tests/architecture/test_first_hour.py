@@ -13,7 +13,7 @@ from first_hour.parts import PARTS, Hour
 TRANSCRIPTS = Path(__file__).parent / "first_hour"
 
 #: These parts start Spark several times, or compile all kernels: minutes in all.
-LONG = {"connect", "notebook", "quickstart", "spark_sql", "submit"}
+LONG = {"connect", "notebook", "python_and_sql", "quickstart", "spark_sql", "submit"}
 
 
 @pytest.mark.spark

@@ -156,7 +156,7 @@ spark.stop()
     "program",
     [
         pytest.param(ALONE, id="alone"),
-        pytest.param(IN_SPARK, id="spark", marks=[pytest.mark.spark, pytest.mark.thorough]),
+        pytest.param(IN_SPARK, id="spark", marks=[pytest.mark.spark, pytest.mark.slow]),
     ],
 )
 def test_a_worker_of_spark_does_not_load_pandas(tmp_path: Path, program: str) -> None:

@@ -67,7 +67,7 @@ def test_on_a_console(tmp_path: Path) -> None:
     assert batch.lines[-1] >= batch.of - 1, batch.text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_in_a_notebook(tmp_path: Path) -> None:
     """Spark's own frames take 30 lines, which one line of IPython's removes."""
     shown = jupyter(situations(tmp_path), MANY, {"spark.log.level": "OFF"}, "%xmode Minimal")

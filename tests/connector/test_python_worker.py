@@ -61,7 +61,7 @@ spark.stop()
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_recommended_settings_of_the_readme(example_data: str, tmp_path: Path) -> None:
     """With Unix sockets and without Arrow's checks, the same records are read and written.
 

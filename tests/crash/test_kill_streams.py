@@ -79,7 +79,7 @@ _SLOW = [pytest.mark.slow, pytest.mark.timeout(7200)]
 @pytest.mark.parametrize(
     ("source", "n_kills"),
     [
-        pytest.param("segmentlog", 3, marks=pytest.mark.thorough),
+        pytest.param("segmentlog", 1, marks=pytest.mark.thorough),
         pytest.param("segmentlog", 100, marks=_SLOW),
         pytest.param("rate", 100, marks=_SLOW),
     ],

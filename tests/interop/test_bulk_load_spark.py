@@ -10,7 +10,7 @@ from kafka_here.java import Outgoing
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.slow]
 
 N_PARTITIONS = 4
 N_KEYS = 50

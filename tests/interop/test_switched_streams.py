@@ -198,7 +198,7 @@ def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved.assert_each_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_state_moves_with_the_query(moved: Moved) -> None:
     """Counts for each key continue where the other source had left them."""
     counts: dict[str, int] = {}
@@ -230,7 +230,7 @@ def test_offsets_are_logged_as_kafka_logs_them(moved: Moved, tmp_path: Path) -> 
     assert [str(each) for each in range(N_PARTITIONS)] == [*json.loads(logged)[moved.topic]]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_shorter_copy_is_refused(moved: Moved, tmp_path: Path) -> None:
     """A copy that ends before the checkpoint has lost records. The error names both offsets."""
     copy = tmp_path / "copy"

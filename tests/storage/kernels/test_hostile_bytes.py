@@ -342,7 +342,7 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
     assert run(IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "4000")) == "True True"
 
 
-@pytest.mark.thorough  # each script compiles for at least ten seconds
+@pytest.mark.slow  # each script compiles for at least ten seconds
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_bounds_checked_kernels_find_nothing_to_report(name: str, tmp_path: Path) -> None:
     """With numba's bounds checks, an index outside an array would raise an error."""

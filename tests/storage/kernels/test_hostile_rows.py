@@ -138,7 +138,7 @@ def test_no_kernel_leaves_its_buffers() -> None:
     assert run(UNREADABLE.replace("ROUNDS", "1500")) == "True True True"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_bounds_checked_kernels_find_nothing_to_report(tmp_path: Path) -> None:
     """With numba's bounds checks, an index outside an array would raise an error."""
     code = UNREADABLE.replace("ROUNDS", "300")
