@@ -1,5 +1,6 @@
 """A topic of a test: written and read back by the pytest plugin, and by a broker."""
 
+import itertools
 import statistics
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing
-from measure import Row
+from measure import Digest, Row, compare
+from spark_scan import session
 
+from pyspark_segmentlog.testing import as_kafka
 from segmentlog.testing.kafka_log import KafkaLog
 
 __all__ = ["rows"]
@@ -60,7 +63,39 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
             f"{work}: the first of a process", "–", "≤ 0.5 s", f"{statistics.median(first):.2f} s",
             "imports too; bound by the imports of numpy and pyarrow",
         ),
+        _in_spark(scratch / "spark", 10 * rounds),
     ]  # fmt: skip
+
+
+def _in_spark(directory: Path, rounds: int) -> Row:
+    """A test of a job that reads Kafka, against a Python source of as many rows in one task."""
+    from segmentlog_bench_few_rows import FewRowsSource
+
+    log, numbers = KafkaLog(directory), itertools.count()
+    spark = session()
+    spark.dataSource.register(FewRowsSource)
+
+    def test() -> Digest:
+        topic = f"t{next(numbers)}"
+        log.write(topic, _ROWS)
+        with as_kafka({"broker:9092": directory}):
+            reader = spark.read.format("kafka").option("kafka.bootstrap.servers", "broker:9092")
+            return (min(len(reader.option("subscribe", topic).load().collect()), _N_RECORDS),)
+
+    def floor() -> Digest:
+        found = spark.read.format("bench_few_rows").option("tasks", 1).load().collect()
+        return (min(len(found), _N_RECORDS),)
+
+    results = compare({"test": test, "floor": floor}, rounds)
+    spark.stop()
+    ours, theirs = results["test"].median, results["floor"].median
+    return Row(
+        f"a topic of {_N_RECORDS} records of a test, made, written and read through `kafka` of "
+        "Spark by `as_kafka`", "a Python source of as many rows in one task: the difference",
+        "≤ 0.1 s", f"{ours - theirs:.2f} s",
+        f"{ours:.2f} s (±{results['test'].spread:.0%}) against {theirs:.2f} s "
+        f"(±{results['floor'].spread:.0%}); bound by Spark",
+    )  # fmt: skip
 
 
 def _of_plugin(log: KafkaLog, topic: str) -> float:

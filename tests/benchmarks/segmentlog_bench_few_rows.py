@@ -22,8 +22,11 @@ _SECOND = 1_000_000
 class FewRowsReader(DataSourceReader):
     """A reader with the same few rows for each task."""
 
+    def __init__(self, n_tasks: int) -> None:
+        self._n_tasks = n_tasks
+
     def partitions(self) -> list[InputPartition]:
-        return [InputPartition(number) for number in range(_N_TASKS)]
+        return [InputPartition(number) for number in range(self._n_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = range(_N_ROWS)
@@ -51,7 +54,7 @@ class ForgettingWriter(DataSourceArrowWriter):
 
 
 class FewRowsSource(DataSource):
-    """``format("bench_few_rows")``."""
+    """``format("bench_few_rows").option("tasks", 8)``."""
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +67,7 @@ class FewRowsSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FewRowsReader()
+        return FewRowsReader(int(self.options.get("tasks", _N_TASKS)))
 
     def writer(self, schema: StructType, overwrite: bool) -> ForgettingWriter:
         return ForgettingWriter()
