@@ -1,7 +1,10 @@
 """A scan of a tier in an S3 server, against a scan of the log's files in the same server."""
 
+import multiprocessing
+import os
 import random
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,8 @@ from query_data import QueryData
 from s3_here import BUCKET, S3Server
 
 import segmentlog
+from segmentlog.model import LogSlice
+from segmentlog.reads import scan_slice
 
 __all__ = ["scan"]
 
@@ -73,4 +78,38 @@ def scan(data: QueryData, rounds: int) -> list[Row]:
                     f"{files.median / tier.median:.2f}", detail,
                 )
             )  # fmt: skip
+            if not encrypts:
+                tasks = _in_tasks(rounds, (), options)
+                plain = _in_tasks(rounds, (url("log"),), {})
+                rows.append(
+                    Row(
+                        f"scan a tier of Aiven's plugin in S3Proxy, {name}: {_N_TASKS} tasks",
+                        "one task", "≥ 1.7", f"{tasks:.2f}",
+                        f"the same with the log's files in S3Proxy: {plain:.2f}; bound by the "
+                        f"{os.cpu_count()} cores, which the server and the tasks share",
+                    )
+                )  # fmt: skip
     return rows
+
+
+_N_TASKS = 4
+
+
+def _in_tasks(rounds: int, path: tuple[str, ...], options: dict[str, Any]) -> float:
+    """How many times as quickly several processes read a log as one of them does."""
+    log = segmentlog.open_log_dir(*path, **options).log("tiered", 0)
+    slices = log.slices(0, log.log_end_offset, log.size_bytes // (4 * _N_TASKS))
+    with ProcessPoolExecutor(_N_TASKS, multiprocessing.get_context("spawn")) as pool:
+
+        def read(parts: list[list[LogSlice]]) -> Digest:
+            return (sum(pool.map(_read, parts)),)
+
+        quarters = [slices[i::_N_TASKS] for i in range(_N_TASKS)]
+        contestants = {"tasks": lambda: read(quarters), "one": lambda: read([slices])}
+        results = compare(contestants, rounds)
+    return results["one"].median / results["tasks"].median
+
+
+def _read(slices: list[LogSlice]) -> int:
+    """Rows of slices, in a process of the pool."""
+    return sum(batch.num_rows for each in slices for batch in scan_slice(each))

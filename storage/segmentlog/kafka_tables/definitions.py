@@ -340,9 +340,18 @@ _SCRAM_USERS = (
 )
 
 
-def _of_metadata(meaning: str, columns: tuple[Column, ...]) -> Table:
-    columns = (*columns, *_OF_METADATA)
-    return Table("__cluster_metadata", meaning, columns, (*columns, CHANGE))
+#: Only of a cluster with ZooKeeper: there, they are all that shows how much a partition has.
+_OF_DIRECTORIES = (
+    Column("log_start_offset", _LONG, "first offset here, of a cluster with ZooKeeper; else null"),
+    Column("high_watermark", _LONG, "by the checkpoint here, of such a cluster; else null"),
+)
+
+
+def _of_metadata(
+    meaning: str, columns: tuple[Column, ...], state: tuple[Column, ...] = ()
+) -> Table:
+    history = (*columns, *_OF_METADATA, CHANGE)
+    return Table("__cluster_metadata", meaning, (*columns, *state, *_OF_METADATA), history)
 
 
 #: Default names, those of distributed MirrorMaker 2, and names that end like the default ones.
@@ -411,7 +420,7 @@ TABLES = {
         (*_REMOTE_SEGMENTS, CHANGE),
     ),
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
-    "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS),
+    "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS, _OF_DIRECTORIES),
     "brokers": _of_metadata("Brokers of the cluster", _BROKERS),
     "features": _of_metadata("Features of the cluster", _FEATURES),
     "configs": _of_metadata("Dynamic settings of topics, brokers and groups", _CONFIGS),

@@ -1,8 +1,8 @@
 """``topics``, ``partitions`` and ``brokers`` of a cluster whose metadata ZooKeeper kept.
 
 Such a broker's log directories have the ids of topics in ``partition.metadata`` (Kafka 2.8 and
-later), the epochs of leaders, and the number of the broker.  Replicas, leaders, settings and
-access were in ZooKeeper.
+later), the epochs of leaders, checkpoints of offsets, and the number of the broker.  Replicas,
+leaders, settings and access were in ZooKeeper.
 """
 
 from collections.abc import Iterator
@@ -72,8 +72,12 @@ def _rows(
         log = directory.log(topic, partition)
         row: dict[str, Any] = {"topic": topic, "topic_id": _topic_id(log, on_corrupt_batch)}
         if name == "partitions":
-            epoch = _leader_epoch(log, on_corrupt_batch)
-            yield row | {"partition": partition, "leader_epoch": epoch}
+            yield row | {
+                "partition": partition,
+                "leader_epoch": _leader_epoch(log, on_corrupt_batch),
+                "log_start_offset": log.log_start_offset,
+                "high_watermark": _high_watermark(log, on_corrupt_batch),
+            }
         elif topic not in seen:
             seen.add(topic)
             yield row
@@ -83,6 +87,16 @@ def _topic_id(log: Log, on_corrupt_batch: OnCorruptBatch) -> str | None:
     if on_corrupt_batch is OnCorruptBatch.SKIP:
         return log.known_topic_id or None
     return log.topic_id
+
+
+def _high_watermark(log: Log, on_corrupt_batch: OnCorruptBatch) -> int | None:
+    """The high watermark of the checkpoint, or None without one."""
+    try:
+        return log.high_watermark_checkpoint
+    except CorruptCheckpointError:
+        if on_corrupt_batch is not OnCorruptBatch.SKIP:
+            raise
+        return None
 
 
 def _leader_epoch(log: Log, on_corrupt_batch: OnCorruptBatch) -> int | None:

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import segmentlog
 OLD = Path(__file__).parents[2] / "golden" / "kafka-2.8.2"
 NEW = OLD.parent / "kafka-4.3.1"
 TOPIC_ID = "FgX88cFkRWirCb1Q_nEBwA"
-Damage = Callable[[Path], object]
 
 
 @pytest.fixture
@@ -38,6 +36,8 @@ def test_a_broker_with_zookeeper_has_topics_and_epochs(
     found = {row["topic"]: (row["topic_id"], row["leader_epoch"]) for row in partitions}
     assert (TOPIC_ID, 0) == found.pop("mixed.magic-0-1-2")
     assert {(None, None)} == {*found.values()}
+    ends = {row["topic"]: (row["log_start_offset"], row["high_watermark"]) for row in partitions}
+    assert (0, 62) == ends["compacted.magic-1"]
     assert {None} == {row["leader"] for row in partitions} | {row["isr"] for row in partitions}
     assert [1] == [row["broker_id"] for row in segmentlog.table(copied, "brokers").to_pylist()]
     assert {"topics", "partitions", "brokers"} <= {*segmentlog.tables(copied)}
@@ -58,12 +58,28 @@ def test_a_broker_without_zookeeper_has_its_metadata_elsewhere() -> None:
     assert "topics" not in segmentlog.tables(NEW)
 
 
-@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
-def test_a_damaged_file_is_an_error(copied: Path, name: str) -> None:
+def test_a_partition_or_a_file_alone_is_of_its_directory() -> None:
+    """The properties of the broker are those of the log directory."""
+    partition = OLD / "magic-1.none-0"
+    for path in (partition, next(partition.glob("*.log"))):
+        assert "topics" in segmentlog.tables(path)
+        rows = segmentlog.table(path, "topics").to_pylist()
+        assert ["magic-1.none"] == [row["topic"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("path", "column"),
+    [
+        ("mixed.magic-0-1-2-0/partition.metadata", "topic_id"),
+        ("mixed.magic-0-1-2-0/leader-epoch-checkpoint", "leader_epoch"),
+        ("replication-offset-checkpoint", "high_watermark"),
+    ],
+)
+def test_a_damaged_file_is_an_error(copied: Path, path: str, column: str) -> None:
     """With `skip`, its value is null."""
-    (copied / "mixed.magic-0-1-2-0" / name).write_text("x")
-    with pytest.raises(segmentlog.CorruptCheckpointError, match=name):
+    (copied / path).write_text("x")
+    with pytest.raises(segmentlog.CorruptCheckpointError, match=Path(path).name):
         segmentlog.table(copied, "partitions")
     rows = segmentlog.table(copied, "partitions", on_corrupt_batch="skip").to_pylist()
     (row,) = [row for row in rows if row["topic"] == "mixed.magic-0-1-2"]
-    assert row["topic_id" if name == "partition.metadata" else "leader_epoch"] is None
+    assert row[column] is None
