@@ -41,6 +41,8 @@ STORED = [
     (CLUSTER, "__share_group_state", 2), (CLUSTER, "__cluster_metadata", 17),
     (EXAMPLES / "data", "__transaction_state", 1),
     (EXAMPLES / "tier" / "logs", "__remote_log_metadata", 2),
+    *((EXAMPLES / "brokers" / name, "__consumer_offsets", 1) for name in ("b1", "b2", "b3")),
+    *((EXAMPLES / "brokers" / name, "__cluster_metadata", 9) for name in ("b1", "b2", "b3")),
 ]  # fmt: skip
 SEGMENT_STATES = ["COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED",
                   "DELETE_SEGMENT_FINISHED"]  # fmt: skip
