@@ -127,12 +127,13 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
 def create_replica(directory: str, topic_partition: TopicPartition, topic_id: str) -> None:
     """Make one partition of a broker's topic, as the broker makes it at its next start.
 
-    The caller holds the lock.
+    The caller holds the lock.  A partition that is there stays; one that a crash has left without
+    a segment is completed.
 
     Parameters
     ----------
     directory : the log directory.
-    topic_partition : a partition that the directory lacks.
+    topic_partition : the partition.
     topic_id : by the metadata of the cluster, as Kafka prints it.
 
     Raises
@@ -140,6 +141,8 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     LogDirectoryError
         If a link or a file has the name of the partition, or it may not be written to.
     """
+    if _is_there(directory, topic_partition):
+        return
     path = partition_path(directory, topic_partition)
     check_partition_path(path)
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))

@@ -26,7 +26,6 @@ from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
 from segmentlog.commit.held import hold, take
 from segmentlog.commit.topics import create_replica
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
@@ -211,8 +210,7 @@ def _make_replicas(plan: Restoration, cluster: TargetCluster, lock_timeout_secon
                 if directory not in each.directories or directory in each.restored_before:
                     continue
                 path = partition_path(directory, each.topic_partition)
-                if not exists(path):
-                    create_replica(directory, each.topic_partition, each.topic_id or "")
+                create_replica(directory, each.topic_partition, each.topic_id or "")
                 checkpoint = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
                 write_leader_epochs(checkpoint, [(_epoch(each, cluster), 0)])
 

@@ -1,6 +1,7 @@
 """Replicas of restored partitions in the log directories of several brokers."""
 
 import base64
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from broker_copies import IDS
+from crashing import Crash, crash_at
 from preserved_rows import make, rows
 
 import segmentlog
@@ -190,6 +192,34 @@ def test_a_run_that_was_killed_between_two_commits_is_repeated(
     assert logs(targets[0]) == logs(targets[1]) == logs(targets[2])
     assert logs(targets[0], 1) == logs(targets[2], 1)
     assert any(logs(each) == files for each, files in before.items())
+
+
+@pytest.mark.parametrize("every", [31, pytest.param(5, marks=pytest.mark.thorough)])
+def test_a_restoration_that_is_killed_can_be_repeated(
+    restore: Restore, targets: list[Path], tmp_path: Path, every: int
+) -> None:
+    """After each kill, a partition has all records or none, and a second run makes all equal."""
+    place, number, is_whole = tmp_path / "killed", 0, False
+    replicas = ((2, 1), (1,))
+    while not is_whole:
+        to = [shutil.copytree(each, place / each.name) for each in targets[:2]]
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                restore(replicas, to=to)
+                is_whole = True
+            except Crash:
+                pass
+        for each in to:
+            for log in segmentlog.open_log_dir(each):
+                n_records = log.scan().read_all().num_rows
+                assert n_records in {0, (20, 30)[log.topic_partition.partition]}, number
+        found = restore(replicas, to=to)
+        assert [20, 30] == [each.n_records for each in found.partitions]
+        assert logs(to[0]) == logs(to[1]), number
+        shutil.rmtree(place)
+        number += every
+    assert number > 100
 
 
 def test_directories_that_are_no_targets(
