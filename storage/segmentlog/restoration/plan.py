@@ -14,7 +14,7 @@ from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.names import partition_path
-from segmentlog.restoration.placement import Placement, TargetCluster
+from segmentlog.replication.placement import Placement, TargetCluster
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.settings.directory_settings import DirectorySettings
 

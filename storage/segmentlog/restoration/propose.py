@@ -10,9 +10,9 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.logs.choose import partitions_of
 from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.replication.placement import TargetCluster
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.replication.striped_placer import NextInt, place_replicas
-from segmentlog.restoration.placement import TargetCluster
 
 __all__ = ["creation_commands", "propose_placement", "reassignment_json"]
 

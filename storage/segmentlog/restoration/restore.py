@@ -33,8 +33,8 @@ from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
+from segmentlog.replication.placement import TargetCluster
 from segmentlog.replication.replicated import open_replicas
-from segmentlog.restoration.placement import TargetCluster
 from segmentlog.restoration.plan import GroupOffset, Preflight, Restoration, RestoredPartition
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.times import Time, epoch_milliseconds

@@ -19,7 +19,7 @@ from segmentlog.cluster.image import Image
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.layout.metadata import read_topic_id
 from segmentlog.model import TopicPartition
-from segmentlog.restoration import placement
+from segmentlog.replication import placement
 from segmentlog.restoration import restore as module
 from segmentlog.settings.directory_settings import DirectorySettings
 

@@ -8,7 +8,7 @@ import pytest
 import segmentlog
 from segmentlog import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.cluster.image import Image
-from segmentlog.restoration import placement
+from segmentlog.replication import placement
 
 
 def cluster(monkeypatch: pytest.MonkeyPatch, **brokers: tuple[str | None, bool]) -> None:

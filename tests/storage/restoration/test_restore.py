@@ -18,7 +18,8 @@ import segmentlog
 from segmentlog import GroupOffset, LogDirectoryError, LogLockedError, OptionError, Restoration
 from segmentlog.cluster.image import Image
 from segmentlog.disk.lock import DirectoryLock
-from segmentlog.restoration import placement, plan
+from segmentlog.replication import placement
+from segmentlog.restoration import plan
 from segmentlog.restoration import restore as module
 from segmentlog.restoration.records import RestoredRecords
 from segmentlog.settings.directory_settings import DirectorySettings
