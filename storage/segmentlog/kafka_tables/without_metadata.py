@@ -15,7 +15,6 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.kafka_tables.columns import rows_to_table
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.layout.metadata import read_meta_properties
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import OnCorruptBatch
@@ -37,10 +36,9 @@ def is_of_zookeeper(directory: LogDirectory) -> bool:
 
     The version of their ``meta.properties`` shows it (``MetaPropertiesVersion.V0``).
     """
-    return all(
-        metadata_path(path) is None and read_meta_properties(path).get("version") == "0"
-        for path in directory.paths
-    )
+    if any(metadata_path(path) is not None for path in directory.paths):
+        return False
+    return all(each.get("version") == "0" for each in directory.meta_properties())
 
 
 def table_without_metadata(
@@ -64,7 +62,7 @@ def _rows(
     directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch
 ) -> Iterator[dict[str, Any]]:
     if name == "brokers":
-        found = {read_meta_properties(path).get("broker.id", "") for path in directory.paths}
+        found = {each.get("broker.id", "") for each in directory.meta_properties()}
         yield from ({"broker_id": int(each)} for each in sorted(found) if each.isdecimal())
         return
     seen = set()

@@ -509,12 +509,12 @@ class LogDirectory:
         number = self._meta("node.id") or self._meta("broker.id")
         return int(number) if number and number.isdecimal() else None
 
+    def meta_properties(self) -> list[Mapping[str, str]]:
+        """The ``meta.properties`` of the log directory of each path; empty without the file."""
+        return [read_meta_properties(parent) for parent, _ in map(_resolve, self.paths)]
+
     def _meta(self, key: str) -> str | None:
-        for path in self.paths:
-            value = read_meta_properties(_resolve(path)[0]).get(key)
-            if value is not None:
-                return value
-        return None
+        return next((each[key] for each in self.meta_properties() if key in each), None)
 
 
 def _noting(
