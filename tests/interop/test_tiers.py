@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiven_plugin import AivenPlugin, KeyPair
 from kafka_here import ArtifactsError, Broker, JavaClient, KafkaRecord
 from kafka_here.artifacts import tier_jars
 from kafka_here.java import Outgoing
@@ -95,6 +96,50 @@ def test_rows_are_those_of_a_consumer(
     assert local_start(served.log_dir / "t-0") > 700
     assert 130 == log.log_start_offset
     assert served.rows[level] == scanned(log, level)
+
+
+@pytest.fixture(scope="module")
+def as_aiven(served: Served, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The options of a tier with the broker's segments in the layout of Aiven's plugin.
+
+    They are compressed and encrypted.
+    """
+    root = tmp_path_factory.mktemp("aiven")
+    keys = KeyPair(root)
+    plugin = AivenPlugin(root / "bucket", "", 1500, compresses=True, keys=keys)
+    for stored in (served.tier / "kafka-tiered-storage").iterdir():
+        name = stored.name[:-23]  # a topic id follows
+        if name not in ("t-0", "times-0"):
+            continue
+        partition = root / name
+        shutil.copytree(served.log_dir / name, partition)
+        for file in partition.glob("0*"):
+            file.unlink()
+        for file in stored.glob("0*"):
+            base_offset, _, suffix = file.name[:20], file.name[20:43], file.name[43:]
+            if suffix in (".log", ".index", ".timeindex", ".txnindex"):
+                shutil.copy(file, partition / (base_offset + suffix))
+        topic_id = segmentlog.open_log_dir(partition).log(name[:-2], 0).topic_id
+        plugin.copy_partition(partition, topic_id, with_last=True)
+    return {
+        "remote_storage": plugin.root, "remote_storage_layout": "aiven",
+        "remote_storage_key_file": keys.file,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("level", _LEVELS)
+def test_rows_in_the_layout_of_aivens_plugin_are_those_of_a_consumer(
+    served: Served, as_aiven: dict[str, Any], level: str, tmp_path: Path
+) -> None:
+    """The segments are the broker's.  Offsets by time are those that the broker found."""
+    ignored = shutil.ignore_patterns(f"{REMOTE_LOG_METADATA}-*")
+    directory = shutil.copytree(served.log_dir, tmp_path / "logs", ignore=ignored)
+    opened = segmentlog.open_log_dir(directory, **as_aiven)
+    times = opened.log("times", 0)
+
+    assert served.rows[level] == scanned(opened.log("t", 0), level)
+    found = {each: times.offset_for_timestamp(each) for each in served.times}
+    assert served.times == {each: one and one.offset for each, one in found.items()}
 
 
 def test_slices_hold_the_rows_of_one_scan(served: Served) -> None:
