@@ -1,6 +1,6 @@
 """A log directory as a plain value: rows, bounds, settings, producers and numbered writes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -125,6 +125,22 @@ class PlainLog:
                 must_ms = min(known.must_ms, now_ms + retention_ms if is_sure else 2**62)
                 horizons[row.offset] = Horizon(known.may_ms, must_ms)
         return replace(self, rows=tuple(kept), horizons=horizons)
+
+    def erased(self, kept: Sequence[Row], keys: Collection[bytes], *, is_sure: bool) -> "PlainLog":
+        """The log after an erasure of keys that has left the rows `kept`.
+
+        Raises
+        ------
+        AssertionError
+            If another row is gone, or a row with such a key has stayed although all had to go.
+        """
+        others = tuple(each for each in self.rows if each.key not in keys)
+        if is_sure:
+            assert others == kept, f"an erasure of {keys} has left {kept}, and not {others}"
+        left = {*kept}
+        assert left <= {*self.rows}, f"rows that were never written: {left - {*self.rows}}"
+        assert {*others} <= left, f"erased with other keys: {[*({*others} - left)][:3]}"
+        return replace(self, rows=tuple(each for each in self.rows if each in left))
 
     def passed_over(self, now_ms: int, retention_ms: int) -> "PlainLog":
         """The log if it is not known whether a pass that changed no row took place."""

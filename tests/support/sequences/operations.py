@@ -494,6 +494,39 @@ def compact(scene: Scene) -> Plan:
     return Plan(act, [scene.model], judge=judge, delay_ms=delay_ms)
 
 
+def erase(scene: Scene) -> Plan:
+    """One key or two of a topic, in all of its partitions.
+
+    An erasure that is cut off leaves each segment before it or after it.
+    """
+    rng = scene.rng
+    topic = rng.choice((*TOPICS,))
+    known = {
+        row.key
+        for each, log in scene.model.logs.items()
+        for row in log.rows
+        if each.topic == topic and row.key is not None
+    }
+    if not known:
+        return append(scene)
+    keys = rng.sample(sorted(known), min(len(known), rng.choice((1, 2))))
+    is_purged = rng.random() < 0.3
+
+    def act(done: Callable[[], None]) -> None:
+        segmentlog.erase(scene.directory, keys, topic, purge=is_purged)
+        done()
+
+    def judge(seen: Seen, ending: str) -> Model:
+        logs = {
+            each: log.erased(seen.log(each).rows, keys, is_sure=ending == DONE)
+            for each, log in scene.model.logs.items()
+            if each.topic == topic
+        }
+        return replace(scene.model, logs={**scene.model.logs, **logs})
+
+    return Plan(act, [scene.model], judge=judge, delay_ms=0 if is_purged else 60_000)
+
+
 def retain(scene: Scene) -> Plan:
     """Segments that are too old, or too many; the log starts of all partitions move at once."""
     rng = scene.rng
@@ -667,6 +700,7 @@ OPERATIONS: Mapping[str, Kind] = {
     "delete_topic": Kind(delete_topic, 2),
     "alter_settings": Kind(alter_settings, 1),
     "compact": Kind(compact, 5),
+    "erase": Kind(erase, 3),
     "retain": Kind(retain, 3),
     "recover": Kind(recover, 2),
     "reindex": Kind(reindex, 1),
