@@ -179,3 +179,28 @@ def test_a_mirror_has_the_log_that_the_cluster_serves(killed: Killed, tmp_path: 
     for topic, expected in killed.served.items():
         table = directory.log(topic, 0).scan(read_up_to="logEnd", include_headers=True).read_all()
         assert expected == rows_of(table), topic
+
+
+def test_brokers_start_on_mirrors_of_their_replicas(killed: Killed, tmp_path: Path) -> None:
+    """Each broker has its partitions of the one log, so that no follower has to cut its copy."""
+    cluster = Cluster(tmp_path)
+    shutil.copytree(killed.controller, cluster.controller.log_dir)
+    for source, node in zip(killed.brokers, cluster.brokers.values(), strict=True):
+        node.log_dir.mkdir(parents=True)
+        for name in ("meta.properties", "bootstrap.checkpoint"):
+            shutil.copy(source / name, node.log_dir)
+        shutil.copytree(source / "__cluster_metadata-0", node.log_dir / "__cluster_metadata-0")
+        segmentlog.mirror(*killed.brokers, to=node.log_dir, assigned=True)
+    assert not (cluster.log_dirs[0] / "left-0").exists()
+    try:
+        cluster.start(1, 2, 3)
+        with cluster.client(1) as client:
+            for topic in TOPICS:
+                client.wait_until_in_sync(topic, 0)
+            assert killed.served == client.consume_each(TOPICS)
+        lengths = {f"{topic}-0": len(rows) for topic, rows in killed.served.items()}
+        cuts = [cut for each in cluster.brokers.values() for cut in each.cuts()]
+        assert not [each for each in cuts if each[1] < lengths.get(each[0], 0)]
+        assert not [each for path in cluster.log_dirs for each in path.glob("*-stray")]
+    finally:
+        cluster.end()

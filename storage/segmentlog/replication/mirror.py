@@ -68,6 +68,7 @@ from segmentlog.names import (
     segment_file_name,
 )
 from segmentlog.replication.copies import Copy
+from segmentlog.replication.placement import TargetCluster
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.segment import Segment
@@ -116,6 +117,7 @@ def mirror(
     to: str | os.PathLike[str],
     topics: str | Collection[str] = (),
     partitions: Collection[int] = (),
+    assigned: bool = False,
     dry_run: bool = False,
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
@@ -130,6 +132,9 @@ def mirror(
     path, more : log directories of brokers of a cluster; `open_replicas` chooses the log.
     to : a log directory; it is made if it does not exist.
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
+    assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
+        and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead
+        cluster gets its replicas again, all of the same log.
     dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result once the partition is copied.
     on_bytes : called with the bytes of ``.log`` files that are copied, as they are.
@@ -144,7 +149,8 @@ def mirror(
     ------
     LogDirectoryError
         If the destination is one of the sources, or belongs to another cluster; if it has another
-        topic of the same name; if a path is not a log directory.
+        topic of the same name; if a path is not a log directory; if `assigned` is set, and there
+        is no metadata, or the destination has no ``meta.properties``.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -159,6 +165,9 @@ def mirror(
     chosen = partitions_of(source, names, partitions)
     directory = local_path(to)
     _refuse(directory, source.paths)
+    if assigned:
+        cluster = TargetCluster([directory], [directory, *source.paths])
+        chosen = [each for each in chosen if cluster.has_replica(directory, each)]
     if dry_run:
         return _looks(
             directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds

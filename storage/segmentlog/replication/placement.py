@@ -7,14 +7,12 @@ the metadata.
 Rules: ``PartitionRegistration`` (its directories), ``DirectoryId`` (reserved ids), ``LogManager``.
 """
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, TOPIC, fold
 from segmentlog.cluster.metadata_log import newest_metadata, read_metadata
-from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.metadata import read_meta_properties
@@ -49,8 +47,7 @@ class TargetCluster:
     Parameters
     ----------
     directories : log directories; several of one broker may be among them.
-    metadata : a log directory that holds ``__cluster_metadata-0``; by default, the newest copy
-        among `directories` counts.
+    holders : log directories that may hold ``__cluster_metadata-0``: the newest copy counts.
 
     Raises
     ------
@@ -59,18 +56,15 @@ class TargetCluster:
         cluster.
     """
 
-    def __init__(
-        self, directories: Sequence[str], metadata: str | os.PathLike[str] | None
-    ) -> None:
+    def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:
         self.directories = directories
-        holders = directories if metadata is None else [local_path(metadata)]
         for each in directories:
             refuse_partition(each)
         found = newest_metadata(holders)
         if found is None:
             reason = (
-                "has no metadata of a cluster (__cluster_metadata-0): name the log directory of "
-                "the target that has it as target_metadata"
+                "has no metadata of a cluster (__cluster_metadata-0): name a log directory of "
+                "this cluster that has it (target_metadata)"
             )
             raise LogDirectoryError(holders[0], reason)
         names = {each for table in ("partitions", "configs", "brokers") for each in RECORDS[table]}
@@ -159,6 +153,26 @@ class TargetCluster:
             found.append(min(own, key=lambda each: self._order(each, topic_partition)))
             self._n_replicas[found[-1]] += 1
         return Placement(tuple(found), tuple(missing))
+
+    def has_replica(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is to be in a log directory, by the metadata.
+
+        A directory that its broker has not registered may replace any other one of the broker.
+        """
+        known = self.partitions.get(topic_partition)
+        node = self._nodes[directory]
+        if known is None or node not in known["replicas"]:
+            return False
+        own_id = self._properties[directory].get("directory.id")
+        ids = dict(zip(known["replicas"], known["directories"] or (), strict=False))
+        registered = {
+            uuid_text(each)
+            for broker in self._brokers
+            if broker["broker_id"] == node
+            for each in broker["log_dirs"]
+        }
+        assigned = uuid_text(ids[node]) if ids.get(node) else own_id
+        return assigned == own_id or not {assigned, own_id} <= registered
 
     def _order(self, directory: str, topic_partition: TopicPartition) -> tuple[bool, int]:
         """A broker has a partition in one of its directories; a new one is where fewest are."""

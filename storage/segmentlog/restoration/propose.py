@@ -60,7 +60,7 @@ def propose_placement(
     names = topic_names("topics", topics)
     whole_number("replication_factor", replication_factor, 1)
     source = open_replicas(path, *more)
-    cluster = TargetCluster([], local_path(to))
+    cluster = TargetCluster([], [local_path(to)])
     n_partitions: dict[str, int] = {}
     for topic, partition in partitions_of(source, names):
         if topic not in INTERNAL_TOPICS and not cluster.n_partitions(topic):

@@ -144,7 +144,8 @@ def restore(
     with ExitStack() as stack:
         for each in directories:
             stack.enter_context(take(each, lock_timeout_seconds, dry_run=True))
-        cluster = TargetCluster(directories, target_metadata)
+        holders = directories if target_metadata is None else [local_path(target_metadata)]
+        cluster = TargetCluster(directories, holders)
         plan = Preflight(
             source, cluster, metadata=target_metadata, server_properties=server_properties,
             records=records, times_ms=times_ms, treatment=treatment,

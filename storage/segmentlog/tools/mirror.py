@@ -32,6 +32,13 @@ def mirror(
     ],
     topic: Topics = None,
     partition: Partitions = None,
+    assigned: Annotated[
+        bool,
+        typer.Option(
+            "--assigned",
+            help="Only partitions that the cluster's metadata assigns to the broker of DST.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be copied and cut, change nothing.")
     ] = False,
@@ -59,10 +66,10 @@ def mirror(
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
-            dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
+            assigned=assigned, dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
         )  # fmt: skip
     if not found and not as_json:
-        sys.stderr.write("segmentlog: the sources have no partition\n")
+        sys.stderr.write("segmentlog: the sources have no such partition\n")
 
 
 def _line(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) -> str:
