@@ -165,7 +165,9 @@ class _Reads:
         batch = None
         try:
             batch = queue.next_batch()
-        except BaseException as error:  # noqa: BLE001 - the consumer raises it
+        except BaseException as error:
+            if queue is self._own and not isinstance(error, Exception):
+                raise  # the user interrupts the consumer
             queue.error = error
         with self._changed:
             if batch is None:

@@ -69,6 +69,22 @@ def test_a_consumer_that_would_wait_reads_slices_itself() -> None:
     assert is_read.is_set()
 
 
+def test_an_interrupt_ends_a_consumer_that_reads_at_once() -> None:
+    """It does not wait until the slice that was interrupted has its turn."""
+    consumer = threading.current_thread()
+
+    def read() -> Iterator[pa.RecordBatch]:
+        if threading.current_thread() is consumer:
+            raise KeyboardInterrupt
+        while True:  # without the interrupt, this slice would not end
+            yield batch(0)
+
+    batches = read_in_order([read] * 9, 2)
+    with pytest.raises(KeyboardInterrupt):
+        numbers(batches)
+    assert [] == alive()
+
+
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
 def test_an_error_comes_in_its_place(n_threads: int) -> None:
     """An error is raised after the batches before it, even if finding the slices fails."""
