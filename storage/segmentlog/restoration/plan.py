@@ -181,8 +181,8 @@ class Preflight:
         have = f"has {n_known} partitions" if n_known else "does not exist"
         make = f"kafka-topics.sh --create --topic {topic} --partitions {n_partitions}"
         reason = (
-            f"the topic {have} at the target; make it with {n_partitions} ({make} "
-            "--replication-factor 1), and stop the brokers again"
+            f"the topic {have} at the target; make it with {n_partitions} ({make}; segmentlog "
+            "placement proposes brokers), and stop the brokers again"
         )
         return [reason]
 
