@@ -215,8 +215,15 @@ class Preflight:
         since, until = self._times_ms
         # A segment is as old as its newest record, within the records that are restored.
         ages = [min(each, until) for each in times if each >= max(since, 0)]
+        topic = log.topic_partition.topic
         for each in placement.directories:
-            config = self._settings[each].config(log.topic_partition.topic)
+            config = self._settings[each].config(topic)
+            if "compact" in config.cleanup_policy and not self._was_compacted(topic):
+                problems.append(
+                    "cleanup.policy is compact, and the lost cluster kept all records: the broker "
+                    "would remove all but the last record of each key; set cleanup.policy=delete "
+                    "for the topic"
+                )
             if "delete" not in config.cleanup_policy:
                 continue
             if config.retention_ms >= 0 and ages:
@@ -254,6 +261,11 @@ class Preflight:
                 "remote.storage.enable is true: the broker would move the restored segments into "
                 "its tier; make the topic without it, and set it after the restoration"
             )
+
+    def _was_compacted(self, topic: str) -> bool:
+        """Whether the lost cluster compacted the topic, or nothing shows whether it did."""
+        known = self._source_settings
+        return known is None or "compact" in known.config(topic).cleanup_policy
 
     def _most_message_bytes(self, topic: str) -> int:
         """``max.message.bytes`` of the lost cluster's topic; 0 if it is not known."""

@@ -1,6 +1,7 @@
 """The check before a restoration, and its result, on directories without a broker."""
 
 import base64
+import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -148,6 +149,34 @@ def test_records_that_the_target_would_not_take_are_a_problem(
     (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
     (problem,) = found.problems
     assert "set max.message.bytes=5000000 for the topic" in problem
+
+
+def test_settings_of_the_lost_cluster_come_from_its_metadata(
+    example_cluster: str, tmp_path: Path
+) -> None:
+    """The broker compacted one of the topics."""
+    to = str(shutil.copytree(example_cluster, tmp_path / "to"))
+    source = segmentlog.open_replicas(example_cluster)
+    found = plan.Preflight(
+        source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
+        records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
+        times_ms=(0, 1), treatment=segmentlog.OpenTransactions.END, leaves_out_replicas=False,
+    )  # fmt: skip
+    assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
+    assert 1_048_588 == found._most_message_bytes("orders")
+
+
+@pytest.mark.parametrize(("policy", "n_problems"), [("delete", 1), ("compact", 0)])
+def test_records_that_the_target_would_compact_are_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, n_problems: int
+) -> None:
+    """The lost cluster kept all records of a key, or it did not."""
+    was = policy == "compact"
+    monkeypatch.setattr(plan.Preflight, "_was_compacted", lambda *_: was)
+    config = {"cleanup.policy": "compact"}
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True, config=config).partitions
+    assert n_problems == len(found.problems)
+    assert all("set cleanup.policy=delete" in each for each in found.problems)
 
 
 def test_segments_that_retention_would_delete_are_a_problem(
