@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from measure import Row
+from measure import Row, figures, rows_of
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
 ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-commits": 1,
@@ -50,6 +50,14 @@ def test_a_new_user_finds_a_record_with_the_first_commands_of_the_readme() -> No
     assert done.returncode == 0, done.stderr[-3000:]
     assert "`segmentlog grep order-58 examples/data`" in done.stdout
     assert 2 == len(re.findall(r"^\| from `pip install \.`.*bound by", done.stdout, re.MULTILINE))
+
+
+def test_the_figures_of_the_readme_are_those_of_the_tables() -> None:
+    """`run.py --write` takes them from there."""
+    top = RUN.parents[2]
+    expected = figures(rows_of((top / "storage" / "docs" / "speed.md").read_text()))
+
+    assert expected in (top / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Digest", "Result", "Row", "compare", "figures", "goal_here", "processor", "table"]
+__all__ = ["Digest", "Result", "Row", "compare", "figures", "goal_here", "processor", "rows_of",
+           "table"]  # fmt: skip
 
 #: Rows, sum of offsets, bytes of keys and values: what every contestant of a row must agree on.
 Digest = tuple[int, ...]
@@ -141,6 +142,16 @@ def table(rows: list[Row], machine: str) -> str:
         for row in rows
     ]
     return "\n".join(lines) + "\n"
+
+
+def rows_of(text: str) -> list[Row]:
+    """The rows of the tables of a document, as `table` has written them."""
+    lines = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+    cells = [re.split(r" \| ", line) for line in lines]
+    return [
+        Row(work, against, goal, measured.strip("*"), detail)
+        for work, against, goal, measured, _, detail in (each for each in cells if len(each) == 6)
+    ]
 
 
 def figures(rows: list[Row]) -> str:
