@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from segmentlog.disk.durable import cut_file, write_all
 from segmentlog.disk.system_errors import naming
 
-__all__ = ["copy_range", "digest_of", "digest_of_file", "opened_source", "size_of"]
+__all__ = ["copy_range", "digest_of", "digest_of_file", "inode_of", "opened_source", "size_of"]
 
 _PIECE_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
@@ -107,6 +107,11 @@ def opened_source(path: str) -> Iterator[int]:
 def size_of(descriptor: int) -> int:
     """Bytes of a file."""
     return os.fstat(descriptor).st_size
+
+
+def inode_of(descriptor: int) -> int:
+    """The number that the file has in its file system."""
+    return os.fstat(descriptor).st_ino
 
 
 def digest_of_file(path: str, end: int) -> bytes:

@@ -33,7 +33,14 @@ from segmentlog.arguments import topic_names
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.disk.aside import set_aside
-from segmentlog.disk.copy import copy_range, digest_of, digest_of_file, opened_source, size_of
+from segmentlog.disk.copy import (
+    copy_range,
+    digest_of,
+    digest_of_file,
+    inode_of,
+    opened_source,
+    size_of,
+)
 from segmentlog.disk.durable import (
     adopt,
     create_file,
@@ -438,13 +445,15 @@ class _Follower:
         target = os.path.join(self._path, name)
         is_active = segment is self.segments[-1]
         with opened_source(segment.path) as source:
+            if segment.inode not in (0, inode_of(source)):
+                reason = "another file has taken its place since it was listed; mirror again"
+                raise OSError(0, reason, segment.path)
             expected = digest_of(source, size)
             if is_there:
                 self._grow(source, target, size, expected)
             renamed = []
             if not is_active or self._source_is_clean:
-                for kind in INDEXES:
-                    renamed += self._stage(segment_file_name(segment.base_offset, kind))
+                renamed = self._stage_indexes(segment, source)
             else:
                 self._remove_indexes(segment.base_offset)
             if not is_there:
@@ -488,11 +497,29 @@ class _Follower:
         _check(temporary, size, expected)
         return path
 
-    def _stage(self, name: str) -> list[str]:
+    def _stage_indexes(self, segment: Segment, log: int) -> list[str]:
+        """Copy the indexes of a segment; none if they may be those of another file.
+
+        Compaction renames the log before its indexes.  So the indexes belong to the open log if it
+        still has its name afterwards.
+        """
+        staged = []
+        for kind in INDEXES:
+            name = segment_file_name(segment.base_offset, kind)
+            staged += self._stage(name, segment.index_path(kind))
+        with contextlib.suppress(FileNotFoundError):
+            if status_of(segment.path, follow=True).inode == inode_of(log):
+                return staged
+        for each in staged:
+            os.unlink(f"{each}.{FileState.CLEANED}")
+        self._remove_indexes(segment.base_offset)
+        return []
+
+    def _stage(self, name: str, source_path: str) -> list[str]:
         """Copy a file that is not a log under another name, if the destination has other bytes."""
         path = os.path.join(self._path, name)
         try:
-            with opened_source(os.path.join(self._log.path, name)) as source:
+            with opened_source(source_path) as source:
                 size = size_of(source)
                 expected = digest_of(source, size)
                 is_as_long = exists(path) and status_of(path).size == size
@@ -506,7 +533,7 @@ class _Follower:
 
     def _replace(self, name: str) -> None:
         """Make a small file that of the source."""
-        for each in self._stage(name):
+        for each in self._stage(name, os.path.join(self._log.path, name)):
             os.replace(f"{each}.{FileState.CLEANED}", each)
             sync_directory(self._path)
 

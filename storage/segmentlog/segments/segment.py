@@ -25,6 +25,7 @@ from segmentlog.errors import (
 from segmentlog.kernels import layout
 from segmentlog.layout.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
+from segmentlog.names import FileKind
 from segmentlog.records.header import BatchHeader, parse_header
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.sound_headers import sound_headers
@@ -102,24 +103,25 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"
 
-    def _index_path(self, suffix: str) -> str:
+    def index_path(self, kind: FileKind) -> str:
+        """Path of an index beside the file, which has the state of the file in its name, too."""
         stem, _, rest = self.path.rpartition(".log")
-        return f"{stem}.{suffix}{rest}"
+        return f"{stem}.{kind}{rest}"
 
     @property
     def offset_index_path(self) -> str:
         """Path of its ``.index``; the file may be missing."""
-        return self._index_path("index")
+        return self.index_path(FileKind.OFFSET_INDEX)
 
     @property
     def time_index_path(self) -> str:
         """Path of its ``.timeindex``; the file may be missing."""
-        return self._index_path("timeindex")
+        return self.index_path(FileKind.TIME_INDEX)
 
     @property
     def transaction_index_path(self) -> str:
         """Path of its ``.txnindex``; only a segment with aborts has this file."""
-        return self._index_path("txnindex")
+        return self.index_path(FileKind.TRANSACTION_INDEX)
 
     def offset_index(self) -> OffsetIndex:
         """The ``.index`` beside the file, opened."""

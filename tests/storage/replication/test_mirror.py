@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,9 +13,11 @@ from crashing import Crash, crash_at, cut_loop
 
 import segmentlog
 from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
+from segmentlog.compaction import swap_segments
 from segmentlog.disk import copy
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.replication import mirror
 
 #: Files of a partition that a mirror copies.
 KINDS = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata", ""}
@@ -135,6 +138,80 @@ def test_compacted_segments_of_the_source_replace_those_of_the_destination(tmp_p
     assert None is found.cut_at
     assert files(source) == files(to)
     assert [*(to / "t-0").glob(f"{path.name}*.deleted")]
+
+
+def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old segments, and their indexes, still have the names of the new ones."""
+    source, to = tmp_path / "a", tmp_path / "b"
+    config = segmentlog.ProducerConfig(
+        segmentlog.TopicConfig(segment_bytes=2000, index_interval_bytes=200)
+    )
+    for i in range(5):
+        with segmentlog.open_writer(source, "t", num_partitions=1, config=config) as writer:
+            for _ in range(3):
+                values = [f"{i} {'v' * 90}"] * 4
+                writer.append(pa.table({"key": ["a", "b", "c", "d"], "value": values}))
+                writer.flush()
+
+    def die(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swap_segments, "set_aside", die)
+        with pytest.raises(Crash):
+            segmentlog.erase(source, ["a", "b"])
+    assert [*(source / "t-0").glob("*.index.swap")]
+    only([source], to)
+    assert segmentlog.read(source, "t").equals(segmentlog.read(to, "t"))
+    assert [] == [each.message for each in segmentlog.verify(to)]
+
+
+def test_indexes_of_another_file_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker puts a compacted segment in the place of one that is being copied."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    (source / CLEAN_SHUTDOWN_FILE).unlink()
+    path = min((source / "t-0").glob("*.log"))
+
+    replaced = path.with_suffix(".log.deleted")
+
+    def compact(descriptor: int, end: int) -> bytes:
+        if os.fstat(descriptor).st_ino == path.stat().st_ino and not replaced.exists():
+            path.rename(replaced)
+            path.write_bytes(replaced.read_bytes())
+            path.with_suffix(".index").write_bytes(bytes(8))
+        return copy.digest_of(descriptor, end)
+
+    monkeypatch.setattr(mirror, "digest_of", compact)
+    segmentlog.mirror(source, to=to)
+    assert replaced.exists()
+    names = files(to)
+    assert path.name in names
+    assert path.with_suffix(".index").name not in names
+    assert 4 == segmentlog.read(to, "t").num_rows
+
+
+def test_a_segment_that_another_file_replaces_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was compacted, after it was listed."""
+    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    path = min((source / "t-0").glob("*.log"))
+    replace = mirror._Follower._replace
+
+    def compact(follower: Any, name: str) -> None:
+        path.rename(path.with_suffix(".log.deleted"))
+        path.write_bytes(path.with_suffix(".log.deleted").read_bytes() * 2)
+        monkeypatch.setattr(mirror._Follower, "_replace", replace)
+        replace(follower, name)
+
+    monkeypatch.setattr(mirror._Follower, "_replace", compact)
+    with pytest.raises(StorageError, match="mirror again"):
+        segmentlog.mirror(source, to=to)
+    assert not [*(to / "t-0").glob("*.log")]
 
 
 def test_removed_segments_of_the_source_leave_the_destination(tmp_path: Path) -> None:
