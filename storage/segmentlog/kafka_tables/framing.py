@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from segmentlog.arguments import refused
+
 if TYPE_CHECKING:
     from segmentlog.kernels.memory import Int64s
 
@@ -45,7 +47,7 @@ def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = F
 
     Parameters
     ----------
-    values : keys or values, binary, shape (n_records,).
+    values : keys or values, binary of any kind, shape (n_records,).
     headers : of the records, as a read returns them, shape (n_records,); None if no serializer
         has written ids to headers.
     is_key : whether the values are keys, whose header has another name.
@@ -54,11 +56,16 @@ def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = F
     -------
     pyarrow.Array or pyarrow.ChunkedArray
         int32, shape (n_records,); null for a value that is not framed, and for a GUID.
+
+    Raises
+    ------
+    OptionError
+        If the values are not bytes.
     """
     import pyarrow.compute as pc  # an import of segmentlog does not load it
 
     def ids(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        frames = pc.binary_slice(values, 0, _ID_BYTES)
+        frames = pc.binary_slice(_as_binary(values), 0, _ID_BYTES)
         if headers is not None:
             found = _last_headers(headers, is_key=is_key)
             frames = pc.if_else(found.is_valid(), pc.binary_slice(found, 0, _ID_BYTES), frames)
@@ -106,10 +113,16 @@ def payload(
     -------
     pyarrow.Array or pyarrow.ChunkedArray
         binary, shape (n_records,); null for a value that is not framed, or has no path.
+
+    Raises
+    ------
+    OptionError
+        If the values are not bytes.
     """
     import pyarrow.compute as pc
 
     def payloads(values: pa.Array, headers: pa.Array | None) -> pa.Array:
+        values = _as_binary(values)
         rest = _after_id(values)
         if is_protobuf:
             rest = _after_paths(rest)
@@ -139,11 +152,16 @@ def message_indexes(
     -------
     pyarrow.Array or pyarrow.ChunkedArray
         list of int32, shape (n_records,); null for a value that is not framed, or has no path.
+
+    Raises
+    ------
+    OptionError
+        If the values are not bytes.
     """
     import pyarrow.compute as pc
 
     def indexes(values: pa.Array, headers: pa.Array | None) -> pa.Array:
-        rest = _after_id(values)
+        rest = _after_id(_as_binary(values))
         if headers is not None:
             found = _last_headers(headers, is_key=is_key)
             after_guid = pc.if_else(
@@ -171,6 +189,15 @@ def _by_chunk(
     return pa.chunked_array(chunks, kind)
 
 
+def _as_binary(values: pa.Array) -> pa.Array:
+    """Values as plain binary: other libraries return large binary, views and dictionaries."""
+    try:
+        return values.cast(pa.binary())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        accepted = "give a column of bytes, with chunks below 2 GiB"
+        raise refused("values", str(values.type), accepted) from None
+
+
 def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
     """The last header of each record that has the name; null without one."""
     import pyarrow.compute as pc
@@ -181,7 +208,7 @@ def _last_headers(headers: pa.Array, *, is_key: bool) -> pa.Array:
     rows = pc.list_parent_indices(headers).filter(is_named).to_numpy()
     index = np.full(len(headers), -1, np.int64)
     index[rows] = np.arange(len(rows))  # of several headers of a record, the last assignment holds
-    values = pc.struct_field(every, "value").filter(is_named)
+    values = _as_binary(pc.struct_field(every, "value").filter(is_named))
     return values.take(pa.array(index, mask=index < 0))
 
 

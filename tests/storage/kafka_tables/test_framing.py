@@ -38,6 +38,30 @@ def test_values_without_ids(values: list[bytes | None]) -> None:
     assert [None] * len(values) == found.to_pylist()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [pa.large_binary(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary()), pa.string()],
+    ids=str,
+)
+def test_values_of_other_libraries_have_the_same_ids(kind: pa.DataType) -> None:
+    """Polars returns large binary, whose offsets are twice as long."""
+    values = pa.array([b"\0\0\0\0\5\4\2\4x", None, b"\0\0\0\0\5\0y"], pa.binary()).cast(kind)
+    assert [5, None, 5] == segmentlog.schema_id(values).to_pylist()
+    assert [[1, 2], None, [0]] == segmentlog.message_indexes(values).to_pylist()
+    rest = segmentlog.payload(pa.chunked_array([values]), is_protobuf=True)
+    assert [b"x", None, b"y"] == rest.to_pylist()
+    headers = pa.array([[(NAME, b"\1" + GUID.bytes + b"\2\4")], [], None], HEADERS).cast(
+        pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
+    )
+    assert [[2], None, [0]] == segmentlog.message_indexes(values, headers).to_pylist()
+
+
+def test_values_that_are_not_bytes_are_refused() -> None:
+    """The message shows the type."""
+    with pytest.raises(segmentlog.OptionError, match="int64"):
+        segmentlog.payload(pa.array([1, 2]))
+
+
 GUID = uuid.UUID("1d20cbb9-e5e3-5e97-54e7-da170b6e5ddb")
 NAME, OF_KEY = "__value_schema_id", "__key_schema_id"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
