@@ -301,7 +301,7 @@ def lone_segment(path: str) -> SegmentFiles:
         If its name does not begin with a base offset.
     """
     digits = os.path.basename(path).partition(".")[0]
-    if not digits.isdecimal():
+    if not digits.isdecimal() or int(digits) > int(_LARGEST):
         reason = "is not named by its base offset, as 00000000000000000000.log"
         raise LogDirectoryError(path, reason)
     found = status_of(path, follow=True)

@@ -198,10 +198,11 @@ def test_a_log_file_in_another_state_is_read_when_it_is_named(log_dir: Path, suf
     assert [0, 1, 2] == log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
 
 
-def test_a_log_file_without_an_offset_in_its_name_is_refused(tmp_path: Path) -> None:
-    """Only the name of the file contains its base offset."""
-    (tmp_path / "server.log").write_text("INFO started")
-    log = segmentlog.open_log_dir(tmp_path / "server.log").log(tmp_path.name, 0)
+@pytest.mark.parametrize("name", ["server.log", f"{2**63}.log", f"{10**20 - 1}.log"])
+def test_a_log_file_without_an_offset_in_its_name_is_refused(tmp_path: Path, name: str) -> None:
+    """Only the name of the file contains its base offset, which is a long of Java."""
+    (tmp_path / name).write_text("INFO started")
+    log = segmentlog.open_log_dir(tmp_path / name).log(tmp_path.name, 0)
 
     with pytest.raises(LogDirectoryError, match="not named by its base offset"):
         log.log_end_offset  # noqa: B018
