@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from segmentlog.arguments import topic_names, whole_number
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import LogDirectoryError
 from segmentlog.logs.choose import partitions_of
 from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.replication.placement import TargetCluster
@@ -15,6 +16,8 @@ from segmentlog.replication.replicated import open_replicas
 from segmentlog.replication.striped_placer import NextInt, place_replicas
 
 __all__ = ["creation_commands", "propose_placement", "reassignment_json"]
+
+_MOST_PARTITIONS = 1_000_000  #: of a topic; the controller makes 10,000 in a request
 
 
 @storage_errors()
@@ -49,7 +52,8 @@ def propose_placement(
     Raises
     ------
     LogDirectoryError
-        If a path is not a log directory, or if `to` has no metadata.
+        If a path is not a log directory, or if `to` has no metadata; if a directory is named as
+        one of more than a million partitions.
     OptionError
         If the cluster has fewer brokers than `replication_factor`.
     UnknownTopicOrPartitionError
@@ -64,6 +68,12 @@ def propose_placement(
     n_partitions: dict[str, int] = {}
     for topic, partition in partitions_of(source, names):
         if topic not in INTERNAL_TOPICS and not cluster.n_partitions(topic):
+            if partition >= _MOST_PARTITIONS:
+                reason = (
+                    "no topic of Kafka has so many partitions: move the directory out of the log "
+                    "directory, or name the topics to place"
+                )
+                raise LogDirectoryError(source.log(topic, partition).path, reason)
             n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
     brokers = cluster.brokers()
     return {

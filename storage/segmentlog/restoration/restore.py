@@ -20,6 +20,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
@@ -55,6 +56,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _OFFSETS = "__consumer_offsets"
+_MOST_NAMED = 100  #: partitions of a topic that an error names
 
 
 @storage_errors()
@@ -192,11 +194,18 @@ def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterato
     """Partitions of the chosen topics that the sources lack, in words."""
     topics = {each.topic for each in chosen}
     absent = {each.topic_partition for each in missing_of(source, topics)}
+    more: dict[str, int] = {}
     for topic in topics:
         held = {each.partition for each in chosen if each.topic == topic}
-        absent |= {TopicPartition(topic, each) for each in {*range(max(held))} - held}
+        # The name of one directory may stand for two thousand million partitions.
+        gaps = (each for each in range(max(held)) if each not in held)
+        absent |= {TopicPartition(topic, each) for each in islice(gaps, _MOST_NAMED)}
+        more[topic] = max(held) + 1 - len(held) - _MOST_NAMED
     for each in sorted(absent):
         yield f"{each} is not in the sources: add the directory of a broker that has it"
+    for topic, number in sorted(more.items()):
+        if number > 0:
+            yield f"{number} more partitions of {topic} are not in the sources"
 
 
 def _make_replicas(plan: Restoration, cluster: TargetCluster, lock_timeout_seconds: float) -> None:

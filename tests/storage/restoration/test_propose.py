@@ -57,6 +57,16 @@ def test_a_stopped_cluster_has_no_fenced_broker(
     assert {1, 2} == {each for (each,) in found["new"]}
 
 
+def test_a_topic_of_too_many_partitions_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of one directory would stand for two thousand million partitions."""
+    cluster(monkeypatch, b1=(None, False))
+    (source / "new-2").rename(source / f"new-{2**31 - 1}")
+    with pytest.raises(LogDirectoryError, match="new-2147483647: no topic of Kafka"):
+        segmentlog.propose_placement(source, to=tmp_path, replication_factor=1)
+
+
 def test_a_placement_that_cannot_be_proposed(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,19 @@ def test_a_partition_that_the_sources_lack_is_a_problem(restore: Restore, tmp_pa
         restore(source, replicas=([1], [1]))
 
 
+def test_a_directory_of_the_largest_partition_does_not_name_all_others(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """Two thousand million names would fill the memory."""
+    source = tmp_path / "lost"
+    with segmentlog.open_writer(source, "t", num_partitions=1):
+        pass
+    (source / "t-0").rename(source / f"t-{2**31 - 1}")
+    found = restore(source, dry_run=True)
+    assert "2147483547 more partitions of t are not in the sources" in found.problems
+    assert 101 == len([each for each in found.problems if "not in the sources" in each])
+
+
 def test_a_running_broker_is_refused_also_in_a_dry_run(
     restore: Restore, target: Path, tmp_path: Path
 ) -> None:
