@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def erase(
     the directory. Only keys are compared: data of the same person in records with other keys
     stays, and so do copies elsewhere, such as tiered storage, snapshots and backups.
     """
-    wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file)]]
+    wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file, keys)]]
     if not wanted:
         raise OptionError("key", "", "give at least one key, or a --key-file with keys")
     erasing = partial(
@@ -115,20 +116,32 @@ def erase(
         write_when_freed(topics, known, "erase, compact or retain")
 
 
-def _lines(path: str | None) -> list[str]:
+def _lines(path: str | None, encoding: Encoding) -> list[str]:
     """The lines of a file that are not empty.
 
     Raises
     ------
     OptionError
-        If the file is too large, or something else than a plain file.
+        If the file is too large, or something else than a plain file; if keys as text
+        have the line ends or the byte order mark of Windows, which would be part of the keys.
     """
     if path is None:
         return []
-    data = read_whole(
-        local_path(path), lambda reason: OptionError("key_file", path, f"the file {reason}")
-    )
-    return [os.fsdecode(line) for line in data.split(b"\n") if line]
+
+    def refusal(reason: str) -> OptionError:
+        return OptionError("key_file", path, f"the file {reason}")
+
+    data = read_whole(local_path(path), refusal)
+    lines = [line for line in data.split(b"\n") if line]
+    if encoding is Encoding.TEXT:
+        for i, line in enumerate(lines, 1):
+            if line.endswith(b"\r"):
+                reason = f"has a carriage return at the end of key {i}, which would be part of it"
+                raise refusal(f"{reason}: end lines with a line feed, or give keys in hex")
+        if data.startswith(codecs.BOM_UTF8):
+            reason = "begins with a byte order mark, which would be part of the first key"
+            raise refusal(f"{reason}: remove it, or give keys in hex")
+    return [os.fsdecode(line) for line in lines]
 
 
 def _bytes_of(text: str, encoding: Encoding) -> bytes:

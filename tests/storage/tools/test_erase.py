@@ -103,6 +103,24 @@ def test_a_file_of_keys(run: Run, directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "message"),
+    [(b"x\r\na\r\n", "end of key 1"), (b"b\na\r", "end of key 2"),
+     (b"\xef\xbb\xbfa\n", "byte order mark")],
+)  # fmt: skip
+def test_a_file_of_keys_from_windows_is_refused(
+    run: Run, directory: Path, written: bytes, message: str
+) -> None:
+    """No record would have such a key, and the records of the persons would stay."""
+    keys = directory.parent / "keys.txt"
+    keys.write_bytes(written)
+    assert message in run("erase", directory, "--key-file", keys, status=2).stderr
+    assert [0, 1, 2] == offsets(directory)
+    keys.write_bytes(b"00ff\r\n")
+    run("erase", directory, "--key-file", keys, "--keys", "hex")
+    assert [0, 2] == offsets(directory)
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ([], "give at least one key"),
