@@ -14,6 +14,7 @@ no state of producers and no border of a segment: a batch keeps its bytes or los
 if none is left, its header stays.
 """
 
+import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
@@ -26,12 +27,13 @@ from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.system_errors import storage_errors
+from segmentlog.layout.partitions import list_partitions
 from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.names import partition_path
+from segmentlog.names import DirectoryState, partition_path
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.places import log_directory
@@ -41,6 +43,8 @@ if TYPE_CHECKING:  # the kernels load with the first segment that is read
     from segmentlog.compaction.offset_map import OffsetMap
 
 __all__ = ["ErasedPartition", "erase"]
+
+logger = logging.getLogger(__name__)
 
 
 class ErasedPartition(NamedTuple):
@@ -92,6 +96,8 @@ def erase(
 
     Copies that are not part of a log in this directory stay: segments in tiered storage, other
     replicas, snapshots of volumes, backups, and files that a recovery or a deletion has put aside.
+    A copy that a broker was moving to this directory (``-future``) stays, too, and is named in a
+    warning: a broker that starts would serve it as the log.
     Values and headers are not searched.
 
     Parameters
@@ -160,6 +166,7 @@ def erase(
             ready_to_append(held, chosen, flush=True)
             held.checkpoints.write()
             opened = open_log_dir(directory)
+        _warn_of_moves(directory, topics, numbers)
         # All logs are read before the first is changed.
         found = []
         for each in chosen:
@@ -172,6 +179,21 @@ def erase(
                 delay_ms = held.config_of(each.topic).file_delete_delay_ms
                 remove_deleted(partition_path(directory, each), delay_ms)
     return found
+
+
+def _warn_of_moves(directory: str, topics: Collection[str], partitions: Collection[int]) -> None:
+    """Name the copies that take the place of a log when a broker starts."""
+    for each in list_partitions(directory):
+        topic, partition = each.topic_partition
+        is_chosen = topic in topics if topics else topic not in INTERNAL_TOPICS
+        if partitions and partition not in partitions:
+            is_chosen = False
+        if each.state is DirectoryState.FUTURE and is_chosen:
+            logger.warning(
+                "%s keeps its records: a broker that starts completes this copy, and then serves "
+                "it as the log; remove the directory first, and move the replica again",
+                each.path,
+            )
 
 
 def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:

@@ -507,6 +507,19 @@ def test_chosen_topics_and_partitions(tmp_path: Path) -> None:
         chosen("v")
 
 
+def test_a_copy_that_a_broker_moves_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker would complete it, and the erased records would be there again."""
+    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"), (b"b", b"2"))], 2: []})
+    moved = tmp_path / f"t-0.{'0' * 32}-future"
+    shutil.copytree(tmp_path / "t-0", moved)
+    segmentlog.erase(tmp_path, "a", partitions=[1])
+    segmentlog.erase(tmp_path, "a", "t", dry_run=True)
+    (message,) = caplog.messages
+    assert message.startswith(f"{moved} keeps its records")
+
+
 def test_refusals(tmp_path: Path) -> None:
     """No key, keys of a wrong type, and a directory that is in use are refused."""
     lay_out(tmp_path, {0: [records_of(0, (b"k", b"v"))]})
