@@ -106,16 +106,18 @@ READ_OPTIONS = (
     Option("path", "required", "a path", "A log directory, a partition directory or a `.log` "
            "file; `load(path)` sets this option"),
     Option("paths", "none", 'a JSON list of paths such as `["/d1","/d2"]`', "Several log "
-           "directories of one broker, or of several with `replicas`; `load([...])` sets it",
+           "directories of one broker, or with `replicas` of several brokers; `load([...])` sets "
+           "this option",
            _paths),
-    Option("replicas", "`refuse`", "`refuse` or `reconcile`", "A partition that several of the "
-           "directories hold is refused, or they are those of the brokers of a cluster, and the "
-           "read returns what the cluster would serve", one_of(Replicas)),
+    Option("replicas", "`refuse`", "`refuse` or `reconcile`", "If several of the directories have "
+           "a partition: `refuse` refuses the read; `reconcile` takes the directories as those of "
+           "the brokers of one cluster, and returns the log that the cluster would serve",
+           one_of(Replicas)),
     Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
            "copied segments (KIP-405): partitions begin with their remote segments; without "
            "`path`, the partitions of the tier are read"),
-    Option("remoteStorageLayout", "`local`", "`local` or `aiven`", "How the tier is arranged: by "
-           "Kafka's own `LocalTieredStorage`, or by the plugin of Aiven",
+    Option("remoteStorageLayout", "`local`", "`local` or `aiven`", "The layout of the tier: that "
+           "of Kafka's own `LocalTieredStorage`, or that of Aiven's plugin",
            one_of(RemoteStorageLayout)),
     Option("remoteStorageKeyFile", "none", "a path, or pairs such as "
            "`key-1=/k1.pem,key-2=/k2.pem`", "PEM files of the private keys of an encrypted "
@@ -126,15 +128,16 @@ READ_OPTIONS = (
            "contains a match; never a broker's internal topics", _pattern),
     Option("assign", "all topics", 'JSON such as `{"a":[0,1]}`', "Partitions to read; those that "
            "do not exist are left out, with a warning", parse_assign),
-    Option("table", "none", "the name of a table such as `group_offsets`", "Reads what Kafka "
-           "knows about itself, in place of records: groups, offsets, transactions, the metadata "
-           "of the cluster; with `path`, `paths`, `history`, `topic` and `onCorruptBatch` alone",
+    Option("table", "none", "the name of a table such as `group_offsets`", "Reads a table of what "
+           "Kafka knows about itself, in place of records: groups, offsets, transactions, the "
+           "metadata of the cluster; only `path`, `paths`, `history`, `topic` and "
+           "`onCorruptBatch` may be given as well",
            _name, _BATCH),
     Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
            "its offset and time; `false` gives the last state", boolean, _BATCH),
     Option("topic", "the known names", "a topic", "With `table`: the topic that has the records, "
-           "if the settings of Kafka Connect, of MirrorMaker 2 or of a schema registry give it "
-           "another name", _name, _BATCH),
+           "if Kafka Connect, MirrorMaker 2 or a schema registry uses a topic with another name",
+           _name, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
            "record has this time or a later one",
            partial(TimestampBound.parse, "startingTimestamp")),
@@ -233,14 +236,14 @@ READ_OPTIONS = (
            "many bytes of log a micro-batch reads, divided among partitions as with "
            "`maxOffsetsPerTrigger`; if both options are given, both apply", size(), _STREAM),
     Option("initialOffsetsLocation", "none", "`<checkpointLocation>/sources/0`, a local path",
-           "Streams: the directory that stores the offsets at which the query starts, as the "
-           "`kafka` source stores them, so that a restart before the end of the first "
-           "micro-batch starts there again; `0` is the number of the source in the query, and a "
-           "named source has its name in place of the number",
+           "Streams: the directory that stores the start offsets of the query, in the form of the "
+           "`kafka` source, so that a restart before the end of the first micro-batch begins at "
+           "these offsets again; `0` is the number of the source in the query, and a named source "
+           "has its name in place of the number",
            used_by=_STREAM),
     Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a stream "
-           "looks for new records where a look is expensive: with `readUpTo=logEnd`, and at a "
-           "URL", parse_duration, _STREAM),
+           "looks for new records if a look is expensive: with `readUpTo=logEnd`, and for a URL",
+           parse_duration, _STREAM),
 )  # fmt: skip
 
 #: Settings of the topics, which `segmentlog.TopicConfig` parses.
@@ -312,9 +315,10 @@ WRITE_OPTIONS = (
     Option("lockTimeout", "`60`", "seconds, from 0", "How long to wait for another writer; a job "
            "does not wait for a broker", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "
-           "a topic that already has this version, or a later one, under this name is left out"),
+           "a topic that already has this version or a later version of this application is left "
+           "out"),
     Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write, "
-           "higher than that of the write before", number(0)),
+           "higher than the number of the earlier write", number(0)),
     Option("checkpointLocation", "required in `writeStream`", "a path", "Spark's own option of a "
            "query; it names the stream, so it has to be given with the query and not only as a "
            "setting of Spark"),
