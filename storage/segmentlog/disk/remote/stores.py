@@ -104,9 +104,9 @@ class ArrowStore:
         try:
             found = self._filesystem.get_file_info(FileSelector(path, recursive=deep))
         except OSError as error:
-            is_gone = isinstance(error, FileNotFoundError)
             # The client of Google Cloud Storage raises an error like any other.
-            if not is_gone and self._filesystem.get_file_info(path).type == FileType.NotFound:
+            is_google = self._filesystem.type_name == "gcs"
+            if is_google and self._filesystem.get_file_info(path).type == FileType.NotFound:
                 raise FileNotFoundError(path) from None
             raise
         # The paths of the answer may begin with a slash that those of the request do not have.
