@@ -103,7 +103,7 @@ class ArrowStore:
         path = self._path(key)
         try:
             found = self._filesystem.get_file_info(FileSelector(path, recursive=deep))
-        except OSError as error:
+        except OSError:
             # The client of Google Cloud Storage raises an error like any other.
             is_google = self._filesystem.type_name == "gcs"
             if is_google and self._filesystem.get_file_info(path).type == FileType.NotFound:
