@@ -74,6 +74,7 @@ from segmentlog.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.replication.copies import Copy
 from segmentlog.replication.placement import TargetCluster
 from segmentlog.replication.replicated import open_replicas
@@ -342,7 +343,10 @@ class _Follower:
             adopt(self._path)
             sync_directory(self._held.directory)
         self._check_topic()
-        remove_indexes_without_log(self._path)  # left by a crash
+        # Left by a crash: of a mirror, or of a compaction of the destination.
+        if has_swaps(self._path):
+            finish_swaps(self._path)
+        remove_indexes_without_log(self._path)
         self._replace(PARTITION_METADATA_FILE)
 
     def _check_topic(self) -> None:

@@ -140,30 +140,55 @@ def test_compacted_segments_of_the_source_replace_those_of_the_destination(tmp_p
     assert [*(to / "t-0").glob(f"{path.name}*.deleted")]
 
 
-def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The old segments, and their indexes, still have the names of the new ones."""
-    source, to = tmp_path / "a", tmp_path / "b"
+def keyed(directory: Path) -> Path:
+    """A log directory of several segments with keys, and with entries in their indexes."""
     config = segmentlog.ProducerConfig(
         segmentlog.TopicConfig(segment_bytes=2000, index_interval_bytes=200)
     )
-    for i in range(5):
-        with segmentlog.open_writer(source, "t", num_partitions=1, config=config) as writer:
+    for i in range(3):
+        with segmentlog.open_writer(directory, "t", num_partitions=1, config=config) as writer:
             for _ in range(3):
                 values = [f"{i} {'v' * 90}"] * 4
                 writer.append(pa.table({"key": ["a", "b", "c", "d"], "value": values}))
                 writer.flush()
+    return directory
+
+
+def killed_erasure(directory: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Erase two keys, but for the steps from one on."""
 
     def die(*_: object) -> None:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap_segments, "set_aside", die)
+        patch.setattr(swap_segments, step, die)
         with pytest.raises(Crash):
-            segmentlog.erase(source, ["a", "b"])
-    assert [*(source / "t-0").glob("*.index.swap")]
+            segmentlog.erase(directory, ["a", "b"])
+    assert [*(directory / "t-0").glob("*.index.swap")]
+
+
+@pytest.mark.parametrize("step", ["set_aside", "take_places"])
+def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The old segments, and their indexes, may still have the names of the new ones."""
+    source, to = keyed(tmp_path / "a"), tmp_path / "b"
+    killed_erasure(source, step, monkeypatch)
     only([source], to)
+    assert segmentlog.read(source, "t").equals(segmentlog.read(to, "t"))
+    assert [] == [each.message for each in segmentlog.verify(to)]
+
+
+@pytest.mark.parametrize("step", ["set_aside", "take_places"])
+def test_an_unfinished_compaction_of_the_destination_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A broker that starts would otherwise put its files in the place of copied ones."""
+    source, to = keyed(tmp_path / "a"), tmp_path / "b"
+    only([source], to)
+    killed_erasure(to, step, monkeypatch)
+    only([source], to)
+    assert not [*(to / "t-0").glob("*.swap")]
     assert segmentlog.read(source, "t").equals(segmentlog.read(to, "t"))
     assert [] == [each.message for each in segmentlog.verify(to)]
 
