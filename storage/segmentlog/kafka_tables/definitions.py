@@ -407,7 +407,12 @@ TABLES = {
         _PRODUCERS,
         (
             *_PRODUCERS,
-            Column("record", _TEXT, "`batch`, `commit`, `abort`, or `snapshot`: the state before"),
+            Column(
+                "record",
+                _TEXT,
+                "`batch`, `commit`, `abort`, or `snapshot`: the state before; null for another "
+                "control batch",
+            ),
             Column("record_offset", _LONG, "first offset of the batch; null in a snapshot"),
             Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
             CHANGE,

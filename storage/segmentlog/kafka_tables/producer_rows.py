@@ -98,15 +98,17 @@ def _followed(log: Log, states: ProducerStates, walked: WalkedBatches) -> pa.Tab
     offsets = headers[rows, layout.BASE_OFFSET]
     records = np.full(len(rows), "batch", object)
     is_control = headers[rows, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+    records[is_control] = None  # a control batch outside transactions is not an end marker
+    markers = walked.markers[:, MARKER_OFFSET]
+    ends = np.flatnonzero(is_control & np.isin(offsets, markers))
     kinds = np.where(walked.markers[:, MARKER_TYPE] == COMMIT, "commit", "abort")
-    places = np.searchsorted(walked.markers[:, MARKER_OFFSET], offsets[is_control])
-    records[is_control] = kinds[places]
+    records[ends] = kinds[np.searchsorted(markers, offsets[ends])]
     times_ms = headers[rows, layout.MAX_TIMESTAMP]
     return _table(log, after[rows], records.tolist(), offsets, times_ms)
 
 
 def _table(
-    log: Log, states: Int64s, records: list[str], offsets: Int64s, times_ms: Int64s
+    log: Log, states: Int64s, records: list[str | None], offsets: Int64s, times_ms: Int64s
 ) -> pa.Table:
     """Rows of the history, of one log."""
     topic, partition = log.topic_partition

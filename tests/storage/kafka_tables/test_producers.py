@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from compaction.batches import ABORT, COMMIT, CONTROL, lay_out, marker, records_of
 
 import segmentlog
 from segmentlog.producers.snapshot import ProducerSnapshot, write_snapshot
@@ -98,3 +99,16 @@ def test_a_history_begins_with_the_snapshot_of_the_first_segment(
     left = skipped.filter(is_damaged).to_pylist()
     assert rows[: len(left)] == left
     assert len(left) < len(rows)
+
+
+def test_a_control_batch_outside_transactions_is_no_end_marker(tmp_path: Path) -> None:
+    """A broker writes none. The marker after it is not taken for it."""
+    written = records_of(0, (b"k", b"v"))._replace(producer_id=7, epoch=0, sequence=0)
+    other = marker(1, COMMIT, 7)._replace(attributes=CONTROL)
+    lay_out(tmp_path, {0: [written, other], 2: []})
+    rows = segmentlog.table(tmp_path, "producers", history=True)
+    assert ["batch", None] == rows["record"].to_pylist()[:2]
+    shutil.rmtree(tmp_path / "t-0")
+    lay_out(tmp_path, {0: [written, other, marker(2, ABORT, 7)], 3: []})
+    rows = segmentlog.table(tmp_path, "producers", history=True)
+    assert ["batch", None, "abort"] == rows["record"].to_pylist()
