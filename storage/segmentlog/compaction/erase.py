@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.append.prepare import ready_to_append
-from segmentlog.arguments import LARGEST_INT, refused, topic_names, whole_number
+from segmentlog.arguments import LARGEST_INT, instance_of, refused, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.aside import remove_deleted
@@ -124,7 +124,7 @@ def erase(
     Raises
     ------
     OptionError
-        If no key is given, or a key is neither bytes nor text.
+        If no key is given, or a key is neither bytes nor text; if `partitions` are not numbers.
     UnknownTopicOrPartitionError
         If the directory does not hold a topic, or none of its partitions.
     LogDirectoryError
@@ -141,6 +141,7 @@ def erase(
 
     wanted = OffsetMap.of_erased(_bytes_of(keys))
     topics = topic_names("topics", topics)
+    instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
     directory = log_directory(path)
 

@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from segmentlog.arguments import topic_names
+from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.disk.aside import set_aside
@@ -155,6 +155,8 @@ def mirror(
 
     Raises
     ------
+    OptionError
+        If `partitions` are not numbers.
     LogDirectoryError
         If the destination is one of the sources, or belongs to another cluster; if it has another
         topic of the same name; if a path is not a log directory; if `assigned` is set, and there
@@ -169,8 +171,10 @@ def mirror(
         If a disk is full or fails; if copied bytes read back as other bytes.
     """
     names = topic_names("topics", topics)
+    instance_of("partitions", partitions, Collection, "give numbers of partitions")
+    numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
     source = open_replicas(path, *more)
-    chosen = partitions_of(source, names, partitions)
+    chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
     _refuse(directory, source.paths)
     if assigned:

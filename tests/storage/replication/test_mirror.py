@@ -239,6 +239,13 @@ def test_a_segment_that_another_file_replaces_is_not_copied(
     assert not [*(to / "t-0").glob("*.log")]
 
 
+@pytest.mark.parametrize("partitions", [5, ["0"], [True], [-1]])
+def test_numbers_of_partitions_are_checked(tmp_path: Path, partitions: Any) -> None:
+    """Otherwise, nothing would be copied, without an error."""
+    with pytest.raises(segmentlog.OptionError, match="partitions"):
+        segmentlog.mirror(filled(tmp_path / "a", 1), to=tmp_path / "b", partitions=partitions)
+
+
 def test_removed_segments_of_the_source_leave_the_destination(tmp_path: Path) -> None:
     """Retention has moved the log start."""
     source, to = filled(tmp_path / "a"), tmp_path / "b"
