@@ -138,9 +138,22 @@ class TargetCluster:
         ]
 
     def place(self, topic_partition: TopicPartition) -> Placement:
-        """The directories of a partition that the metadata has."""
+        """The directories of a partition that the metadata has.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the metadata is damaged.
+        """
         known = self.partitions[topic_partition]
         ids = known["directories"] or [None] * len(known["replicas"])
+        if len(ids) != len(known["replicas"]):
+            reason = (
+                f"is a target, and the metadata has {len(ids)} directories for the "
+                f"{len(known['replicas'])} replicas of {topic_partition}: give another copy of "
+                "the metadata (target_metadata)"
+            )
+            raise LogDirectoryError(self.directories[0], reason)
         found, missing = [], []
         for node, directory_id in zip(known["replicas"], ids, strict=True):
             own = [each for each in self.directories if self._nodes[each] == node]

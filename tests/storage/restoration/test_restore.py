@@ -217,6 +217,15 @@ def test_a_restoration_that_was_finished_changes_nothing(
     assert before == files(target)
 
 
+def test_metadata_with_fewer_directories_than_replicas_is_refused(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """A broker refuses such metadata, too (``PartitionRegistration``)."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match="1 directories for the 2 replicas of t-0"):
+        restore(source, replicas=([1, 2],), directories=[uuid.UUID(int=1000)])
+
+
 def test_a_disk_without_room_is_a_problem(
     restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
