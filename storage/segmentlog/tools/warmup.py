@@ -219,10 +219,11 @@ def _mend(directory: Path) -> None:
 
 
 def _compact(directory: Path) -> None:
-    """Compact a log whose batches are kept, cut, emptied and compressed again."""
+    """Compact a log whose batches are kept, cut, emptied and compressed again; erase a key."""
     import pyarrow as pa
 
     from segmentlog.compaction.compact import compact
+    from segmentlog.compaction.erase import erase
     from segmentlog.model import Codec
     from segmentlog.stage.config import ProducerConfig
     from segmentlog.writes.writer import open_writer
@@ -235,6 +236,7 @@ def _compact(directory: Path) -> None:
             writer.append(rows.slice(0, 1))
     (directory / "warmup-0" / f"{0:020d}.log").write_bytes(_TRANSACTION)
     compact(directory, settings={"cleanup.policy": "compact"})
+    erase(directory, b"k")
 
 
 def _counts() -> tuple[int, int]:

@@ -25,10 +25,12 @@ log.offset_for_timestamp(log.offset_for_timestamp(0).timestamp_ms + 1)
 with open(log.segments[0].path, "rb") as file:
     header = next(iter(log.segments[0].headers(0))).header
     list(BatchReader("f").records(file.read(header.size_in_bytes), 0))
-with tempfile.TemporaryDirectory() as directory, segmentlog.open_writer(directory, "t") as writer:
-    rows = log.scan(columns=["key", "value"], include_headers=True).read_all()
-    writer.append(rows)
-    writer.append(rows.set_column(0, "key", rows["key"].cast("large_binary")))
+with tempfile.TemporaryDirectory() as directory:
+    with segmentlog.open_writer(directory, "t") as writer:
+        rows = log.scan(columns=["key", "value"], include_headers=True).read_all()
+        writer.append(rows)
+        writer.append(rows.set_column(0, "key", rows["key"].cast("large_binary")))
+    segmentlog.erase(directory, rows["key"][0].as_py())
 compiled, loaded = _counts()
 print(compiled, loaded > 0)
 """
