@@ -26,7 +26,9 @@ TESTS = {
     ),
     "`subscribePattern`": "reads/test_reader:test_topics_are_chosen_as_by_the_kafka_source",
     "a schema of your own": "reads/test_reader:test_a_users_schema_selects_columns",
-    "when ends are fixed": "reads/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query",
+    "the moment at which the end of a read is fixed": (
+        "reads/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query"
+    ),
     "deleted records below a start at `earliest`": (
         "reads/test_task:test_a_read_from_earliest_follows_retention_in_silence"
     ),
@@ -45,13 +47,13 @@ TESTS = {
         "options/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone"
     ),
     "a start before the end": "test_differences:test_the_last_records_of_each_partition",
-    "a start or an end where a streaming query stands": (
+    "a start or an end at the committed offsets of a streaming query": (
         "test_checkpoints:test_a_read_begins_and_ends_where_a_query_stands"
     ),
-    "a limit of bytes a second, and a page cache that stays as it is": (
+    "a limit of bytes per second; an unchanged page cache": (
         "test_beside_a_broker:test_all_tasks_of_a_read_share_the_limit"
     ),
-    "a name that is nearly an option's": (
+    "a misspelled name of an option": (
         "options/test_read_options:test_an_unknown_name_is_answered_with_the_nearest"
     ),
     "filters on `topic`, `partition`, `offset`, `timestamp`": (

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition
 from segmentlog.model import TopicPartition
 
@@ -21,17 +22,24 @@ def partitions_of(
     ------
     UnknownTopicOrPartitionError
         If one of `topics` is missing, or has none of `partitions`.
+    LogDirectoryError
+        If no topic has one of `partitions`.
     """
     known = directory.topics(internal=True)
     for topic in topics:
         if topic not in known or (partitions and not {*partitions} & {*known[topic]}):
             directory.log(topic, min(partitions, default=-1))
-    return [
+    chosen = [
         found
         for found in directory.topic_partitions()
         if (not topics or found.topic in topics)
         and (not partitions or found.partition in partitions)
     ]
+    if partitions and not chosen:
+        numbers = ", ".join(map(str, sorted(partitions)))
+        reason = f"no topic has a partition {numbers} here: give other numbers, or none for all"
+        raise LogDirectoryError(", ".join(directory.paths), reason)
+    return chosen
 
 
 def missing_of(

@@ -514,7 +514,8 @@ def test_a_copy_that_a_broker_moves_is_named(
     lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"), (b"b", b"2"))], 2: []})
     moved = tmp_path / f"t-0.{'0' * 32}-future"
     shutil.copytree(tmp_path / "t-0", moved)
-    segmentlog.erase(tmp_path, "a", partitions=[1])
+    with pytest.raises(LogDirectoryError, match="no topic has a partition 1 here"):
+        segmentlog.erase(tmp_path, "a", partitions=[1])
     segmentlog.erase(tmp_path, "a", "t", dry_run=True)
     (message,) = caplog.messages
     assert message.startswith(f"{moved} keeps its records")

@@ -178,6 +178,8 @@ def test_a_missing_directory_of_a_client_with_errors_of_its_own(tmp_path: Path) 
     """
 
     class Client(LocalFileSystem):  # type: ignore[misc]  # it has no types
+        type_name = "gcs"
+
         def get_file_info(self, asked: object) -> object:
             if isinstance(asked, FileSelector):
                 raise OSError("no answer")
