@@ -12,7 +12,7 @@ from measure import Row, figures, rows_of
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
 ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-commits": 1,
-        "consumer-lag": 1, "replicas": 1}  # fmt: skip
+        "consumer-lag": 1, "replicas": 2}  # fmt: skip
 
 
 @pytest.mark.thorough

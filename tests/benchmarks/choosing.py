@@ -65,7 +65,10 @@ def choose(data: QueryData, rounds: int) -> list[Row]:
     most = max(run[1] for run in runs)
     copies = f"{_N_BROKERS} copies of {n_partitions:,} partitions"
     detail = f"{most:.0f} MB at most; bound by opening files of {_N_BROKERS * n_partitions:,} logs"
-    tails = f"each partition has {_N_BROKERS - 1} copies that diverge, by one batch"
+    tails = (
+        f"each partition has {_N_BROKERS - 1} copies that diverge, by one batch; "
+        "bound by opening files"
+    )
     return [
         Row(f"choose among {copies}", "–", "≤ 10 s", f"{chosen:.1f} s", detail),
         Row(f"compare {copies} (`replicas`)", "–", "≤ 10 s", f"{shown:.1f} s", tails),

@@ -43,7 +43,8 @@ def metadata_table(
 ) -> pa.Table:
     """A table of the newest copy of the metadata.
 
-    Of a cluster with ZooKeeper, some tables have what its log directories have, with a warning.
+    If the cluster has ZooKeeper, some tables show the contents of its log directories, and a
+    warning says so.
 
     Parameters
     ----------
