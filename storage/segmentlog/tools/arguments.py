@@ -105,7 +105,9 @@ Directory = Annotated[str, typer.Argument(metavar="DIR", help="A log directory."
 Paths = Annotated[list[str], typer.Argument(metavar="DIR", help=PATHS_HELP)]
 PathsOrTier = Annotated[
     list[str] | None,
-    typer.Argument(metavar="DIR", help=f"{PATHS_HELP} None, with --remote-storage alone."),
+    typer.Argument(
+        metavar="DIR", help=f"{PATHS_HELP} With --remote-storage, DIR may be left out."
+    ),
 ]
 RemoteStorage = Annotated[
     str | None,
@@ -117,14 +119,14 @@ RemoteStorage = Annotated[
 ]
 RemoteLayout = Annotated[
     RemoteStorageLayout | None,
-    typer.Option("--remote-storage-layout", help="How the tier is arranged; by default local."),
+    typer.Option("--remote-storage-layout", help="The layout of the tier; local by default."),
 ]
 RemoteKeyFile = Annotated[
     str | None,
     typer.Option(
         "--remote-storage-key-file",
         metavar="FILE",
-        help="Private key of an encrypted tier; id=FILE pairs for several.",
+        help="Private key of an encrypted tier, or id=FILE pairs with commas between them.",
     ),
 ]
 
@@ -154,7 +156,7 @@ Topic = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="The topic; if there is only one, it need not be named.",
+        help="The topic; may be left out if the directory has only one topic.",
         autocompletion=complete_topic,
     ),
 ]
@@ -183,8 +185,8 @@ AsJson = Annotated[
 Ends = Annotated[
     ReadUpTo,
     typer.Option(
-        help="Where the newest records end. A crashed broker's high watermark is up to five "
-        "seconds old, so that acknowledged records lie after it."
+        help="Where to stop reading. A crashed broker's high watermark is up to five seconds "
+        "old, so acknowledged records may lie after it."
     ),
 ]
 IndexInterval = Annotated[

@@ -135,7 +135,7 @@ def cat(
             "--offset",
             "-o",
             metavar="OFFSET",
-            help=f"First record: {_OFFSETS}, or s@MS. And e@MS: stop at that time.",
+            help=f"First record: {_OFFSETS}, or s@MS. e@MS stops at that time.",
         ),
     ] = None,
     count: Annotated[
@@ -151,25 +151,32 @@ def cat(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", "-J", help="One object a record, with kcat's fields.")
+        bool,
+        typer.Option("--json", "-J", help="Print one JSON object per record, with kcat's fields."),
     ] = False,
     key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="Write the key, then this.")
+        str | None,
+        typer.Option(
+            "--key-delimiter", "-K", help="Write the key and this text before each value."
+        ),
     ] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="Write this after each record.")
+        str, typer.Option("--delimiter", "-D", help="Write this text after each record.")
     ] = r"\n",
     shows_null: Annotated[
-        bool, typer.Option("--null", "-Z", help="NULL for keys and values that are null or empty.")
+        bool,
+        typer.Option(
+            "--null", "-Z", help="Write NULL for keys and values that are null or empty."
+        ),
     ] = False,
     unbuffered: Annotated[
         bool, typer.Option("--unbuffered", "-u", help="Write each record at once.")
     ] = False,
     exits: Annotated[
-        bool, typer.Option("-e", help="Exit after the last record: the default, here.")
+        bool, typer.Option("-e", help="Exit after the last record, which is the default here.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Wait for records, as kcat does without -e.")
+        bool, typer.Option("--follow", help="Wait for new records, as kcat does without -e.")
     ] = False,
     isolation_level: Annotated[
         IsolationLevel, typer.Option(help="kcat's own default is read_committed.")
@@ -181,10 +188,10 @@ def cat(
 ) -> None:
     """Write the records of a topic, with the options and the output of kcat.
 
-    Partitions come one after the other, each in the order of its offsets. Keys and values are
-    written as they are; on a terminal, characters that would move the cursor, or hide or reorder
-    text, are written as escapes. Damaged batches are left out, and named on standard error; the
-    exit status is then 1.
+    Partitions are written one after the other, each in the order of its offsets. Keys and values
+    are written as they are; on a terminal, characters that would move the cursor, or hide or
+    reorder text, are written as escapes. Damaged batches are left out, and named on standard
+    error; the exit status is then 1.
     """
     if exits and follow:
         raise OptionError("-e", "given beside --follow", "leave one of the two out")

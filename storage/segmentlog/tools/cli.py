@@ -100,8 +100,8 @@ app = typer.Typer(
 
     - get it back:  `segmentlog cat /var/lib/kafka payments -p 0 -o 58 -c 1`
 
-    Commands that write take the broker's lock; the others only read, and are safe beside a running
-    broker.
+    Commands that write take the broker's lock. All other commands only read, and are safe beside a
+    running broker.
     """,
 )
 
@@ -118,7 +118,7 @@ def _show_version(is_asked: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Say which one.", callback=_show_version, is_eager=True),
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Options of the command itself."""

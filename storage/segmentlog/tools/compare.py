@@ -24,13 +24,15 @@ def compare(
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A log directory.")],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another log directory.")],
     topic: Topics = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Compare the records of two log directories, such as a copy with its original.
 
-    Records are compared and not files: equal logs may have other segments, batches and codecs. The
-    digests in the output of --json prove that records are equal: they depend on nothing else. The
-    exit status is 0 if all partitions are equal, and 1 if not.
+    The command compares records, not files: equal logs may have different segments, batches and
+    codecs. With --json, equal digests prove that records are equal, because a digest depends only
+    on the records. The exit status is 0 if all partitions are equal, and 1 if not.
     """
     import segmentlog
     from segmentlog.verification.compare import Comparison

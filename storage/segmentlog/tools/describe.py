@@ -66,7 +66,7 @@ def describe(
         bool,
         typer.Option(
             "--settings",
-            help="List the settings of topics, and where each setting comes from, instead.",
+            help="Instead, list the settings of topics, and the source of each setting.",
         ),
     ] = False,
     metadata: Metadata = None,
@@ -77,9 +77,9 @@ def describe(
 ) -> None:
     """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
 
-    Reads names, indexes and a few batch headers, so it is quick on any size of log. Formats,
-    codecs and times are then those of the first and last batches; --all reads every header,
-    but no records.
+    The command reads names, indexes and a few batch headers, so it is quick on logs of any size.
+    Formats, codecs and times are those of the first and last batches. With --all, the command
+    reads every batch header, but no records.
     """
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     places = with_tier(paths, *tier)

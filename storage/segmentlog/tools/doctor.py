@@ -98,18 +98,16 @@ class Check(NamedTuple):
 def doctor(
     spark: Annotated[
         bool,
-        typer.Option(
-            "--spark", help="Also start a Spark session, and list settings that make it slower."
-        ),
+        typer.Option("--spark", help="Also start a Spark session, and list its slow settings."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
 
-    Each line is ok, a problem with its remedy, advice that makes Spark faster, or skipped where
-    something optional is not installed. The exit status is 1 when there is a problem. With
-    --spark, a session is started as jobs start it, with spark-defaults.conf; with SPARK_REMOTE,
-    it is a session of that server.
+    Each line is ok, a problem with its remedy, advice that makes Spark faster, or skipped if
+    something optional is not installed. The exit status is 1 if there is a problem. With --spark,
+    the command starts a session with the settings of spark-defaults.conf. If SPARK_REMOTE is set,
+    it starts a session of that server.
     """
     is_good = True
     for check in checks(of_session=spark):

@@ -91,22 +91,31 @@ def dump(
     ],
     topic: Topics = None,
     partition: Partitions = None,
-    records: Annotated[bool, typer.Option("--records", help="Records too.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Show records, too.")] = False,
     output_format: Annotated[
-        Format, typer.Option("--format", "-f", help="arrow writes an Arrow IPC stream.")
+        Format,
+        typer.Option(
+            "--format", "-f", help="The form of the output; arrow is an Arrow IPC stream."
+        ),
     ] = Format.TABLE,
     output: Annotated[
         str | None,
         typer.Option("--output", "-o", help="The file to write, which must not exist yet."),
     ] = None,
-    start_offset: Annotated[int | None, typer.Option(help="First offset.", min=0)] = None,
-    end_offset: Annotated[int | None, typer.Option(help="Offset to stop before.", min=0)] = None,
+    start_offset: Annotated[
+        int | None, typer.Option(help="The first offset to show.", min=0)
+    ] = None,
+    end_offset: Annotated[
+        int | None, typer.Option(help="The offset to stop before.", min=0)
+    ] = None,
     since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
     until: Annotated[int | None, time_option("Only records before this time.")] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
     ] = None,
-    last: Annotated[int | None, typer.Option(help="Last N offsets of each log.", min=1)] = None,
+    last: Annotated[
+        int | None, typer.Option(help="Only the last N offsets of each log.", min=1)
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
     keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
     values: Annotated[
@@ -119,10 +128,10 @@ def dump(
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
-    Damaged batches are shown with their damage, and the dump continues after them; the exit
-    status is then 1. Control records are shown with their meaning. Characters that would move
-    a terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a
-    range of times uses batch headers: the times of the first record and of the newest one.
+    Damaged batches are shown with the reason, and the dump continues after them. The exit status
+    is then 1. Control records are shown with their meaning. Characters that would move a
+    terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a range
+    of times uses batch headers: the times of the first record and of the newest one.
     """
     if key is not None and not records:
         raise typer.BadParameter("--key selects records: give --records too")

@@ -53,13 +53,15 @@ _NOT_TOUCHED = (
 def erase(
     directory: Directory,
     key: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="A key; may be repeated.")
+        list[str] | None, typer.Option("--key", "-k", help="A key to erase; may be repeated.")
     ] = None,
     key_file: Annotated[
         str | None,
         typer.Option("--key-file", metavar="FILE", help="A file with a key on each line."),
     ] = None,
-    keys: Annotated[Encoding, typer.Option(help="How keys are written.")] = Encoding.TEXT,
+    keys: Annotated[
+        Encoding, typer.Option(help="The encoding of the given keys.")
+    ] = Encoding.TEXT,
     topic: Topics = None,
     partition: Partitions = None,
     dry_run: Annotated[
@@ -71,12 +73,12 @@ def erase(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove every record of some keys, such as those of a person who is to be forgotten.
+    """Remove every record of the given keys, such as those of a person who asks for it.
 
-    All other records keep their offsets. Without --topic, all topics but brokers' own are read.
-    The same command on each replica of a log leaves the same batches. Nothing may be running on
-    the directory. Only keys are compared: data of the same person in records with other keys
-    stays, and so do copies elsewhere, such as tiered storage, snapshots and backups.
+    All other records keep their offsets. Without --topic, all topics except brokers' internal
+    topics are read. The same command on each replica of a log leaves the same batches. Nothing may
+    be running on the directory. Only keys are compared: data of the same person in records with
+    other keys stays, and so do copies elsewhere, such as tiered storage, snapshots and backups.
     """
     wanted = [_bytes_of(each, keys) for each in [*(key or ()), *_lines(key_file, keys)]]
     if not wanted:

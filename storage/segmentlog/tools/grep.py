@@ -93,10 +93,10 @@ def grep(
         bool, typer.Option("--header", help="Search names and values of headers.")
     ] = False,
     fixed: Annotated[
-        bool, typer.Option("--fixed-strings", "-F", help="The pattern is text.")
+        bool, typer.Option("--fixed-strings", "-F", help="Take the pattern as literal text.")
     ] = False,
     ignore_case: Annotated[
-        bool, typer.Option("--ignore-case", "-i", help="a matches A; of ASCII letters alone.")
+        bool, typer.Option("--ignore-case", "-i", help="Ignore the case of ASCII letters.")
     ] = False,
     count: Annotated[
         bool, typer.Option("--count", "-c", help="Write only the number of records.")
@@ -104,8 +104,10 @@ def grep(
     max_count: Annotated[
         int | None, typer.Option("--max-count", "-m", help="Stop after N records.", min=1)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a record.")] = False,
-    color: Annotated[Color, typer.Option(help="auto: on a terminal.")] = Color.AUTO,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per record.")
+    ] = False,
+    color: Annotated[Color, typer.Option(help="auto: color only on a terminal.")] = Color.AUTO,
     read_up_to: Ends = ReadUpTo.LOG_END,
     remote_storage: RemoteStorage = None,
     remote_storage_layout: RemoteLayout = None,
@@ -113,10 +115,10 @@ def grep(
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
-    With --key, --value or --header, only these are searched. Each record is a line. Records of
-    aborted transactions are found, too. The exit status is that of grep: 0 if a record is found,
-    1 if none is, and 2 if something could not be read. Damaged batches and partitions that are
-    missing are named on standard error, and the others are searched.
+    With --key, --value or --header, only keys, values or headers are searched. Each record is a
+    line. Records of aborted transactions are found, too. The exit status is that of grep: 0 if a
+    record was found, 1 if no record was found, and 2 if something could not be read. Damaged
+    batches and missing partitions are named on standard error, and all others are searched.
     """
     if paths:
         refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")

@@ -30,9 +30,10 @@ __all__ = ["cluster", "groups", "schemas", "table", "transactions"]
 logger = logging.getLogger(__name__)
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
-EachRow = Annotated[bool, typer.Option("--json", help="One object a line.")]
+EachRow = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 History = Annotated[
-    bool, typer.Option("--history", help="Every change as an object of JSON, in its order.")
+    bool,
+    typer.Option("--history", help="Print every change, in order, as one JSON object per line."),
 ]
 
 _LAG = ("group", "kind", "state", "topic", "partition", "offset", "log_end_offset", "lag")
@@ -56,9 +57,9 @@ _MOST_SHOWN = 60
 def groups(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
     """Show the groups of consumers, their committed offsets, and their lag.
 
-    The lag is the end of the log less the committed offset; it is below 0 if the log was cut
-    after the commit. A partition that the directory does not hold has no end. Offsets whose
-    transaction is open do not count; JSON has them as pending_offset.
+    The lag is the end of the log minus the committed offset. It is negative if the log was
+    truncated after the commit. A partition that is not in the directory has no log end and no lag.
+    Offsets in an open transaction do not count; JSON shows them as pending_offset.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     if history:
@@ -86,9 +87,10 @@ def groups(paths: Directories, as_json: EachRow = False, history: History = Fals
 def transactions(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
     """Show transactional ids, and the transactions that hold back the last stable offset.
 
-    The first table has the last state of each id. The second one has each partition in which
-    records of a transaction have no end marker, with what the coordinator had decided: Ongoing
-    would be aborted after its timeout, and a Prepare state would get its markers.
+    The first table shows the last state of each id. The second table shows the partitions in which
+    a transaction has no end marker, and the state of the transaction. A coordinator would abort an
+    Ongoing transaction after its timeout, and write the end markers of a transaction in a Prepare
+    state.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     if history:
@@ -113,11 +115,11 @@ def transactions(paths: Directories, as_json: EachRow = False, history: History 
     "segmentlog cluster /var/lib/kafka --history",
 )
 def cluster(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
-    """Show a cluster by its metadata: features, brokers, topics, settings, and access.
+    """Show a cluster by its metadata: features, brokers, topics, settings, and ACLs.
 
-    JSON has every row of every table of the metadata. Secrets are hidden. The log directories of a
-    cluster with ZooKeeper have no metadata: what they show is the broker, its topics and its
-    partitions.
+    JSON output contains every row of every table of the metadata. Secrets are hidden. The log
+    directories of a cluster with ZooKeeper have no metadata: they show only the broker, its topics
+    and its partitions.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
@@ -157,14 +159,14 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
 )
 def schemas(
     paths: Directories,
-    topic: Annotated[str, typer.Option(help="Topic of the registry.")] = "_schemas",
+    topic: Annotated[str, typer.Option(help="The topic of the schema registry.")] = "_schemas",
     as_json: EachRow = False,
     history: History = False,
 ) -> None:
     """Show the schemas of a registry (Confluent, Karapace).
 
-    The table has the beginning of each schema, and JSON has all of it. A schema that is deleted
-    softly can still be resolved by its id.
+    The table shows the beginning of each schema, and JSON output contains the whole schema. A
+    softly deleted schema can still be resolved by its id.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     rows = _rows(directory, "schemas", is_history=history, topic=topic)
@@ -185,11 +187,15 @@ def schemas(
     "segmentlog table connect_configs /var/lib/kafka --topic my-configs --json",
 )
 def table(
-    name: Annotated[str, typer.Argument(help="Name of the table; a wrong name lists all names.")],
+    name: Annotated[
+        str, typer.Argument(help="The table; the error about a wrong name lists all tables.")
+    ],
     paths: Directories,
     topic: Annotated[
         str | None,
-        typer.Option(help="Topic that has the records, of tables whose topic a setting names."),
+        typer.Option(
+            help="The topic to read, for tables of Connect, MirrorMaker 2 and registries."
+        ),
     ] = None,
     as_json: EachRow = False,
     history: History = False,

@@ -27,7 +27,7 @@ def mirror(
         list[str],
         typer.Argument(
             metavar="SRC... DST",
-            help="Log directories of brokers of a cluster, and last the directory of the copy.",
+            help="The log directories of a cluster's brokers, and last the directory of the copy.",
         ),
     ],
     topic: Topics = None,
@@ -40,16 +40,19 @@ def mirror(
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be copied and cut, change nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show what would be copied and cut, and change nothing."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
-    """Copy partitions byte by byte. A mirror that was interrupted continues where it was.
+    """Copy partitions byte by byte, and continue an interrupted copy.
 
-    If several brokers have a partition, the log that `replicas` shows is copied. A broker may run
-    on the sources, but not on the destination. If the destination has records that the log lacks,
-    it is cut where a broker would cut it, and the bytes that are cut off are kept beside the log
-    in .broken files. Copied bytes are read again and compared.
+    If several brokers have a partition, the command copies the log, as `replicas` shows it. A
+    broker may run on the sources, but not on the destination. If the destination has records that
+    the log lacks, it is truncated where a broker would truncate it, and the removed bytes are kept
+    beside the log in .broken files. Copied bytes are read again and compared.
     """
     import segmentlog
 

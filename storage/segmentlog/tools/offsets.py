@@ -49,11 +49,11 @@ def offsets(
 ) -> None:
     """Show the position of a Spark streaming query: startingOffsets for its next batch.
 
-    The offsets follow the last committed batch, for each source that has offsets of partitions:
-    kafka and segmentlog. If a batch is planned and not committed, standard error names it and the
-    batch before it. With a log directory, the lag of each partition is listed: the end of its log
-    less the offset. The exit status is 1 if a partition is missing there, or its log does not hold
-    the offset. The query may run at the same time.
+    The offsets are those after the last committed batch, for each source of the query that is
+    kafka or segmentlog. If a batch was planned but not committed, standard error names this batch
+    and the earlier batch. With a log directory, the lag of each partition is listed: the end of
+    its log minus the offset. The exit status is 1 if the directory lacks a partition, or if a log
+    does not contain the offset. The query may run at the same time.
     """
     found = read_stream_checkpoint(checkpoint)
     chosen = _chosen(found, source)

@@ -27,18 +27,21 @@ def placement(
     ],
     replication_factor: Annotated[
         int,
-        typer.Option("--replication-factor", metavar="N", help="Replicas of each partition."),
+        typer.Option(
+            "--replication-factor", metavar="N", help="Number of replicas of each partition."
+        ),
     ],
     topic: Topics = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="The file that kafka-reassign-partitions.sh takes."),
+        typer.Option("--json", help="Print the file that kafka-reassign-partitions.sh takes."),
     ] = False,
 ) -> None:
     """Propose brokers for the partitions of topics that another cluster lacks.
 
-    The rule is that of Kafka's controller: replicas are spread over racks and brokers, from a
-    random beginning. Each topic has a command line, which makes it in the other cluster.
+    The rule is that of Kafka's controller: replicas are spread over racks and brokers, beginning
+    at a random broker. For each topic, the command prints a command line that creates the topic in
+    the other cluster.
     """
     import segmentlog
     from segmentlog.restoration.propose import creation_commands, reassignment_json

@@ -48,37 +48,50 @@ class Compression(StrEnum):
 )
 def produce(
     directory: Directory,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic; made if missing.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic; it is created if it is missing.")
+    ],
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Each is one record; or the lines of each, with -l.",
+            help="Each file is one record. With -l, each line of a file is one record.",
             show_default="the lines of standard input",
         ),
     ] = None,
     partition: Annotated[
         int,
-        typer.Option("--partition", "-p", help="-1: by key, as Kafka's Java client does.", min=-1),
+        typer.Option(
+            "--partition",
+            "-p",
+            help="The partition; -1 chooses it by the key, as Kafka's Java client does.",
+            min=-1,
+        ),
     ] = -1,
     key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="Between the key and the value.")
+        str | None,
+        typer.Option("--key-delimiter", "-K", help="The text between the key and the value."),
     ] = None,
     fixed_key: Annotated[
-        str | None, typer.Option("--key", "-k", help="The key of records without their own.")
+        str | None, typer.Option("--key", "-k", help="The key of records that have none.")
     ] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="Between two records.")
+        str, typer.Option("--delimiter", "-D", help="The text between two records.")
     ] = r"\n",
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be repeated."),
+        typer.Option(
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            help="A header of all records; may be repeated.",
+        ),
     ] = None,
     empty_is_null: Annotated[
-        bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")
+        bool, typer.Option("--null", "-Z", help="Take empty keys and values as null.")
     ] = False,
     codec: Annotated[
-        Compression, typer.Option("--codec", "-z", help="Compression.")
+        Compression, typer.Option("--codec", "-z", help="The codec of the record batches.")
     ] = Compression.NONE,
     by_line: Annotated[
         bool, typer.Option("--lines", "-l", help="Each line of a file is a record.")
@@ -88,17 +101,19 @@ def produce(
     ] = None,
     num_partitions: Annotated[
         int | None,
-        typer.Option("--partitions", help="Of a topic that is missing.", min=1, max=LARGEST_INT),
+        typer.Option(
+            "--partitions", help="Number of partitions of a new topic.", min=1, max=LARGEST_INT
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The number of records as one object.")
+        bool, typer.Option("--json", help="Print the number of records as one JSON object.")
     ] = False,
 ) -> None:
     """Append lines to a topic, with the options of kcat's producer.
 
-    All records become visible together, when the input has ended; if the command fails or is
-    interrupted, none does. The lines need no memory but for a few at a time. Empty lines are
-    left out.
+    All records become visible together, when the input ends. If the command fails or is
+    interrupted, no record becomes visible. Only a few lines are in memory at a time. Empty lines
+    are left out.
     """
     split = unescaped(delimiter)
     if not split:

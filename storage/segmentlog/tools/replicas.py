@@ -22,16 +22,19 @@ __all__ = ["replicas"]
 )
 def replicas(
     paths: Annotated[
-        list[str], typer.Argument(metavar="DIR", help="Log directories of brokers of a cluster.")
+        list[str],
+        typer.Argument(metavar="DIR", help="The log directories of a cluster's brokers."),
     ],
     topic: Topics = None,
     partition: Partitions = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Show which copy of each partition is the log, and where the other copies differ.
 
-    A copy that has only records of the log is shorter, or equal. A copy that diverges has records
-    that the log lacks: brokers would cut it at the offset that is shown. The records were
+    An equal or a shorter copy has only records of the log. A diverging copy has records that the
+    log lacks: a broker would truncate this copy at the shown offset. These records were
     acknowledged if the high watermark of the copy lies beyond this offset. The exit status is 1 if
     a copy diverges, or if the best copy may not be the log.
     """

@@ -36,7 +36,7 @@ def restore(
         list[str],
         typer.Argument(
             metavar="SRC... [DST]",
-            help="Log directories of the lost cluster, and last that of the target's broker.",
+            help="The log directories of the lost cluster, and last the target's log directory.",
         ),
     ],
     to: Annotated[
@@ -72,7 +72,7 @@ def restore(
         bool,
         typer.Option(
             "--leave-out-replicas",
-            help="Restore partitions although directories of some of their brokers are missing.",
+            help="Restore partitions even if directories of some of their brokers are missing.",
         ),
     ] = False,
     offsets: Annotated[
@@ -80,7 +80,7 @@ def restore(
         typer.Option(
             "--offsets",
             metavar="FILE",
-            help="Write the places of the groups, for kafka-consumer-groups.sh.",
+            help="Write the committed offsets of groups, for kafka-consumer-groups.sh.",
         ),
     ] = None,
     offset_map: Annotated[
@@ -88,20 +88,22 @@ def restore(
         typer.Option(
             "--offset-map",
             metavar="FILE.parquet",
-            help="Write where each record is: its offsets before and after.",
+            help="Write the old and the new offset of each record to this file.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and the problems, change nothing.")
+        bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
     """Restore topics of a lost cluster on the stopped brokers of another cluster.
 
-    Records keep their offsets and times. The target is checked first: the topics exist there, with
-    the same number of partitions and no records, a log directory of each of their brokers is
-    given, and no setting would delete the records. In one log directory, all topics are restored,
-    or nothing is. The exit status is 1 if a dry run has found a problem.
+    Records keep their offsets and times. The command first checks the target: the topics must
+    exist there with the same number of partitions and without records, the log directory of each
+    of their brokers must be given, and no setting may delete the records. In one log directory,
+    either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
     """  # fmt: skip
     import segmentlog
     from segmentlog.restoration.restore import offsets_csv

@@ -55,18 +55,20 @@ def topics(
     paths: PathsOrTier = None,
     topic: Topics = None,
     internal: Annotated[
-        bool, typer.Option("--internal", help="Brokers' own topics, too.")
+        bool, typer.Option("--internal", help="List brokers' internal topics, too.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a topic.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per topic.")
+    ] = False,
     remote_storage: RemoteStorage = None,
     remote_storage_layout: RemoteLayout = None,
     remote_storage_key_file: RemoteKeyFile = None,
 ) -> None:
-    """List topics: partitions that are here, records, bytes, first and last time.
+    """List topics: partitions in the directory, records, bytes, first and last time.
 
-    Reads names, checkpoints and a few index entries, so it is quick on any size of log. The bars
-    are the records over time, from the first time of all topics to the last one. The exit status
-    is 1 if a partition is missing or cannot be read.
+    The command reads names, checkpoints and a few index entries, so it is quick on logs of any
+    size. The bars show records over time; all topics share one time axis. The exit status is 1 if
+    a partition is missing or cannot be read.
     """
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     opened = open_log_dir(*with_tier(paths, *tier))

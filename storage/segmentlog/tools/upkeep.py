@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-AsOneObject = Annotated[bool, typer.Option("--json", help="The result as one object.")]
+AsOneObject = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
 @command(
@@ -65,7 +65,10 @@ AsOneObject = Annotated[bool, typer.Option("--json", help="The result as one obj
 def delete_topic(
     directory: Directory,
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="Its name.", autocompletion=complete_topic)
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic to delete.", autocompletion=complete_topic
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
@@ -73,7 +76,7 @@ def delete_topic(
     yes: Yes = False,
     as_json: AsOneObject = False,
 ) -> None:
-    """Delete a topic: its partitions, its entries in checkpoints, versions of numbered writes.
+    """Delete a topic: its partitions, checkpoint entries, settings and versions of writes.
 
     The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
     broker whose cluster knows the topic creates it again, empty, when it starts: also delete the
@@ -128,13 +131,13 @@ def retain(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the old segments that a broker's retention would remove, and say why.
+    """Remove the segments that a broker's retention would remove, and show the reasons.
 
     Segments below the log start are removed. If cleanup.policy has delete, so are segments beyond
     retention.bytes and segments older than retention.ms. Nothing may be running on the directory.
-    The settings of the topic apply: `describe --settings` lists them. A limit that nobody has set
-    removes nothing, because a broker may have set it in its server.properties, and a backup has no
-    settings.
+    The settings of the topic apply: `describe --settings` lists them. A limit that comes only from
+    Kafka's defaults removes nothing, because the broker's server.properties may contain another
+    limit.
     """
     settings = parse_settings(setting)
     retaining = partial(
@@ -221,9 +224,8 @@ def compact(
     """Keep the last record of each key, as a broker's log cleaner does.
 
     Topics whose cleanup.policy has compact are compacted. A log is compacted up to its active
-    segment, once the share of bytes that were never compacted is above min.cleanable.dirty.ratio.
-    Nothing may be running on the directory. The settings of the topic apply: `describe --settings`
-    lists them.
+    segment if its share of dirty bytes is above min.cleanable.dirty.ratio. Nothing may be running
+    on the directory. The settings of the topic apply: `describe --settings` lists them.
     """
     topics, settings = topic or (), parse_settings(setting)
     compacting = partial(
@@ -331,7 +333,7 @@ def _gone(done: CompactedPartition) -> str:
 def delete_records(
     directory: Directory,
     topic: Annotated[
-        str, typer.Option("--topic", help="Its name.", autocompletion=complete_topic)
+        str, typer.Option("--topic", help="The topic.", autocompletion=complete_topic)
     ],
     partition: Partitions = None,
     offset: Annotated[
@@ -343,7 +345,9 @@ def delete_records(
     ] = False,
     purge: Purge = False,
     yes: Yes = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a partition.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per partition.")
+    ] = False,
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
 
@@ -418,9 +422,11 @@ def configure(
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="A setting to remove; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a setting.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per setting.")
+    ] = False,
 ) -> None:
-    """Keep settings of topics in a directory without a broker, and list them.
+    """Store settings of topics in a directory without a broker, and list them.
 
     Writers, retention and compaction use these settings. Without --topic, they are the defaults of
     all topics. The settings of a broker's topics are changed with kafka-configs.sh.

@@ -67,7 +67,9 @@ def names_of_kernels() -> frozenset[str]:
     "NUMBA_CACHE_DIR=/var/cache/segmentlog segmentlog warmup",
 )
 def warmup(
-    as_json: Annotated[bool, typer.Option("--json", help="One object at the end.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end.")
+    ] = False,
 ) -> None:
     """Warm the cache of compiled kernels, so that the first query does not wait for the compiler.
 
