@@ -1,4 +1,4 @@
-"""Benchmark rows that need neither Spark nor a broker run on small data."""
+"""Benchmark rows run on small data."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-c
         "consumer-lag": 1, "replicas": 2}  # fmt: skip
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rows_are_measured_alone() -> None:
     """The contestants agree, and each line has a goal, a figure and a bound."""
     asked = [word for row in ROWS for word in ("--row", row)]
@@ -31,6 +31,20 @@ def test_rows_are_measured_alone() -> None:
     details = line.findall(done.stdout)
     assert sum(ROWS.values()) == len(details)
     assert all("bound by" in detail or "checksum" in detail for detail in details)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.interop
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", ["reads", "queries", "writes", "streams", "polls", "compaction"])
+def test_each_part_is_measured_on_small_data(part: str) -> None:
+    """Every row of a part is measured: a row that nobody runs for weeks may no longer run."""
+    command = [sys.executable, str(RUN), "--quick", "--only", part]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "| goal met |" in done.stdout
 
 
 @pytest.mark.slow

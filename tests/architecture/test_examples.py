@@ -138,7 +138,7 @@ def test_spark_connect_reads(example_data: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_template_of_a_tested_job_passes_its_tests(tmp_path: Path) -> None:
     """A copy of the directory runs by itself, as a new user's."""
     copy = shutil.copytree(EXAMPLES / "tested_job", tmp_path / "tested_job")

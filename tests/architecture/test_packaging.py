@@ -97,13 +97,8 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
     assert machine.kernels()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("segmentlog.zip", marks=pytest.mark.slow),
-        "pyspark_segmentlog-0-py3-none-any.whl",
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["segmentlog.zip", "pyspark_segmentlog-0-py3-none-any.whl"])
 def test_py_files_reach_the_workers_and_compile_nothing(
     wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
 ) -> None:

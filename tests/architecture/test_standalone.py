@@ -12,7 +12,7 @@ import pyspark
 import pytest
 from ports import free_port
 
-pytestmark = [pytest.mark.thorough, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 _JOB = """
 import json, sys

@@ -35,7 +35,7 @@ def _have(version: str) -> None:
 
 
 @pytest.fixture(
-    scope="session", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.thorough)]
+    scope="session", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.slow)]
 )
 def version(request: pytest.FixtureRequest) -> str:
     """Versions of Kafka that directories are read from."""

@@ -58,19 +58,13 @@ def test_random_options(sources: TwoSources) -> None:
     assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(4)}
 
 
-@pytest.mark.parametrize(
-    ("first", "end"),
-    [
-        pytest.param(4, 7, marks=pytest.mark.thorough),
-        pytest.param(7, 2100, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
-    ],
-    ids=["some", "thousands"],
-)
-def test_many_random_options(sources: TwoSources, first: int, end: int) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_thousands_of_random_options(sources: TwoSources) -> None:
     """Each failure is printed at once, because a long run may be interrupted (``pytest -s``)."""
     failed: list[str] = []
     ended: Counter[str] = Counter()
-    for seed in range(first, end):
+    for seed in range(4, 2100):
         try:
             ended[compare(sources, seed)] += 1
         except AssertionError as error:

@@ -182,7 +182,7 @@ def test_deleted_records_are_gone_for_a_broker(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "stride", [23, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "stride", [47, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_a_broker_starts_after_every_step(
     new_version: str, filled: Path, tmp_path: Path, stride: int

@@ -132,7 +132,7 @@ def moved(
     [
         "v1",
         pytest.param("v2", marks=pytest.mark.slow),
-        pytest.param("named", marks=pytest.mark.thorough),
+        pytest.param("named", marks=pytest.mark.slow),
     ],
     indirect=True,
 )

@@ -79,7 +79,7 @@ IN_CONNECT = [
 ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*IN_CONNECT, "refused-columns", "refused-modes"])
 def test_the_plugin_shows_in_connect_what_a_broker_shows(
     connect: SparkSession, tmp_path: Path, running: Any, name: str

@@ -316,7 +316,7 @@ def test_many_micro_batches_give_the_rows_of_a_batch_query(
         assert [*map(tuple, expected.select("partition", "offset").collect())] == sorted(found)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_stream_of_a_connect_client(cluster: SparkSession, tmp_path: Path) -> None:
     """Tasks run in other processes than the driver; the sink is ours, too."""
     write(tmp_path / "logs", rows(*range(15)), num_partitions=3)
