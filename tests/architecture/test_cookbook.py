@@ -174,7 +174,7 @@ def test_sql_alone(spark: SparkSession) -> None:
     assert 90 == orphans["orders_without_a_customer"]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_topic_is_followed(
     spark: SparkSession,
@@ -202,7 +202,7 @@ def test_a_topic_is_followed(
     assert ["1", "2"] == [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: Path) -> None:
     """The mirror has each record once after a stop, and after a commit without Spark's note."""

@@ -160,7 +160,7 @@ def scratch() -> Iterator[Path]:
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(SHORT, id="short"),
+        pytest.param(SHORT, id="short", marks=pytest.mark.thorough),
         pytest.param(MIDDLE, id="middle", marks=pytest.mark.slow),
         pytest.param(LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
     ],

@@ -34,9 +34,7 @@ def _have(version: str) -> None:
         pytest.skip(f"Kafka {version} cannot be had: {error}")
 
 
-@pytest.fixture(
-    scope="session", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.slow)]
-)
+@pytest.fixture(scope="session", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.slow)])
 def version(request: pytest.FixtureRequest) -> str:
     """Versions of Kafka that directories are read from."""
     _have(request.param)

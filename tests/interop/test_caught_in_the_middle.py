@@ -203,7 +203,11 @@ def test_copies_taken_under_load_are_read_right_or_not_at_all(
 
 
 @pytest.mark.parametrize(
-    "n_kills", [2, pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+    "n_kills",
+    [
+        pytest.param(2, marks=pytest.mark.thorough),
+        pytest.param(25, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+    ],
 )
 def test_a_killed_broker_leaves_everything_that_it_acknowledged(
     new_version: str, tmp_path: Path, n_kills: int

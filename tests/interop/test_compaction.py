@@ -238,10 +238,9 @@ def test_a_broker_s_lock_beside_a_task_whose_leader_was_killed(
 STOPPED = ("transactions", "plain", "idempotent", "lz4")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "n_starts", [2, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("n_starts", [40])
 def test_a_broker_starts_after_every_step(
     new_version: str, filled: Path, tmp_path: Path, n_starts: int
 ) -> None:

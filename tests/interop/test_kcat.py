@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from segmentlog.tools.cli import app
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 #: kcat's release in Debian prints fields that older ones lack.
 KCAT = shutil.which("kcat")

@@ -180,10 +180,9 @@ def test_deleted_records_are_gone_for_a_broker(
     assert 1 == starts[TopicPartition("never", 0)]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "stride", [47, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("stride", [1])
 def test_a_broker_starts_after_every_step(
     new_version: str, filled: Path, tmp_path: Path, stride: int
 ) -> None:
@@ -217,10 +216,9 @@ def test_a_broker_starts_after_every_step(
     assert n_kept_out
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "n_starts", [2, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("n_starts", [40])
 def test_a_broker_starts_after_every_step_of_a_deletion(
     new_version: str, filled: Path, tmp_path: Path, n_starts: int
 ) -> None:

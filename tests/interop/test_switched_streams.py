@@ -130,7 +130,7 @@ def moved(
 @pytest.mark.parametrize(
     "moved",
     [
-        "v1",
+        pytest.param("v1", marks=pytest.mark.thorough),
         pytest.param("v2", marks=pytest.mark.slow),
         pytest.param("named", marks=pytest.mark.slow),
     ],
@@ -160,7 +160,7 @@ def test_ours_comes_first(moved: Moved) -> None:
     moved.assert_each_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
 def test_an_uncommitted_batch_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str

@@ -42,7 +42,7 @@ def both(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.thorough) if body.is_thorough else name
+        pytest.param(name, marks=pytest.mark.slow) if body.is_slow else name
         for name, body in BODIES.items()
     ],
 )

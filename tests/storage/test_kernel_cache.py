@@ -116,6 +116,7 @@ def test_kernels_are_found_again_wherever_the_package_is(package: Path, cache: P
     assert [] == [*package.rglob("*.nbc"), *package.rglob("*.nbi")]
 
 
+@pytest.mark.thorough
 def test_a_changed_source_is_compiled(package: Path, cache: Path) -> None:
     """The changed function may be in another module that the kernel calls."""
     use(cache, package)
@@ -443,6 +444,7 @@ def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: st
     assert LOADED == use(cache, package).printed
 
 
+@pytest.mark.thorough
 def test_kernels_that_cannot_be_kept_are_announced_once(package: Path, tmp_path: Path) -> None:
     """One process announces it, with the remedy."""
     (tmp_path / "file").touch()
@@ -454,6 +456,7 @@ def test_kernels_that_cannot_be_kept_are_announced_once(package: Path, tmp_path:
     assert "; set NUMBA_CACHE_DIR to a directory that only you can write to" in first.lines[0]
 
 
+@pytest.mark.thorough
 def test_without_a_word_from_the_user_they_are_in_the_cache_directory(
     package: Path, tmp_path: Path
 ) -> None:

@@ -186,6 +186,7 @@ def test_a_repeated_first_batch_without_its_start_says_so(query: Query) -> None:
         query.run({"startingOffsets": "latest"})
 
 
+@pytest.mark.thorough
 def test_a_shorter_log_is_an_error(query: Query) -> None:
     """The error is one sentence with both offsets, and without our traceback."""
     query.run()

@@ -13,10 +13,10 @@ __all__ = ["BODIES", "Body", "body", "refused", "rows", "texts"]
 
 
 class Body(NamedTuple):
-    """One job, and whether it is left to the thorough tests."""
+    """One job, and whether it is left to the slow tests."""
 
     run: Callable[[World], Any]
-    is_thorough: bool
+    is_slow: bool
 
 
 #: All bodies by their names, which are names of topics, too.
@@ -24,12 +24,12 @@ BODIES: dict[str, Body] = {}
 
 
 def body(
-    *, thorough: bool = False, name: str = ""
+    *, slow: bool = False, name: str = ""
 ) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
     """Add a function to the bodies."""
 
     def add(run: Callable[[World], Any]) -> Callable[[World], Any]:
-        BODIES[(name or run.__name__).replace("_", "-")] = Body(run, thorough)
+        BODIES[(name or run.__name__).replace("_", "-")] = Body(run, slow)
         return run
 
     return add

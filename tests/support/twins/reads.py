@@ -36,7 +36,7 @@ def earliest_to_latest(world: World) -> Any:
     return before, texts(frame), texts(world.read(startingOffsets="earliest"))
 
 
-@body(thorough=True)
+@body(slow=True)
 def offsets_with_sentinels(world: World) -> Any:
     """A partition with a number at its end does not grow; one that ends at -1 grows."""
     fill(world)
@@ -60,7 +60,7 @@ def headers_of_records(world: World) -> Any:
     return rows(world.read(includeHeaders="true"), "value", "headers"), world.read().columns
 
 
-@body(thorough=True)
+@body(slow=True)
 def timestamps_for_each_partition(world: World) -> Any:
     """Start and end by time; only one of them; the other one by offset."""
     fill(world)
@@ -88,7 +88,7 @@ def one_timestamp_for_all(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def precedence_of_bounds(world: World) -> Any:
     """One time for all comes first, then times, then offsets; the others are not even parsed."""
     fill(world)
@@ -108,7 +108,7 @@ def precedence_of_bounds(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_time_after_the_last_record(world: World) -> Any:
     """With the strategy `latest`, a read begins at the end."""
     fill(world)
@@ -117,14 +117,14 @@ def a_time_after_the_last_record(world: World) -> Any:
     )
 
 
-@body(thorough=True)
+@body(slow=True)
 def times_out_of_order(world: World) -> Any:
     """The first offset with a time at or after the bound counts, not the smallest such time."""
     world.write(*[{"value": str(t), "timestamp": T0 + t} for t in (30, 10, 50, 20, 40)])
     return [rows(world.read(startingTimestamp=T0 + t), "offset", "value") for t in (0, 15, 35, 45)]
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_union_with_itself(world: World) -> Any:
     """Each row comes twice."""
     fill(world, 2, 3)
@@ -132,7 +132,7 @@ def a_union_with_itself(world: World) -> Any:
     return texts(frame.union(frame))
 
 
-@body(thorough=True)
+@body(slow=True)
 def deleted_records(world: World) -> Any:
     """The read begins at the new log start, also of a DataFrame that was loaded before."""
     fill(world, 1)
@@ -141,7 +141,7 @@ def deleted_records(world: World) -> Any:
     return rows(frame, "offset", "value"), rows(world.read(), "offset")
 
 
-@body(thorough=True)
+@body(slow=True)
 def deleted_records_below_the_start(world: World) -> Any:
     """With failOnDataLoss=false, the read begins at the log start."""
     fill(world, 1)
@@ -169,7 +169,7 @@ def committed_records(world: World) -> Any:
     return before, found, rows(world.read(**{level: "read_committed"}), "offset", "value")
 
 
-@body(thorough=True)
+@body(slow=True)
 def number_of_tasks(world: World) -> Any:
     """One for each partition, unless options ask for more."""
     fill(world, 3, 8)
@@ -197,7 +197,7 @@ def assigned_partitions(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def lists_and_patterns_of_topics(world: World) -> Any:
     """Blanks in a list do not matter; a pattern matches anywhere in a name."""
     for name in ("one", "two", "other"):
@@ -211,7 +211,7 @@ def lists_and_patterns_of_topics(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def nulls_and_empty_bytes(world: World) -> Any:
     """A tombstone is null, and an empty value is not."""
     world.write(
@@ -233,7 +233,7 @@ def types_of_columns(world: World) -> Any:
     )
 
 
-@body(thorough=True)
+@body(slow=True)
 def options_in_any_case(world: World) -> Any:
     """Upper and lower case do not matter in the names of options and in their words."""
     fill(world, 2)
@@ -241,7 +241,7 @@ def options_in_any_case(world: World) -> Any:
     return texts(world.read(**options))
 
 
-@body(thorough=True)
+@body(slow=True)
 def gaps_between_offsets(world: World) -> Any:
     """End markers of transactions take offsets, and are no rows."""
     for end in ("commit", "abort", "commit"):
@@ -256,7 +256,7 @@ def gaps_between_offsets(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_query_of_the_guide(world: World) -> Any:
     """Casts, JSON with a schema, and SQL over a view, as the guide of Spark shows them."""
     world.write(*[{"key": f"k{i % 2}", "value": {"name": "x" * i, "n": i}} for i in range(4)])
@@ -267,7 +267,7 @@ def a_query_of_the_guide(world: World) -> Any:
     return rows(world.spark.sql(query))
 
 
-@body(thorough=True)
+@body(slow=True)
 def filters_limits_and_joins(world: World) -> Any:
     """Spark's own operations over the columns of the source."""
     fill(world)
@@ -283,7 +283,7 @@ def filters_limits_and_joins(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def more_partitions(world: World) -> Any:
     """A new load reads partitions that were added."""
     fill(world, 1, 2)
@@ -292,7 +292,7 @@ def more_partitions(world: World) -> Any:
     return rows(world.read(), "partition", "offset", "value")
 
 
-@body(thorough=True)
+@body(slow=True)
 def compaction_between_reads(world: World) -> Any:
     """The last record of each key stays, at its offset."""
     world.create(compacted=True)

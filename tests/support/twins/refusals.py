@@ -149,7 +149,7 @@ def refused_modes(world: World) -> Any:
     return [refused(writer.mode(mode).save) for mode in ("overwrite", "ignore")]
 
 
-@body(thorough=True)
+@body(slow=True)
 def refused_partition_sets(world: World) -> Any:
     """A map has to name exactly the partitions that are read: something is refused."""
     world.create(3)

@@ -74,7 +74,7 @@ def a_stream_and_its_restart(world: World) -> Any:
     )
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_first_batch_that_fails(world: World) -> Any:
     """The restart begins where the first run began, although later records came meanwhile."""
     world.write("old")
@@ -102,7 +102,7 @@ def a_first_batch_that_fails(world: World) -> Any:
     return failed, sorted(found), kept.read_text().splitlines()[1:]
 
 
-@body(thorough=True)
+@body(slow=True)
 def limits_in_proportion(world: World) -> Any:
     """A limit is shared by backlog, and each partition with a backlog advances."""
     world.create(3)
@@ -112,7 +112,7 @@ def limits_in_proportion(world: World) -> Any:
     return run.batches, run.offsets()
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_stream_from_latest(world: World) -> Any:
     """The default start is the end at the first run; a restart misses nothing."""
     world.write("old")
@@ -123,7 +123,7 @@ def a_stream_from_latest(world: World) -> Any:
     return first.batches, second.batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_stream_from_offsets(world: World) -> Any:
     """A number, earliest and latest, for each partition."""
     world.create(3)
@@ -135,7 +135,7 @@ def a_stream_from_offsets(world: World) -> Any:
     return first.batches, Run(world, world.stream(startingOffsets=start)).batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_stream_from_a_time(world: World) -> Any:
     """The first record at or after the time, and with a strategy the end."""
     world.write(*[{"value": str(i), "timestamp": T0 + i} for i in range(5)])
@@ -151,7 +151,7 @@ def a_stream_from_a_time(world: World) -> Any:
     ]
 
 
-@body(thorough=True)
+@body(slow=True)
 def partitions_and_topics_that_come(world: World) -> Any:
     """A restart reads them from earliest."""
     world.write("first", topic=f"{world.topic}.a")
@@ -165,7 +165,7 @@ def partitions_and_topics_that_come(world: World) -> Any:
     return first.batches, [sorted(each) for each in second.batches], second.offsets()[-1]
 
 
-@body(thorough=True)
+@body(slow=True)
 def assigned_partitions_of_a_stream(world: World) -> Any:
     """Other partitions are not read, also those that come later."""
     world.create(2)
@@ -179,7 +179,7 @@ def assigned_partitions_of_a_stream(world: World) -> Any:
     return first.batches, Run(world, world.stream(**assigned)).batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def data_loss_of_a_stream(world: World) -> Any:
     """Deleted records fail a query, or are skipped with failOnDataLoss=false."""
     world.write(*values(6))
@@ -190,7 +190,7 @@ def data_loss_of_a_stream(world: World) -> Any:
     return first.batches, failed, Run(world, world.stream(failOnDataLoss="false")).batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def transactions_in_a_stream(world: World) -> Any:
     """Micro-batches by offsets: aborted records and markers leave them smaller, or empty."""
     for end, n_records in (("commit", 4), ("abort", 4), ("commit", 3)):
@@ -222,35 +222,35 @@ def _counted(frame: DataFrame) -> DataFrame:
     return frame.groupBy("key").agg(F.count("*").cast("string").alias("value"))
 
 
-@body(thorough=True)
+@body(slow=True)
 def from_topic_to_topic(world: World) -> Any:
     """Two runs, each with what was new."""
     world.write(*[{"key": key, "value": key} for key in "abc"])
     return _to_topic(world, lambda frame: frame.select("key", F.upper("value").alias("value")))
 
 
-@body(thorough=True)
+@body(slow=True)
 def counts_in_the_update_mode(world: World) -> Any:
     """Each run writes the counts that have changed."""
     world.write(*[{"key": key, "value": key} for key in "abca"])
     return _to_topic(world, _counted, "update")
 
 
-@body(thorough=True)
+@body(slow=True)
 def counts_in_the_complete_mode(world: World) -> Any:
     """Each run writes all counts."""
     world.write(*[{"key": key, "value": key} for key in "abca"])
     return _to_topic(world, _counted, "complete")
 
 
-@body(thorough=True)
+@body(slow=True)
 def once_ignores_limits(world: World) -> Any:
     """The trigger `once` reads all in one micro-batch."""
     world.write(*values(9))
     return Run(world, world.stream(maxOffsetsPerTrigger=2), trigger="once").batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def windows_with_a_watermark(world: World) -> Any:
     """The column `timestamp` is the time of events."""
     world.write(*[{"value": "v", "timestamp": T0 + 40_000 * i} for i in range(6)])
@@ -264,7 +264,7 @@ def windows_with_a_watermark(world: World) -> Any:
     return sorted(found)
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_stream_with_headers_and_nulls(world: World) -> Any:
     """The columns are those of a batch."""
     world.write({"key": None, "value": None, "headers": [("h", "1")]}, {"key": "k", "value": ""})
@@ -277,7 +277,7 @@ def a_stream_with_headers_and_nulls(world: World) -> Any:
     return found
 
 
-@body(thorough=True)
+@body(slow=True)
 def two_streams_and_a_table(world: World) -> Any:
     """A union of two sources advances both, and is joined with a batch."""
     other = f"{world.topic}-other"
@@ -291,7 +291,7 @@ def two_streams_and_a_table(world: World) -> Any:
     return [sorted(each) for each in run.batches], run.offsets()
 
 
-@body(thorough=True)
+@body(slow=True)
 def duplicates_are_dropped(world: World) -> Any:
     """State of Spark over two runs."""
     world.write("a", "b", "a")
@@ -301,14 +301,14 @@ def duplicates_are_dropped(world: World) -> Any:
     return first.batches, second.batches
 
 
-@body(thorough=True)
+@body(slow=True)
 def an_idle_restart(world: World) -> Any:
     """A run without new records has no micro-batch."""
     world.write("a")
     return [Run(world, world.stream()).batches for _ in range(3)]
 
 
-@body(thorough=True)
+@body(slow=True)
 def minimal_offsets_of_a_stream(world: World) -> Any:
     """The first micro-batch does not wait for the least number of offsets."""
     world.write(*values(3))

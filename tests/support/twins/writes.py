@@ -11,7 +11,7 @@ from twins.world import World
 HEADERS = "array<struct<key: string, value: binary>>"
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_topic_as_option_and_as_column(world: World) -> Any:
     """The option has precedence over the column, in silence."""
     spark, one, two = world.spark, f"{world.topic}.1", f"{world.topic}.2"
@@ -39,7 +39,7 @@ def partitions_of_keys(world: World) -> Any:
     return rows(world.read(), "key", "partition")
 
 
-@body(thorough=True)
+@body(slow=True)
 def partitions_that_rows_name(world: World) -> Any:
     """A null leaves the choice to the partitioner."""
     world.create(4)
@@ -63,7 +63,7 @@ def headers_that_are_written(world: World) -> Any:
     return rows(world.read(includeHeaders=True), "value", "headers")
 
 
-@body(thorough=True)
+@body(slow=True)
 def strings_bytes_and_nulls(world: World) -> Any:
     """Keys and values are strings or binary; a null is no key, or a tombstone."""
     world.create()
@@ -90,7 +90,7 @@ def times_of_written_records(world: World) -> Any:
     return [(before <= row.t <= after, row.timestampType) for row in found]
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_read_that_is_written_back(world: World) -> Any:
     """Other columns of a read are ignored; its column `partition` is taken."""
     world.create(2)
@@ -103,7 +103,7 @@ def a_read_that_is_written_back(world: World) -> Any:
     return rows(world.read(subscribe=copy), "key", "value", "partition", "offset")
 
 
-@body(thorough=True)
+@body(slow=True)
 def json_of_all_columns(world: World) -> Any:
     """The usual `to_json(struct(*))`, with a key by an expression."""
     world.create(3)
@@ -112,7 +112,7 @@ def json_of_all_columns(world: World) -> Any:
     return rows(world.read(), "key", "value", "partition")
 
 
-@body(thorough=True)
+@body(slow=True)
 def modes_of_a_write(world: World) -> Any:
     """Without a mode, and with `append` and `error`, rows are appended."""
     world.create()
@@ -126,7 +126,7 @@ def modes_of_a_write(world: World) -> Any:
     return texts(world.read())
 
 
-@body(thorough=True)
+@body(slow=True)
 def options_of_clients(world: World) -> Any:
     """Settings of producers and consumers are accepted; codecs can be read."""
     world.create()
@@ -138,7 +138,7 @@ def options_of_clients(world: World) -> Any:
     return texts(world.read(**of_consumers, groupIdPrefix="x"))
 
 
-@body(thorough=True)
+@body(slow=True)
 def a_topic_that_is_missing(world: World) -> Any:
     """A write makes it, with one partition."""
     world.save(world.spark.createDataFrame([("a", "v"), ("b", "v")], "key string, value string"))
