@@ -45,21 +45,25 @@ COMMIT = (
     Column("offset", pa.int64(), "the committed offset: the next record to read"),
     Column("leader_epoch", pa.int32(), "leader epoch of the last record that was read, or null"),
     Column("metadata", pa.string(), "text that the consumer has given"),
-    Column("commit_timestamp", TIME, "when it was committed"),
-    Column("expire_timestamp", TIME, "when it expires, if the client has given a time"),
+    Column("commit_timestamp", TIME, "when the offset was committed"),
+    Column("expire_timestamp", TIME, "when the offset expires, if the client has given a time"),
     Column("topic_id", pa.string(), "id of the topic, since Kafka 4.1; null if unknown"),
 )
 
 _GROUP_OFFSETS = (
     *COMMIT,
-    Column("pending_offset", pa.int64(), "an offset whose transaction is open; it does not count"),
+    Column("pending_offset", pa.int64(), "an offset in an open transaction; it does not count"),
     Column("pending_producer_id", pa.int64(), "producer of that transaction"),
     *ORIGIN,
 )
 _GROUP_OFFSETS_HISTORY = (
     *COMMIT,
     Column("producer_id", pa.int64(), "producer of the transaction, or null"),
-    Column("transaction", pa.string(), "`committed`, `aborted`, `open`, or null outside of one"),
+    Column(
+        "transaction",
+        pa.string(),
+        "`committed`, `aborted` or `open`; null outside of a transaction",
+    ),
     *ORIGIN,
     CHANGE,
 )
@@ -72,11 +76,11 @@ _GROUP = (
     Column("kind", _TEXT, "`classic`, `consumer` (KIP-848), `share` or `streams`"),
 )
 _OF_GROUPS = (
-    Column("epoch", _INT, "epoch of the group; its generation, if it is classic"),
-    Column("protocol_type", _TEXT, "of a classic group, such as `consumer` or `connect`"),
+    Column("epoch", _INT, "epoch of the group; in a classic group, the generation"),
+    Column("protocol_type", _TEXT, "type of a classic group, such as `consumer` or `connect`"),
     Column("protocol", _TEXT, "assignor of a classic group, or null"),
     Column("leader", _TEXT, "member id of the leader of a classic group, or null"),
-    Column("current_state_timestamp", TIME, "when a classic group came to its state"),
+    Column("current_state_timestamp", TIME, "when a classic group entered its state"),
 )
 _MEMBERS = Column("members", _INT, "number of members")
 _GROUPS = (
@@ -90,17 +94,17 @@ _GROUPS = (
 _GROUP_MEMBERS = (
     *_GROUP,
     Column("member_id", _TEXT, "the member"),
-    Column("group_instance_id", _TEXT, "of a static member, or null"),
-    Column("client_id", _TEXT, "of its client"),
-    Column("client_host", _TEXT, "address of its client"),
-    Column("rack_id", _TEXT, "rack of its client, or null"),
+    Column("group_instance_id", _TEXT, "instance id of a static member, or null"),
+    Column("client_id", _TEXT, "id of the member's client"),
+    Column("client_host", _TEXT, "address of the client"),
+    Column("rack_id", _TEXT, "rack of the client, or null"),
     Column("member_epoch", _INT, "epoch of the member; null in a classic group"),
     Column("state", _TEXT, "state of the member; null in a classic group"),
-    Column("subscribed_topics", _TEXTS, "topics that it has subscribed to, or null"),
+    Column("subscribed_topics", _TEXTS, "topics to which the member has subscribed, or null"),
     Column(
         "assigned",
         pa.list_(pa.struct([("topic", _TEXT), ("topic_id", _TEXT), ("partitions", _INTS)])),
-        "partitions that it has; null if the bytes are not those of a consumer",
+        "partitions of the member; null if the bytes are not those of a consumer",
     ),
 )
 _CONSUMER_LAG = (
@@ -108,11 +112,11 @@ _CONSUMER_LAG = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
     Column("offset", _LONG, "the committed offset"),
-    Column("log_end_offset", _LONG, "end of the log; null if this directory does not hold it"),
-    Column("lag", _LONG, "end minus offset; below 0 if the log was cut after the commit"),
+    Column("log_end_offset", _LONG, "log end; null if this directory does not have the log"),
+    Column("lag", _LONG, "log end minus offset; negative if the log was truncated later"),
     Column("kind", _TEXT, "kind of the group"),
     Column("state", _TEXT, "state of the group"),
-    Column("pending_offset", _LONG, "an offset whose transaction is open"),
+    Column("pending_offset", _LONG, "an offset in an open transaction"),
     Column("commit_timestamp", TIME, "when the offset was committed"),
 )
 _TRANSACTIONS = (
@@ -123,12 +127,12 @@ _TRANSACTIONS = (
            "`CompleteCommit`, `CompleteAbort`, `Dead` or `PrepareEpochFence`"),
     Column("transaction_partitions",
            pa.list_(pa.struct([("topic", _TEXT), ("partition_ids", _INTS)])),
-           "partitions of the transaction; null if there has been none"),
-    Column("transaction_timeout_ms", _INT, "after which a coordinator aborts it"),
+           "partitions of the transaction; null if there was no transaction"),
+    Column("transaction_timeout_ms", _INT, "time until a coordinator aborts the transaction"),
     Column("transaction_start_timestamp", TIME, "when the transaction began"),
     Column("transaction_last_update_timestamp", TIME, "when the state changed"),
     Column("previous_producer_id", _LONG, "producer id of the last transaction"),
-    Column("next_producer_id", _LONG, "producer id after the epochs of this one are used up"),
+    Column("next_producer_id", _LONG, "producer id when the epochs of `producer_id` are used up"),
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip
@@ -139,21 +143,21 @@ _PRODUCERS = (
     Column("producer_epoch", _INT, "its epoch"),
     Column("last_sequence", _INT, "sequence of its last record; null after an end marker alone"),
     Column("last_offset", _LONG, "offset of that record"),
-    Column("offset_delta", _INT, "number of records of its last batch, less 1"),
+    Column("offset_delta", _INT, "number of records of its last batch, minus 1"),
     Column("timestamp", TIME, "greatest time of that batch"),
     Column("coordinator_epoch", _INT, "epoch of the coordinator that wrote its last end marker"),
     Column("current_txn_first_offset", _LONG, "first offset of its open transaction, or null"),
 )
 _SHARE_STATE = (
     Column("group", _TEXT, "the share group"),
-    Column("topic", _TEXT, "the topic, or null if no metadata here names it"),
+    Column("topic", _TEXT, "the topic; null if the directory has no metadata that names it"),
     Column("topic_id", _TEXT, "id of the topic"),
     Column("partition", _INT, "the partition"),
-    Column("start_offset", _LONG, "records below it are done; null if it is not yet known"),
+    Column("start_offset", _LONG, "records below this offset are done; null if not yet known"),
     Column("delivery_complete_count", _INT,
-           "records from there on that are done; null before Kafka 4.2"),
+           "number of done records at or after `start_offset`; null before Kafka 4.2"),
     Column("snapshot_epoch", _INT, "number of snapshots of the state"),
-    Column("state_epoch", _INT, "epoch of the group that has set the state up; null in an update"),
+    Column("state_epoch", _INT, "group's epoch when it set the state up; null in an update"),
     Column("leader_epoch", _INT, "epoch of the leader of the partition; null if it is not known"),
     Column("create_timestamp", TIME, "when the snapshot was first made; null in Kafka 4.0"),
     Column("write_timestamp", TIME, "when the snapshot was written; null in Kafka 4.0"),
@@ -171,34 +175,34 @@ _REMOTE_SEGMENTS = (
     Column("remote_log_segment_state", _TEXT, "`COPY_SEGMENT_STARTED`, `COPY_SEGMENT_FINISHED`, "
            "`DELETE_SEGMENT_STARTED`, and in a history `DELETE_SEGMENT_FINISHED`"),
     Column("start_offset", _LONG, "first offset of the segment"),
-    Column("end_offset", _LONG, "its last offset, which may be after its last record"),
+    Column("end_offset", _LONG, "last offset, which may lie after the last record"),
     Column("segment_size_in_bytes", _INT, "size of its log file"),
-    Column("max_timestamp", TIME, "greatest time of its records"),
+    Column("max_timestamp", TIME, "greatest time of the records"),
     Column("segment_leader_epochs",
            pa.list_(pa.struct([("leader_epoch", _INT), ("offset", _LONG)])),
            "its leader epochs, and their first offsets in the segment"),
     Column("txn_index_empty", _BOOL, "whether it has no aborted transactions"),
     Column("broker_id", _INT, "broker that wrote the last record"),
-    Column("event_timestamp", TIME, "when that broker did so"),
+    Column("event_timestamp", TIME, "when this broker wrote the record"),
     Column("custom_metadata", pa.binary(), "bytes that the plugin has stored, or null"),
     *ORIGIN,
 )  # fmt: skip
 _OPEN_TRANSACTIONS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
-    Column("producer_id", _LONG, "producer of records that no end marker follows"),
-    Column("first_offset", _LONG, "offset of the first of them: the last stable offset, or above"),
-    Column("first_timestamp", TIME, "time of the first of them"),
-    Column("transactional_id", _TEXT, "of the producer, or null if no coordinator's log is here"),
-    Column("transaction_status", _TEXT, "what the coordinator had decided"),
+    Column("producer_id", _LONG, "producer of the transaction's records"),
+    Column("first_offset", _LONG, "first offset of the transaction's records"),
+    Column("first_timestamp", TIME, "time of the first record"),
+    Column("transactional_id", _TEXT, "transactional id; null if no coordinator's log is here"),
+    Column("transaction_status", _TEXT, "state of the transaction in the coordinator's log"),
     Column("transaction_start_timestamp", TIME, "when the transaction began"),
-    Column("transaction_timeout_ms", _INT, "after which a coordinator aborts it"),
+    Column("transaction_timeout_ms", _INT, "time until a coordinator aborts the transaction"),
 )
 _SCHEMAS = (
     Column("subject", _TEXT, "the subject, with its context"),
     Column("version", _INT, "version of the subject"),
-    Column("id", _INT, "id of the schema, which values have before their bytes"),
-    Column("guid", _TEXT, "what headers have in place of the id; null if it is not known"),
+    Column("id", _INT, "id of the schema, which stands at the beginning of values"),
+    Column("guid", _TEXT, "GUID of the schema, which headers contain; null if it is not known"),
     Column("schema_type", _TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
     Column("schema", _TEXT, "text of the schema"),
     Column("references", pa.list_(pa.struct([("name", _TEXT), ("subject", _TEXT),
@@ -229,14 +233,14 @@ _CONNECTOR = Column("connector", _TEXT, "the connector")
 _CONNECT_CONFIGS = (
     Column("key", _TEXT, "key of the record"),
     Column("kind", _TEXT, "`connector`, `task`, `commit`, `target-state`, `tasks-fencing`, "
-           "`restart-connector`, `logger-cluster` or `session-key`; null if it is another one"),
-    Column("connector", _TEXT, "the connector; of `logger-cluster`, the namespace"),
+           "`restart-connector`, `logger-cluster` or `session-key`; null for another kind"),
+    Column("connector", _TEXT, "the connector; for `logger-cluster`, the namespace"),
     Column("task", _INT, "number of the task"),
     Column("properties", pa.map_(_TEXT, _TEXT),
            "settings of a connector or a task; `[hidden]` if they are secrets"),
-    Column("tasks", _INT, "number of tasks, of `commit` and `tasks-fencing`"),
-    Column("state", _TEXT, "`STARTED`, `PAUSED` or `STOPPED`, of `target-state`"),
-    Column("value", _TEXT, "JSON of the other kinds; `[hidden]` in place of the session key"),
+    Column("tasks", _INT, "number of tasks, for `commit` and `tasks-fencing`"),
+    Column("state", _TEXT, "`STARTED`, `PAUSED` or `STOPPED`, for `target-state`"),
+    Column("value", _TEXT, "JSON, for the other kinds; `[hidden]` in place of the session key"),
     Column("session_key_timestamp", TIME, "when the session key was made"),
     _SOURCE,
     *ORIGIN,
@@ -244,7 +248,7 @@ _CONNECT_CONFIGS = (
 _CONNECT_OFFSETS = (
     _CONNECTOR,
     Column("source_partition", _TEXT, "JSON: a part of the source, such as a file or a table"),
-    Column("source_offset", _TEXT, "JSON: how far it was read"),
+    Column("source_offset", _TEXT, "JSON: how far the connector has read this part"),
     _SOURCE,
     *ORIGIN,
 )
@@ -253,11 +257,11 @@ _CONNECT_STATUS = (
     _CONNECTOR,
     Column("task", _INT, "number of the task"),
     Column("state", _TEXT, "such as `RUNNING`, `PAUSED` or `FAILED`"),
-    Column("trace", _TEXT, "of the error, or null"),
+    Column("trace", _TEXT, "stack trace of the error, or null"),
     Column("worker_id", _TEXT, "the worker"),
     Column("generation", _INT, "generation of the workers' group"),
     Column("version", _TEXT, "version of the plugin, or null"),
-    Column("topic", _TEXT, "a topic that the connector uses, of the kind `topic`"),
+    Column("topic", _TEXT, "for the kind `topic`: a topic that the connector uses"),
     Column("discover_timestamp", TIME, "when the topic was first used"),
     _SOURCE,
     *ORIGIN,
@@ -279,10 +283,10 @@ _TOPICS = (
 _PARTITIONS = (
     *_TOPICS,
     Column("partition", _INT, "the partition"),
-    Column("leader", _INT, "broker that leads it, or -1"),
+    Column("leader", _INT, "broker that leads the partition, or -1"),
     Column("leader_epoch", _INT, "epoch of the leader"),
     Column("partition_epoch", _INT, "number of changes of the partition"),
-    Column("replicas", _INTS, "brokers that hold it; the first is the preferred leader"),
+    Column("replicas", _INTS, "brokers with a replica; the first is the preferred leader"),
     Column("isr", _INTS, "replicas in sync; empty after the last one was fenced (KIP-966)"),
     Column("removing_replicas", _INTS, "replicas that a reassignment removes"),
     Column("adding_replicas", _INTS, "replicas that a reassignment adds"),
@@ -296,15 +300,15 @@ _BROKERS = (
     Column("broker_epoch", _LONG, "offset of its registration"),
     Column("incarnation_id", _TEXT, "id of its process"),
     Column("rack", _TEXT, "its rack, or null"),
-    Column("fenced", _BOOL, "whether it may not lead: it has not yet, or no longer, answered"),
-    Column("in_controlled_shutdown", _BOOL, "whether it was stopping"),
+    Column("fenced", _BOOL, "whether the broker may not lead, as before its first heartbeat"),
+    Column("in_controlled_shutdown", _BOOL, "whether the broker was stopping"),
     Column("end_points", pa.list_(pa.struct([("name", _TEXT), ("host", _TEXT), ("port", _INT),
                                              ("security_protocol", _INT)])), "its listeners"),
     Column("features", pa.list_(pa.struct([("name", _TEXT), ("min_supported_version", _INT),
                                            ("max_supported_version", _INT)])),
-           "features that it supports"),
+           "features that the broker supports"),
     Column("log_dirs", _TEXTS, "ids of its log directories"),
-    Column("cordoned_log_dirs", _TEXTS, "ids of those that take no new partitions"),
+    Column("cordoned_log_dirs", _TEXTS, "ids of the log directories that take no new partitions"),
 )  # fmt: skip
 _FEATURES = (
     Column("name", _TEXT, "the feature; `metadata.version` is one"),
@@ -319,7 +323,7 @@ _CONFIGS = (
 )
 _QUOTAS = (
     Column("entity", pa.list_(pa.struct([("entity_type", _TEXT), ("entity_name", _TEXT)])),
-           "`user`, `client-id` or `ip`, and a name; null is the default of this type"),
+           "`user`, `client-id` or `ip`, with a name; the name null means the default"),
     Column("key", _TEXT, "the quota"),
     Column("value", pa.float64(), "its value"),
 )  # fmt: skip
@@ -342,8 +346,8 @@ _SCRAM_USERS = (
 
 #: Only of a cluster with ZooKeeper: there, they are all that shows how much a partition has.
 _OF_DIRECTORIES = (
-    Column("log_start_offset", _LONG, "first offset here, of a cluster with ZooKeeper; else null"),
-    Column("high_watermark", _LONG, "by the checkpoint here, of such a cluster; else null"),
+    Column("log_start_offset", _LONG, "log start here, in clusters with ZooKeeper; else null"),
+    Column("high_watermark", _LONG, "high watermark here, in clusters with ZooKeeper; else null"),
 )
 
 
@@ -368,12 +372,12 @@ TABLES = {
     ),
     "consumer_lag": Table(
         "__consumer_offsets",
-        "Committed offsets, the ends of the logs that they belong to, and the difference",
+        "Committed offsets, the log ends of their partitions, and the lag between them",
         _CONSUMER_LAG,
     ),
     "groups": Table(
         "__consumer_offsets",
-        "Groups of consumers, also those that have only committed offsets",
+        "Groups of consumers, including groups that have only committed offsets",
         _GROUPS,
         (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
     ),
@@ -384,7 +388,9 @@ TABLES = {
         _SHARE_STATE,
         (
             *_SHARE_STATE,
-            Column("record", _TEXT, "`snapshot`, or `update`: it has only what it changes"),
+            Column(
+                "record", _TEXT, "`snapshot` or `update`; an update contains only changed fields"
+            ),
             CHANGE,
         ),
     ),
@@ -410,8 +416,8 @@ TABLES = {
             Column(
                 "record",
                 _TEXT,
-                "`batch`, `commit`, `abort`, or `snapshot`: the state before; null for another "
-                "control batch",
+                "`batch`, `commit`, `abort`, or `snapshot` for the state at the beginning; null "
+                "for another control batch",
             ),
             Column("record_offset", _LONG, "first offset of the batch; null in a snapshot"),
             Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
@@ -431,7 +437,9 @@ TABLES = {
     "configs": _of_metadata("Dynamic settings of topics, brokers and groups", _CONFIGS),
     "quotas": _of_metadata("Quotas of clients", _QUOTAS),
     "acls": _of_metadata("Access control lists", _ACLS),
-    "scram_users": _of_metadata("Users with SCRAM credentials, without these", _SCRAM_USERS),
+    "scram_users": _of_metadata(
+        "Users with SCRAM credentials; the credentials are not shown", _SCRAM_USERS
+    ),
     "schemas": Table(
         "_schemas",
         "Schemas of a schema registry (Confluent, Karapace)",
@@ -461,14 +469,14 @@ TABLES = {
     ),
     "mm2_offset_syncs": Table(
         "mm2-offset-syncs.<target>.internal",
-        "Pairs of offsets of the same record, of MirrorMaker 2, in the source cluster",
+        "Pairs of offsets of the same record, which MirrorMaker 2 stores in the source cluster",
         _OFFSET_SYNCS,
         (*_OFFSET_SYNCS, CHANGE),
         r"mm2-offset-syncs.+internal",
     ),
     "mm2_checkpoints": Table(
         "<source>.checkpoints.internal",
-        "Offsets of groups that MirrorMaker 2 has translated, in the target cluster",
+        "Offsets of groups that MirrorMaker 2 has translated and stored in the target cluster",
         _CHECKPOINTS,
         (*_CHECKPOINTS, CHANGE),
         r".+checkpoints.internal",

@@ -43,8 +43,8 @@ def section(name: str) -> str:
     more = [each for each in table.history if each.name not in names]
     left = [f"`{n}`" for n in sorted(names - {each.name for each in table.history})]
     if more:
-        without = f", without {' and '.join(left)}" if left else ""
-        lines += ["", f"With `history`, there are further columns{without}:", "",
+        lacks = f"lacks {' and '.join(left)}, and " if left else ""
+        lines += ["", f"With `history`, the table {lacks}also has these columns:", "",
                   *head, *rows(tuple(more))]  # fmt: skip
     return "\n".join(lines)
 
