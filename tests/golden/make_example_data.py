@@ -22,7 +22,7 @@ MANIFEST = """# Where `data/` comes from
 
 `data/` is the log directory of an unmodified Apache Kafka {version} broker (one KRaft node). The
 broker was stopped cleanly. `tests/golden/make_example_data.py` makes `data/` again, with the same
-offsets and bytes of records, but with other ids and other times of transaction markers.
+offsets and bytes of records, but with other ids and other times of transaction markers. The log
 `__cluster_metadata-0` is left out, because it is large, and readers of topics do not need it.
 
 | topic | partitions | contents |
@@ -37,15 +37,16 @@ Kafka's Java producer of the same version wrote all records.
 after it had read two thirds of `orders` from such a broker.
 `tests/golden/make_example_checkpoint.py` makes it again.
 
-`cluster/` is the log directory of such a broker, which was stopped while consumers were connected
-and a transaction was open: `tests/golden/make_example_cluster.py`. It has the broker's own topics
-and the metadata of its cluster.
+`cluster/` is the log directory of another such broker, which was stopped while consumers were
+connected and a transaction was open. It contains the broker's internal topics and the metadata of
+its cluster. `tests/golden/make_example_cluster.py` makes it again.
 
-`tier/` has the log directory and the tier of such a broker, whose tiered storage is Kafka's own
-`LocalTieredStorage`: `tests/golden/make_example_tier.py`.
+`tier/` contains the log directory and the tier of a broker whose tiered storage is Kafka's own
+`LocalTieredStorage`. `tests/golden/make_example_tier.py` makes both again.
 
-`brokers/` has the log directories of three such brokers of one cluster, which were killed one
-after the other, without their indexes: `tests/golden/make_example_brokers.py`.
+`brokers/` contains the log directories of the three brokers of one cluster, without index files.
+The brokers were killed one after the other. `tests/golden/make_example_brokers.py` makes the
+directories again.
 
 | file | bytes | sha256 |
 |---|---|---|
