@@ -4,7 +4,12 @@ The metadata of the cluster assigns a partition to brokers, and may name the log
 Brokers move a partition aside that is not assigned to them, or whose topic id is not the one in
 the metadata.
 
-Rules: ``PartitionRegistration`` (its directories), ``DirectoryId`` (reserved ids), ``LogManager``.
+A broker does not start if it finds a partition in two of its log directories.  A log directory
+that has the partition takes precedence over the one that the metadata names: the broker loads the
+partition there, and reports the place to the controller.
+
+Rules: ``PartitionRegistration`` (its directories), ``DirectoryId`` (reserved ids), ``LogManager``
+(``Duplicate log directories``, ``getOrCreateLog``), KIP-858.
 """
 
 from collections import Counter
@@ -15,7 +20,7 @@ from segmentlog.cluster.image import RECORDS, TOPIC, fold
 from segmentlog.cluster.metadata_log import newest_metadata, read_metadata
 from segmentlog.disk.readable import exists
 from segmentlog.errors import LogDirectoryError
-from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.layout.metadata import known_topic_id, read_meta_properties
 from segmentlog.layout.partitions import refuse_partition
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import TopicPartition
@@ -24,7 +29,8 @@ from segmentlog.replication.striped_placer import PlacedBroker
 
 __all__ = ["Placement", "TargetCluster"]
 
-#: Ids of log directories below this number mean that no directory is known.
+#: Ids of log directories below this number mean that no directory is known: UNASSIGNED, LOST,
+#: MIGRATING.
 _FIRST_DIRECTORY_ID = 100
 
 
@@ -35,10 +41,12 @@ class Placement(NamedTuple):
     ----------
     directories : in the order of the replicas: that of the preferred leader first.
     missing : replicas whose directory is not among the targets: ids of brokers.
+    problems : reasons for which a broker of a replica would not start.
     """
 
     directories: tuple[str, ...]
     missing: tuple[int, ...]
+    problems: tuple[str, ...] = ()
 
 
 class TargetCluster:
@@ -79,7 +87,8 @@ class TargetCluster:
             if kind == TOPIC
         }
         self._brokers = [*tables["brokers"].values()]
-        self._properties = {each: read_meta_properties(each) for each in directories}
+        given = dict.fromkeys([*directories, *holders])
+        self._properties = {each: read_meta_properties(each) for each in given}
         self._nodes = {each: self._node(each) for each in directories}
         self._check_clusters([*directories, *holders])
         self._n_replicas: Counter[str] = Counter()
@@ -97,7 +106,7 @@ class TargetCluster:
     def _check_clusters(self, directories: Sequence[str]) -> None:
         clusters: dict[str, str] = {}
         for each in directories:
-            cluster = read_meta_properties(each).get("cluster.id")
+            cluster = self._properties[each].get("cluster.id")
             if cluster:
                 clusters.setdefault(cluster, each)
         if len(clusters) > 1:
@@ -145,6 +154,86 @@ class TargetCluster:
         LogDirectoryError
             If the metadata is damaged.
         """
+        found, missing, problems = [], [], []
+        for node, disk in self._disks(topic_partition).items():
+            own = [each for each in self.directories if self._nodes[each] == node]
+            ids = {self._id(each) for each in own}
+            having = [each for each in own if self._has(each, topic_partition)]
+            if len(having) > 1:
+                problems.append(_twice(having, topic_partition))
+            if having:
+                own = having
+            elif disk is not None:
+                own = [each for each in own if self._id(each) == disk]
+            elif self._registered(node) - ids:
+                own = []  # a directory that is not given may have the partition
+            if not own:
+                missing.append(node)
+                continue
+            # A broker chooses so for a new partition, too.
+            found.append(min(own, key=lambda each: self._n_replicas[each]))
+            self._n_replicas[found[-1]] += 1
+        return Placement(tuple(found), tuple(missing), tuple(problems))
+
+    def has_replica(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is to be in a log directory, by the metadata.
+
+        One log directory of a broker gets a partition: the directory that has the partition
+        already, or else the one that the metadata names.  A directory that its broker has not
+        registered replaces the only registered one that is not given.
+
+        Raises
+        ------
+        LogDirectoryError
+            If another log directory of the broker may be meant, too; if two of them have the
+            partition; if the metadata is damaged.
+        """
+        known, node = self.partitions.get(topic_partition), self._nodes[directory]
+        if known is None or node not in known["replicas"]:
+            return False
+        disk, disks = self._disks(topic_partition)[node], self._broker_disks(directory)
+        having = [each for each in disks.given.values() if self._has(each, topic_partition)]
+        is_here = self._has(directory, topic_partition)
+        if is_here and having:
+            raise LogDirectoryError(directory, _twice([directory, *having], topic_partition))
+        if disk in disks.own:
+            return not having
+        if is_here and disk not in disks.absent:
+            return True
+        # A new directory beside all others of the broker: nothing shows its purpose.
+        is_extra = disks.is_new and bool(disks.given) and not disks.absent
+        if not is_extra:
+            if having or disk in disks.given or (disk in disks.absent and not disks.is_new):
+                return False
+            if not disks.given and not disks.absent:
+                return True
+        raise LogDirectoryError(directory, disks.doubt(node, disk, topic_partition))
+
+    def _broker_disks(self, directory: str) -> "_BrokerDisks":
+        """The log directories of the broker of a directory."""
+        node, own_id = self._nodes[directory], self._id(directory)
+        # Before KIP-858, a broker had one log directory, without an id.  A path with the id of
+        # `directory` is an earlier place of this directory.
+        given = {
+            found: each
+            for each, properties in self._properties.items()
+            if properties.get("node.id") == str(node)
+            and (found := self._id(each))
+            and found != own_id
+        }
+        registered = self._registered(node)
+        own = {own_id} if own_id else set()
+        absent = registered - own - given.keys()
+        is_new = own_id not in registered
+        if is_new and len(absent) == 1:
+            own, absent, is_new = own | absent, set(), False  # it takes the place of this one
+        return _BrokerDisks(own, given, absent, is_new)
+
+    def _disks(self, topic_partition: TopicPartition) -> dict[int, str | None]:
+        """The brokers of the replicas, and the id of the log directory that each has chosen.
+
+        The id is None if the broker has not chosen one, or has lost the directory.
+        """
         known = self.partitions[topic_partition]
         ids = known["directories"] or [None] * len(known["replicas"])
         if len(ids) != len(known["replicas"]):
@@ -154,40 +243,64 @@ class TargetCluster:
                 "the metadata (target_metadata)"
             )
             raise LogDirectoryError(self.directories[0], reason)
-        found, missing = [], []
-        for node, directory_id in zip(known["replicas"], ids, strict=True):
-            own = [each for each in self.directories if self._nodes[each] == node]
-            if directory_id is not None and directory_id.int >= _FIRST_DIRECTORY_ID:
-                text = uuid_text(directory_id)
-                own = [each for each in own if self._properties[each].get("directory.id") == text]
-            if not own:
-                missing.append(node)
-                continue
-            found.append(min(own, key=lambda each: self._order(each, topic_partition)))
-            self._n_replicas[found[-1]] += 1
-        return Placement(tuple(found), tuple(missing))
+        return {
+            node: None if each is None or each.int < _FIRST_DIRECTORY_ID else uuid_text(each)
+            for node, each in zip(known["replicas"], ids, strict=True)
+        }
 
-    def has_replica(self, directory: str, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is to be in a log directory, by the metadata.
-
-        A directory that its broker has not registered may replace any other one of the broker.
-        """
-        known = self.partitions.get(topic_partition)
-        node = self._nodes[directory]
-        if known is None or node not in known["replicas"]:
-            return False
-        own_id = self._properties[directory].get("directory.id")
-        ids = dict(zip(known["replicas"], known["directories"] or (), strict=False))
-        registered = {
+    def _registered(self, node: int) -> set[str]:
+        """Ids of the log directories that a broker has registered."""
+        return {
             uuid_text(each)
             for broker in self._brokers
             if broker["broker_id"] == node
             for each in broker["log_dirs"]
         }
-        assigned = uuid_text(ids[node]) if ids.get(node) else own_id
-        return assigned == own_id or not {assigned, own_id} <= registered
 
-    def _order(self, directory: str, topic_partition: TopicPartition) -> tuple[bool, int]:
-        """A broker has a partition in one of its directories; a new one is where fewest are."""
-        is_there = exists(partition_path(directory, topic_partition))
-        return not is_there, self._n_replicas[directory]
+    def _id(self, directory: str) -> str | None:
+        return self._properties[directory].get("directory.id")
+
+    def _has(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether a log directory has a partition of this topic, and not of a former one."""
+        path = partition_path(directory, topic_partition)
+        # Without an id, it may be the partition.
+        known = {"", self.topic_id(topic_partition)}
+        return exists(path) and known_topic_id(path) in known
+
+
+class _BrokerDisks(NamedTuple):
+    """The log directories of a broker, beside one of them.
+
+    Attributes
+    ----------
+    own : ids of that one: its own id, and the id of the directory whose place it takes.
+    given : paths of others, by their ids.
+    absent : ids of others that the broker has registered, and that are not given.
+    is_new : whether the broker has not registered it, and nothing shows whose place it takes.
+    """
+
+    own: set[str]
+    given: dict[str, str]
+    absent: set[str]
+    is_new: bool
+
+    def doubt(self, node: int, disk: str | None, topic_partition: TopicPartition) -> str:
+        """Why nothing shows whether the one directory is to have a partition."""
+        named = "no log directory" if disk is None else f"the log directory with the id {disk}"
+        others = [*self.given.values(), *(f"the one with the id {each}" for each in self.absent)]
+        return (
+            f"is a log directory of broker {node}, and so are {', '.join(sorted(others))}; the "
+            f"metadata assigns {topic_partition} to {named} of this broker, and the broker does "
+            "not start if two have the partition: if this directory replaces another one, write "
+            "the directory.id of that one into its meta.properties; or mirror the partition by "
+            "its name, without assigned (--assigned), into the directory that is to have it"
+        )
+
+
+def _twice(directories: Sequence[str], topic_partition: TopicPartition) -> str:
+    """Why a broker would not start with a partition in several of its log directories."""
+    paths = [partition_path(each, topic_partition) for each in directories]
+    return (
+        f"{' and '.join(paths)} are in log directories of one broker, which does not start with "
+        "a partition in two of them: move all but one of them away"
+    )

@@ -189,7 +189,7 @@ class Preflight:
     def _lacks_of_replicas(
         self, topic_partition: TopicPartition, placement: Placement
     ) -> Iterator[str]:
-        """Replicas without a directory, and directories that belong to another topic."""
+        """Replicas without a directory or with two, and directories of another topic."""
         if not placement.directories or (placement.missing and not self._leaves_out_replicas):
             replicas = self._cluster.partitions[topic_partition]["replicas"]
             yield (
@@ -198,6 +198,7 @@ class Preflight:
                 f"of broker {_listed(placement.missing)} that is to have it (--to), or leave "
                 "these replicas out (leave_out_replicas, --leave-out-replicas)"
             )
+        yield from placement.problems
         topic_id = self._cluster.topic_id(topic_partition)
         for each in placement.directories:
             path = partition_path(each, topic_partition)

@@ -64,8 +64,12 @@ def source(tmp_path: Path) -> Path:
 def restore(targets: list[Path], source: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
     """Restore `source` into `targets`, with the replicas of each partition by the metadata."""
 
-    def call(replicas: Any = ((2, 1, 3), (3, 1)), directories: Any = None, **options: Any) -> Any:
+    def call(
+        replicas: Any = ((2, 1, 3), (3, 1)), directories: Any = None, registered: Any = (),
+        **options: Any,
+    ) -> Any:  # fmt: skip
         image = Image()
+        image.tables["brokers"][7] = {"broker_id": 7, "log_dirs": registered, "fenced": True}
         for i, each in enumerate(replicas):
             row = {
                 "topic": "t", "topic_id": topic_id, "partition": i, "replicas": [*each],
@@ -158,6 +162,31 @@ def test_a_broker_that_has_not_chosen_a_disk_spreads_its_partitions(
     (disks[1] / "t-0").mkdir()
     found = restore(((7,), (7,)), [uuid.UUID(int=0)], to=disks, dry_run=True)
     assert [(str(disks[1]),), (str(disks[0]),)] == [each.directories for each in found.partitions]
+
+
+def test_a_directory_that_has_the_partition_takes_precedence_over_the_metadata(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """The broker loads the partition there, and does not start if both directories have it."""
+    disks = [formatted(tmp_path / "a", 7, FIRST_DISK), formatted(tmp_path / "b", 7, SECOND_DISK)]
+    (disks[1] / "t-0").mkdir()
+    found = restore(((7,), (7,)), [FIRST_DISK], to=disks)
+    assert [(str(disks[1]),), (str(disks[0]),)] == [each.directories for each in found.partitions]
+    assert ["t-1"] == [each.name for each in disks[0].glob("t-*")]
+    (disks[0] / "t-0").mkdir()
+    with pytest.raises(LogDirectoryError, match=r"t-0: .*a/t-0 and .*b/t-0 are in log direct"):
+        restore(((7,), (7,)), [FIRST_DISK], to=disks)
+
+
+def test_a_disk_that_is_not_given_may_have_the_partition(restore: Restore, tmp_path: Path) -> None:
+    """The metadata names no disk, and the broker has registered another one."""
+    to = formatted(tmp_path / "a", 7, FIRST_DISK)
+    options = {"registered": [FIRST_DISK, SECOND_DISK], "to": to}
+    with pytest.raises(LogDirectoryError, match="add the log directory of broker 7"):
+        restore(((7,), (7,)), [uuid.UUID(int=0)], **options)
+    assert [] == [*to.glob("t-*")]
+    found = restore(((7,), (7,)), [uuid.UUID(int=0)], **(options | {"registered": [FIRST_DISK]}))
+    assert [20, 30] == [each.n_records for each in found.partitions]
 
 
 def test_a_directory_of_a_former_topic_is_a_problem(restore: Restore, targets: list[Path]) -> None:
