@@ -126,6 +126,7 @@ def hold(
     *,
     dry_run: bool = False,
     make_room: Callable[[HeldDirectory], object] | None = None,
+    held: HeldDirectory | None = None,
 ) -> Iterator[HeldDirectory]:
     """Hold a directory in which no change is unfinished: each is finished or undone first.
 
@@ -136,6 +137,8 @@ def hold(
         change them while this one waits.
     make_room : is called first if files may be changed.  A full disk would otherwise keep out the
         very command that frees space, because a guard and a state need some.
+    held : the directory, if the caller holds it already; then its lock is neither taken nor
+        given up.
 
     Raises
     ------
@@ -144,13 +147,14 @@ def hold(
     LogDirectoryError
         If this is a dry run, and a change is unfinished; if an unfinished change cannot be undone.
     """
-    with take(directory, timeout_seconds, dry_run=dry_run) as held:
+    taken = take(directory, timeout_seconds, dry_run=dry_run)
+    with taken if held is None else contextlib.nullcontext(held) as found:
         if config_of is not None:
-            held.config_of = config_of
+            found.config_of = config_of
         if dry_run:
-            held.refuse_unfinished()
+            found.refuse_unfinished()
         else:
             if make_room is not None:
-                make_room(held)
-            held.end_changes()
-        yield held
+                make_room(found)
+            found.end_changes()
+        yield found

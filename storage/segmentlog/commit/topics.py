@@ -18,7 +18,7 @@ from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
-from segmentlog.layout.metadata import read_topic_id
+from segmentlog.layout.metadata import known_topic_id, read_topic_id
 from segmentlog.layout.partitions import list_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
@@ -128,7 +128,8 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     """Make one partition of a broker's topic, as the broker makes it at its next start.
 
     The caller holds the lock.  A partition that is there stays; one that a crash has left without
-    a segment is completed.
+    a segment or a topic id is completed.  A broker writes the id after the segment, and moves a
+    partition without one aside.
 
     Parameters
     ----------
@@ -141,10 +142,13 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     LogDirectoryError
         If a link or a file has the name of the partition, or it may not be written to.
     """
-    if _is_there(directory, topic_partition):
-        return
     path = partition_path(directory, topic_partition)
     check_partition_path(path)
+    if _is_there(directory, topic_partition):
+        if not known_topic_id(path):
+            _write_topic_id(path, topic_id)
+            sync_directory(path)
+        return
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | {topic_partition: 0})
     _create(path, topic_id)
@@ -188,8 +192,7 @@ def _create(path: str, topic_id: str) -> None:
         except LogDirectoryError:
             os.rmdir(path)
             raise
-    metadata = f"version: 0\ntopic_id: {topic_id}"
-    replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode(), sync_name=False)
+    _write_topic_id(path, topic_id)
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
     # lacked then would never be added.
@@ -197,3 +200,9 @@ def _create(path: str, topic_id: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.close(create_file(os.path.join(path, segment_file_name(0, kind))))
     sync_directory(path)
+
+
+def _write_topic_id(path: str, topic_id: str) -> None:
+    """Write ``partition.metadata``; the caller syncs its name."""
+    metadata = f"version: 0\ntopic_id: {topic_id}"
+    replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode(), sync_name=False)

@@ -27,7 +27,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.replication.striped_placer import PlacedBroker
 
-__all__ = ["Placement", "TargetCluster"]
+__all__ = ["Placement", "TargetCluster", "node_of"]
 
 #: Ids of log directories below this number mean that no directory is known: UNASSIGNED, LOST,
 #: MIGRATING.
@@ -47,6 +47,24 @@ class Placement(NamedTuple):
     directories: tuple[str, ...]
     missing: tuple[int, ...]
     problems: tuple[str, ...] = ()
+
+
+def node_of(directory: str) -> int:
+    """The id of the broker that has a log directory.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the directory is not one of a broker.
+    """
+    number = read_meta_properties(directory).get("node.id", "")
+    if not number.isdecimal():
+        reason = (
+            "has no meta.properties with a node.id: give the log directory of a broker that was "
+            "started, or formatted with kafka-storage.sh"
+        )
+        raise LogDirectoryError(directory, reason)
+    return int(number)
 
 
 class TargetCluster:
@@ -89,19 +107,9 @@ class TargetCluster:
         self._brokers = [*tables["brokers"].values()]
         given = dict.fromkeys([*directories, *holders])
         self._properties = {each: read_meta_properties(each) for each in given}
-        self._nodes = {each: self._node(each) for each in directories}
+        self._nodes = {each: node_of(each) for each in directories}
         self._check_clusters([*directories, *holders])
         self._n_replicas: Counter[str] = Counter()
-
-    def _node(self, directory: str) -> int:
-        number = self._properties[directory].get("node.id", "")
-        if not number.isdecimal():
-            reason = (
-                "has no meta.properties with a node.id: give the log directory of a broker that "
-                "was started, or formatted with kafka-storage.sh"
-            )
-            raise LogDirectoryError(directory, reason)
-        return int(number)
 
     def _check_clusters(self, directories: Sequence[str]) -> None:
         clusters: dict[str, str] = {}

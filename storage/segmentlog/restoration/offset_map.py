@@ -10,11 +10,8 @@ the new log it is ``target_offset + max(offset - source_offset, 0)``, and in the
 ``target_offset``: an offset without a record becomes that of the next record.
 """
 
-import os
-import tempfile
-from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -39,13 +36,11 @@ _MOST_ROWS = 1 << 18  #: of a row group
 
 
 class OffsetMap:
-    """Writes an offset map, which gets its name when the block ends without an error.
-
-    After an error, the caller has to `discard` it.
+    """Writes the rows of an offset map; the end of the file is written when the block ends.
 
     Parameters
     ----------
-    path : of the file; an older file of this name is replaced.
+    file : takes the bytes.
 
     Raises
     ------
@@ -53,19 +48,11 @@ class OffsetMap:
         If the file cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(os.fsdecode(path)).absolute()
-        descriptor, name = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
-        self._temporary = Path(name)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.fchmod(descriptor, 0o666 & ~umask)
-        self._file = os.fdopen(descriptor, "wb")
-        self._writer = pq.ParquetWriter(self._file, OFFSET_MAP_SCHEMA)
+    def __init__(self, file: BinaryIO) -> None:
+        self._writer = pq.ParquetWriter(file, OFFSET_MAP_SCHEMA)
         self._rows: list[Int64s] = []  #: first offsets and numbers of records, shape (n_runs, 2)
         self._n_rows = 0
         self._start, self._n_records = 0, 0  # the run that may continue
-        self._is_complete = False
 
     def add(self, topic_partition: TopicPartition, offsets: Int64s) -> None:
         """Take the offsets of the next records of a partition: int64, shape (n_records,)."""
@@ -118,17 +105,8 @@ class OffsetMap:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            return
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._temporary.replace(self._path)
-        self._is_complete = True
-
-    def discard(self) -> None:
-        """Remove the file: the records did not come to the target."""
-        self._writer.close()
-        self._file.close()
-        (self._path if self._is_complete else self._temporary).unlink(missing_ok=True)
+        try:
+            self._writer.close()
+        except OSError:
+            if error is None:  # otherwise the disk was full before
+                raise

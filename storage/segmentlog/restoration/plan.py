@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.local import device_of
+from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.metadata import known_topic_id
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
@@ -202,6 +204,11 @@ class Preflight:
         topic_id = self._cluster.topic_id(topic_partition)
         for each in placement.directories:
             path = partition_path(each, topic_partition)
+            try:
+                check_partition_path(path)
+            except LogDirectoryError as error:
+                yield str(error)
+                continue
             known = known_topic_id(path)
             if known and known != topic_id:
                 yield (

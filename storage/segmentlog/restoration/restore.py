@@ -13,19 +13,24 @@ The replicas of a partition are written side by side, from the same rows and wit
 epoch, and are identical byte by byte.  A run that was killed between the commits of two
 directories is repeated: a replica that has exactly the records stays, and the others are written.
 
+All targets are held from the check until the last commit.  So no other writer, and no broker, can
+change what the check has found.
+
 Rules: ``LogManager`` (stray partitions), KIP-101, ``ConsumerGroupCommand`` (``--from-file``).
 """
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
-from segmentlog.commit.held import hold, take
+from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.topics import create_replica
+from segmentlog.disk.apart import identity_of, refuse_overlap
+from segmentlog.disk.output_file import OutputFile
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, OptionError
@@ -34,7 +39,7 @@ from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
-from segmentlog.replication.placement import TargetCluster
+from segmentlog.replication.placement import TargetCluster, node_of
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.restoration.plan import GroupOffset, Preflight, Restoration, RestoredPartition
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
@@ -101,7 +106,8 @@ def restore(
         replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
         its broker could become the leader.
     offset_map : a Parquet file that shows where each record is
-        (`segmentlog.restoration.offset_map`); it is complete before the records become visible.
+        (`segmentlog.restoration.offset_map`).  It gets its name, and replaces the file of an
+        earlier run, after the last commit; a run that fails leaves the earlier file.
     dry_run : whether nothing is changed, and the result has the problems.
     on_records : called with the number of records that were read, as they are.
     lock_timeout_seconds : how long to wait for a writer at the target.
@@ -119,7 +125,7 @@ def restore(
     OptionError
         If one of `topics` is a topic of brokers; if `since` or `until` is not a time; if
         `open_transactions` is not one of the three words; if `to` is empty, or names a directory
-        twice.
+        twice; if `offset_map` is a directory, or lies in none.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -144,8 +150,18 @@ def restore(
     chosen = [each for each in partitions_of(source, names) if each.topic not in INTERNAL_TOPICS]
     records = RestoredRecords(source, (since, until), treatment)
     with ExitStack() as stack:
-        for each in directories:
-            stack.enter_context(take(each, lock_timeout_seconds, dry_run=True))
+        map_file = None
+        if offset_map is not None and not dry_run:
+            map_file = stack.enter_context(OutputFile("offset_map", offset_map))
+        # In one order in all processes: two restorations wait for each other in no other order.
+        held = {
+            each: stack.enter_context(
+                take(each, lock_timeout_seconds, dry_run=True)
+                if dry_run
+                else hold(each, lock_timeout_seconds)
+            )
+            for each in sorted(directories, key=os.path.realpath)
+        }
         holders = directories if target_metadata is None else [local_path(target_metadata)]
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
@@ -153,40 +169,40 @@ def restore(
             records=records, times_ms=times_ms, treatment=treatment,
             leaves_out_replicas=leave_out_replicas,
         ).plan(chosen)  # fmt: skip
-    absent = tuple(_absent(source, chosen))
-    plan = plan._replace(
-        offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
-    )
-    if dry_run:
-        return plan
+        absent = tuple(_absent(source, chosen))
+        plan = plan._replace(
+            offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
+        )
+        if dry_run:
+            return plan
+        _refuse_problems(plan, directories)
+        return _placed(_carry_out(records, plan, cluster, held, map_file, on_records))
+
+
+def _refuse_problems(plan: Restoration, directories: Collection[str]) -> None:
     problems = [*plan.problems]
     for partition in plan.partitions:
         problems += [f"{partition.topic_partition}: {each}" for each in partition.problems]
     if problems:
         reason = f"cannot take the records: {'; '.join(problems)}"
         raise LogDirectoryError(", ".join(directories), reason)
-    _make_replicas(plan, cluster, lock_timeout_seconds)
-    return _placed(_write(records, plan, offset_map, on_records, lock_timeout_seconds))
 
 
 def _targets(
     to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], source: LogDirectory
 ) -> list[str]:
-    """The log directories of the target: different ones, and none of the sources."""
+    """The log directories of the target: different ones, and apart from the sources."""
     given = [to] if isinstance(to, str | os.PathLike) else [*to]
     directories = [local_path(each) for each in given]
     if not directories:
         raise OptionError("to", "", "give the log directory of at least one broker")
-    sources = {os.path.realpath(each) for each in source.paths}
-    seen: set[str] = set()
+    seen = set()
     for each in directories:
-        real = os.path.realpath(each)
-        if real in sources:
-            reason = "is a source, too; give the log directory of another cluster's broker"
-            raise LogDirectoryError(each, reason)
-        if real in seen:
+        refuse_overlap(each, source.paths)
+        if identity_of(each) in seen:
             raise OptionError("to", each, "give each log directory once")
-        seen.add(real)
+        seen.add(identity_of(each))
+        node_of(each)  # before a lock file is made in a directory that is not a broker's
     return directories
 
 
@@ -208,21 +224,49 @@ def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterato
             yield f"{number} more partitions of {topic} are not in the sources"
 
 
-def _make_replicas(plan: Restoration, cluster: TargetCluster, lock_timeout_seconds: float) -> None:
+def _carry_out(
+    records: RestoredRecords,
+    plan: Restoration,
+    cluster: TargetCluster,
+    held: Mapping[str, HeldDirectory],
+    map_file: OutputFile | None,
+    on_records: Callable[[int], object],
+) -> Restoration:
+    """Write all replicas, and the offset map.
+
+    The order on the disk is: the rows of the map under a temporary name, the records, the name of
+    the map.  So a full disk is noticed before a record is visible, and a run that fails leaves the
+    map of an earlier run.  After a kill before the last step, the restoration is repeated, and the
+    map is written again.
+    """
+    _make_replicas(plan, cluster, held)
+    restored = _write(records, plan, held, map_file, on_records)
+    if map_file is not None:
+        try:
+            map_file.publish()
+        except BaseException:
+            logger.warning("the records are restored, without the offset map: restore again")
+            raise
+    return restored
+
+
+def _make_replicas(
+    plan: Restoration, cluster: TargetCluster, held: Mapping[str, HeldDirectory]
+) -> None:
     """Make the partitions that brokers have not made yet, and give all replicas one epoch.
 
     A leader writes its epoch before it appends.  Followers that were never in touch with a leader
     have none, and their batches would differ.
     """
-    for directory in cluster.directories:
-        with hold(directory, lock_timeout_seconds):
-            for each in plan.partitions:
-                if directory not in each.directories or directory in each.restored_before:
-                    continue
-                path = partition_path(directory, each.topic_partition)
-                create_replica(directory, each.topic_partition, each.topic_id or "")
-                checkpoint = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
-                write_leader_epochs(checkpoint, [(_epoch(each, cluster), 0)])
+    for directory, of_directory in held.items():
+        for each in plan.partitions:
+            if directory not in each.directories or directory in each.restored_before:
+                continue
+            path = partition_path(directory, each.topic_partition)
+            create_replica(directory, each.topic_partition, each.topic_id or "")
+            checkpoint = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+            write_leader_epochs(checkpoint, [(_epoch(each, cluster), 0)])
+        of_directory.forget_checkpoints()
 
 
 def _epoch(partition: RestoredPartition, cluster: TargetCluster) -> int:
@@ -238,44 +282,42 @@ def _epoch(partition: RestoredPartition, cluster: TargetCluster) -> int:
 def _write(
     records: RestoredRecords,
     plan: Restoration,
-    offset_map: str | os.PathLike[str] | None,
+    held: Mapping[str, HeldDirectory],
+    map_file: OutputFile | None,
     on_records: Callable[[int], object],
-    lock_timeout_seconds: float,
 ) -> Restoration:
     """Write all replicas, and commit one log directory after the other."""
     from segmentlog.restoration.offset_map import OffsetMap
-    from segmentlog.writes.writer import open_writer  # the compiled kernels load here
 
     directories = dict.fromkeys(
         each for partition in plan.partitions for each in partition.directories
     )
-    found = None if offset_map is None else OffsetMap(offset_map)
     restored = []
-    try:
-        with ExitStack() as stack:
-            writers = {
-                each: stack.enter_context(
-                    open_writer(
-                        each, preserve=True, auto_create_topics=False,
-                        lock_timeout_seconds=lock_timeout_seconds,
-                    )
-                )
-                for each in directories
-            }  # fmt: skip
-            with found or nullcontext():
-                for each in plan.partitions:
-                    rewritten = [
-                        writers[directory]
-                        for directory in each.directories
-                        if directory not in each.restored_before
-                    ]
-                    restored.append(_append(records, each, rewritten, found, on_records))
-            _commit(writers)
-    except BaseException:
-        if found is not None:
-            found.discard()
-        raise
+    with ExitStack() as stack:
+        writers = {each: stack.enter_context(_writer(held[each])) for each in directories}
+        with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
+            for each in plan.partitions:
+                rewritten = [
+                    writers[directory]
+                    for directory in each.directories
+                    if directory not in each.restored_before
+                ]
+                restored.append(_append(records, each, rewritten, offset_map, on_records))
+        if map_file is not None:
+            map_file.finish()
+        _commit(writers)
     return plan._replace(partitions=tuple(restored))
+
+
+def _writer(held: HeldDirectory) -> "LogWriter":
+    """A writer of rows that keep their places, for a directory that stays held."""
+    from segmentlog.stage.config import ProducerConfig
+    from segmentlog.writes.job import WriteJob  # the compiled kernels load here
+    from segmentlog.writes.request import WriteRequest
+    from segmentlog.writes.writer import LogWriter
+
+    request = WriteRequest(held.directory, ProducerConfig().preserving(), auto_create_topics=False)
+    return LogWriter(lambda _: WriteJob.begin(request, held), held=held)
 
 
 def _commit(writers: "dict[str, LogWriter]") -> None:

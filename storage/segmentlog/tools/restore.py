@@ -1,8 +1,8 @@
 """``segmentlog restore``: topics of a lost cluster, on the stopped brokers of another one."""
 
+import contextlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -106,13 +106,19 @@ def restore(
     either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
     """  # fmt: skip
     import segmentlog
+    from segmentlog.disk.output_file import OutputFile
     from segmentlog.restoration.restore import offsets_csv
 
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
-    with progress("records restored", None, is_bytes=False) as bar:
+    with contextlib.ExitStack() as stack:
+        # Before the records: an error in the path is noticed early.
+        file = None
+        if offsets is not None:
+            file = stack.enter_context(OutputFile("offsets", offsets))
+        bar = stack.enter_context(progress("records restored", None, is_bytes=False))
         found = segmentlog.restore(
             *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
@@ -120,6 +126,11 @@ def restore(
             leave_out_replicas=leave_out_replicas,
             offset_map=offset_map, dry_run=dry_run, on_records=bar.advance,
         )  # fmt: skip
+        text, command_line = offsets_csv(found.offsets)
+        if file is not None:
+            file.file.write(text.encode())
+            file.finish()
+            file.publish()
     for each in found.partitions:
         line = (
             to_json(json_fields(each))
@@ -130,8 +141,6 @@ def restore(
     for problem in found.problems:
         sys.stderr.write(f"segmentlog: {escape(problem)}\n")
     if offsets is not None:
-        text, command_line = offsets_csv(found.offsets)
-        Path(offsets).write_text(text)
         sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
     if _has_problems(found):
         raise typer.Exit(PROBLEM)

@@ -22,7 +22,7 @@ from segmentlog.writes.request import WriteRequest
 if TYPE_CHECKING:
     from segmentlog.append.commit_staged import CommitSettings
     from segmentlog.append.sequences import SequenceCheck
-    from segmentlog.commit.held import ConfigOf
+    from segmentlog.commit.held import ConfigOf, HeldDirectory
     from segmentlog.stage.extents import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.stage.stager import RowStager
@@ -47,13 +47,17 @@ class WriteJob:
 
     @classmethod
     @storage_errors()
-    def begin(cls, request: WriteRequest) -> "WriteJob":
+    def begin(cls, request: WriteRequest, held: "HeldDirectory | None" = None) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
         The settings of each topic come from the directory, unless they are given.
 
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
+
+        Parameters
+        ----------
+        held : the directory, if the caller holds it.
 
         Raises
         ------
@@ -70,7 +74,10 @@ class WriteJob:
         auto_create_topics = request.auto_create_topics
         if auto_create_topics is None:
             auto_create_topics = not exists(f"{directory}/{META_PROPERTIES_FILE}")
-        with storage_errors(directory), hold(directory, request.lock_timeout_seconds) as held:
+        with (
+            storage_errors(directory),
+            hold(directory, request.lock_timeout_seconds, held=held) as held,
+        ):
             mark_new(directory)
             if request.stream is not None:
                 end_stream(directory, request.stream)
@@ -168,6 +175,7 @@ class WriteJob:
         rolls: bool = False,
         sequences: "SequenceCheck | None" = None,
         batch: StreamBatch | None = None,
+        held: "HeldDirectory | None" = None,
     ) -> bool:
         """Make all rows visible at once, and end the job.
 
@@ -177,6 +185,7 @@ class WriteJob:
         rolls : whether each partition begins a new segment first.
         sequences : checks the batches of idempotent producers.
         batch : the rows are this batch of a streaming query.
+        held : the directory, if the caller holds it.
 
         Returns
         -------
@@ -194,9 +203,10 @@ class WriteJob:
         from segmentlog.stage.extents import JobExtents
 
         staged, topic = JobExtents(tasks), self.topics.topic
+        seconds, config_of = self.request.lock_timeout_seconds, self.config.config_of
         with (
             storage_errors(self.directory),
-            hold(self.directory, self.request.lock_timeout_seconds, self.config.config_of) as held,
+            hold(self.directory, seconds, config_of, held=held) as held,
         ):
             # Under the lock: no sweep can come between this look and the decision.
             self.check_begun()

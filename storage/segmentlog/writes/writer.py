@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from segmentlog.append.sequences import SequenceCheck
+    from segmentlog.commit.held import HeldDirectory
     from segmentlog.model import Appended
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob
@@ -53,6 +54,7 @@ class LogWriter:
     ----------
     begin : begins the job for the next rows; called with whether it is the writer's first commit.
     numbers : the sequences of rows, if they have a producer.
+    held : the log directory, if the caller holds it until the writer is closed.
 
     Attributes
     ----------
@@ -62,11 +64,14 @@ class LogWriter:
     """
 
     def __init__(
-        self, begin: "Callable[[bool], WriteJob]", numbers: "SequenceNumbers | None" = None
+        self,
+        begin: "Callable[[bool], WriteJob]",
+        numbers: "SequenceNumbers | None" = None,
+        held: "HeldDirectory | None" = None,
     ) -> None:
         self.appended: tuple[Appended, ...] = ()
         self._begin = begin
-        self._numbers = numbers
+        self._numbers, self._held = numbers, held
         self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
         self._job: WriteJob | None = begin(True)
         self._stager = self._job.stager(0, numbers)
@@ -217,7 +222,7 @@ class LogWriter:
             with self._refusing():
                 extents = self._stager.finish()
             sequences = self._sequences()
-            job.commit([extents], rolls=self._rolls, sequences=sequences)
+            job.commit([extents], rolls=self._rolls, sequences=sequences, held=self._held)
         except BaseException:
             self._stager.discard()
             self._forget()

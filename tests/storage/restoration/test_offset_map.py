@@ -23,7 +23,7 @@ def read(path: Path) -> list[tuple[object, ...]]:
 
 def test_runs_continue_from_batch_to_batch(tmp_path: Path) -> None:
     """A run ends where an offset is missing, or the partition ends."""
-    with OffsetMap(tmp_path / "m") as written:
+    with (tmp_path / "m").open("wb") as file, OffsetMap(file) as written:
         for batch in ([3, 4], [5, 8], [], [9], [20]):
             written.add(T0, np.array(batch, np.int64))
         written.end(T0, 30, 21)
@@ -43,7 +43,7 @@ def test_each_offset_is_found(
     """The rule of the module gives the next record at the target, for any gaps and row groups."""
     monkeypatch.setattr(module, "_MOST_ROWS", most_rows)
     offsets = np.flatnonzero(np.random.default_rng(5).random(500) < 0.6) + 100
-    with OffsetMap(tmp_path / "m") as written:
+    with (tmp_path / "m").open("wb") as file, OffsetMap(file) as written:
         for batch in np.array_split(offsets, 17):
             written.add(T0, batch)
         written.end(T0, 610, int(offsets[-1]) + 1)

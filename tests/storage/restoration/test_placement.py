@@ -197,6 +197,29 @@ def test_a_directory_of_a_former_topic_is_a_problem(restore: Restore, targets: l
         restore()
 
 
+def test_a_link_with_the_name_of_a_partition_is_a_problem(
+    restore: Restore, targets: list[Path], tmp_path: Path
+) -> None:
+    """Brokers and readers leave links out, so nobody would see the records."""
+    shutil.copytree(targets[0], tmp_path / "elsewhere")
+    (targets[2] / "t-0").symlink_to(tmp_path / "elsewhere")
+    (problem,) = restore(dry_run=True).partitions[0].problems
+    assert "is a symbolic link" in problem
+    with pytest.raises(LogDirectoryError, match="is a symbolic link"):
+        restore()
+    assert not (targets[0] / "t-0").exists()
+
+
+def test_a_partition_without_a_topic_id_gets_it(restore: Restore, targets: list[Path]) -> None:
+    """A broker that died before it wrote the id would move the partition aside."""
+    for each in targets:
+        (each / "t-0").mkdir()
+        for name in ("log", "index", "timeindex"):
+            (each / "t-0" / f"{0:020}.{name}").touch()
+    restore()
+    assert {IDS[1]} == {read_topic_id(str(each / "t-0")) for each in targets if each.exists()}
+
+
 @pytest.mark.parametrize("n_commits", [1, 2])
 def test_a_run_that_was_killed_between_two_commits_is_repeated(
     restore: Restore, targets: list[Path], monkeypatch: pytest.MonkeyPatch,

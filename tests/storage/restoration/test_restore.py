@@ -16,9 +16,17 @@ from preserved_rows import make, rows
 from producer_batches import batch, plant
 
 import segmentlog
-from segmentlog import GroupOffset, LogDirectoryError, LogLockedError, OptionError, Restoration
+from segmentlog import (
+    GroupOffset,
+    LogDirectoryError,
+    LogLockedError,
+    OptionError,
+    Restoration,
+    StorageError,
+)
 from segmentlog.cluster.image import Image
 from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.output_file import OutputFile
 from segmentlog.replication import placement
 from segmentlog.restoration import plan
 from segmentlog.restoration import restore as module
@@ -275,11 +283,16 @@ def test_topics_of_brokers_are_not_restored(restore: Restore, tmp_path: Path) ->
         restore(recent(tmp_path / "lost"), topics="__consumer_offsets")
 
 
-def test_a_source_is_no_target(tmp_path: Path) -> None:
-    """Its topics are there."""
+def test_a_target_that_does_not_lie_apart_from_its_sources_is_refused(
+    tmp_path: Path, target: Path
+) -> None:
+    """The restoration would change a source."""
     source = recent(tmp_path / "lost")
     with pytest.raises(LogDirectoryError, match="is a source"):
         segmentlog.restore(source, to=source)
+    inside = shutil.copytree(target, source / "t-0" / "inside")
+    with pytest.raises(LogDirectoryError, match="lies in the source"):
+        segmentlog.restore(source, to=inside)
 
 
 def test_a_target_without_metadata_is_refused(tmp_path: Path, target: Path) -> None:
@@ -339,25 +352,93 @@ def test_the_offset_map_has_each_record(
     assert 11 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
 
 
-def test_a_restoration_that_fails_leaves_no_offset_map(
-    restore: Restore, undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older file stays if no record was read, and goes if the commit failed."""
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(RestoredRecords, "of"), (module, "_make_replicas"), (segmentlog.LogWriter, "flush")],
+    ids=["a read", "a new partition", "a commit"],
+)
+def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
+    restore: Restore, undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    owner: object, name: str,
+) -> None:  # fmt: skip
+    """The file of an earlier run is no file of this run."""
     file = tmp_path / "map.parquet"
-    file.write_text("older")
+    file.write_text("earlier")
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError
 
-    with monkeypatch.context() as patched:
-        patched.setattr(RestoredRecords, "of", fail)
-        with pytest.raises(RuntimeError):
-            restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
-    assert "older" == file.read_text()
-    monkeypatch.setattr(segmentlog.LogWriter, "flush", fail)
+    monkeypatch.setattr(owner, name, fail)
     with pytest.raises(RuntimeError):
         restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
-    assert not [*tmp_path.glob("*map.parquet*")]
+    assert "earlier" == file.read_text()
+    assert [file] == [*tmp_path.glob("*map.parquet*")]
+
+
+def test_an_offset_map_that_cannot_get_its_name_is_written_by_the_next_run(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """The records are restored before, and a warning says so."""
+    source, file = recent(tmp_path / "lost"), tmp_path / "map.parquet"
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "failed", str(file))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputFile, "publish", fail)
+        with pytest.raises(StorageError, match="failed"):
+            restore(source, offset_map=file)
+    assert "the records are restored, without the offset map" in caplog.text
+    assert not file.exists()
+    (found,) = restore(source, offset_map=file).partitions
+    assert found.restored_before
+    assert [(40, 20), (60, 0)] == [
+        (each["source_offset"], each["n_records"]) for each in pq.read_table(file).to_pylist()
+    ]
+
+
+def test_an_offset_map_that_cannot_be_a_file_is_refused_before_anything_is_changed(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """A path of a directory would be an error only after the last record."""
+    source, before = recent(tmp_path / "lost"), files(target)
+    with pytest.raises(OptionError, match="is a directory"):
+        restore(source, offset_map=tmp_path)
+    with pytest.raises(OptionError, match="in a directory that exists"):
+        restore(source, offset_map=tmp_path / "absent" / "map.parquet")
+    assert before == files(target)
+
+
+@pytest.mark.parametrize("place", ["the check", "the first record", "the commit"])
+def test_the_target_is_held_from_the_check_to_the_commit(
+    restore: Restore, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Another writer would append records that the check has not seen."""
+    source, tries = recent(tmp_path / "lost"), []
+
+    def write(*_: object) -> None:
+        tries.append(place)
+        with (
+            pytest.raises(LogLockedError),
+            segmentlog.open_writer(target, "t", lock_timeout_seconds=0) as writer,
+        ):
+            writer.append(pa.table({"value": ["x"]}))
+
+    owner, name = {
+        "the check": (module, "_make_replicas"),
+        "the first record": (module, "_append"),
+        "the commit": (module, "_commit"),
+    }[place]
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *arguments: (write(), real(*arguments))[1])
+    (found,) = restore(source).partitions
+    assert (20, [place]) == (found.n_records, tries)
+    assert [*range(40, 60)] == (
+        segmentlog.open_log_dir(target).log(*T0).scan().read_all()["offset"].to_pylist()
+    )
+    with DirectoryLock(str(target), 0):
+        pass  # it is given up
 
 
 def test_the_file_for_the_groups(tmp_path: Path) -> None:
