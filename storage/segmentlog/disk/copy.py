@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from segmentlog.disk.durable import cut_file, write_all
 from segmentlog.disk.system_errors import naming
 
-__all__ = ["copy_range", "digest_of", "digest_of_file", "inode_of", "opened_source", "size_of"]
+__all__ = [
+    "copy_range",
+    "digest_of",
+    "digest_of_file",
+    "has_other_names",
+    "inode_of",
+    "opened_source",
+    "size_of",
+]
 
 _PIECE_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
@@ -102,6 +110,11 @@ def opened_source(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def has_other_names(descriptor: int) -> bool:
+    """Whether an open file has several names: hard links, which change together."""
+    return os.fstat(descriptor).st_nlink > 1
 
 
 def size_of(descriptor: int) -> int:

@@ -26,17 +26,20 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
+from segmentlog.commit.topics import check_partition_path
+from segmentlog.disk.apart import refuse_overlap
 from segmentlog.disk.aside import set_aside
 from segmentlog.disk.copy import (
     copy_range,
     digest_of,
     digest_of_file,
+    has_other_names,
     inode_of,
     opened_source,
     size_of,
@@ -158,9 +161,10 @@ def mirror(
     OptionError
         If `partitions` are not numbers.
     LogDirectoryError
-        If the destination is one of the sources, or belongs to another cluster; if it has another
-        topic of the same name; if a path is not a log directory; if `assigned` is set, and there
-        is no metadata, or the destination has no ``meta.properties``.
+        If the destination is one of the sources, lies in one or holds one; if it belongs to
+        another cluster; if it has another topic of the same name; if a path is not a log
+        directory; if `assigned` is set, and there is no metadata, the destination has no
+        ``meta.properties``, or another log directory of its broker may be meant, too.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError
@@ -191,6 +195,7 @@ def mirror(
     found = []
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
         logs = {each: source.log(*each) for each in chosen}
+        _refuse_partitions(directory, logs.values())
         points = {}
         for each, log in logs.items():
             follower = _Follower(held, log, on_bytes)
@@ -220,6 +225,7 @@ def _looks(
     with contextlib.ExitStack() as stack:
         if exists(directory):
             stack.enter_context(take(directory, lock_timeout_seconds, dry_run=True))
+        _refuse_partitions(directory, logs)
         for log in logs:
             found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
             on_partition(found[-1])
@@ -232,9 +238,7 @@ def _known(offset: int | None, otherwise: int) -> int:
 
 def _refuse(directory: str, sources: Collection[str]) -> None:
     """Refuse a destination that cannot follow the sources."""
-    if os.path.realpath(directory) in {os.path.realpath(each) for each in sources}:
-        reason = "is a source, too; give another directory as the destination"
-        raise LogDirectoryError(directory, reason)
+    refuse_overlap(directory, sources)
     if not exists(directory):
         return
     refuse_partition(directory)
@@ -246,6 +250,21 @@ def _refuse(directory: str, sources: Collection[str]) -> None:
             "of one cluster mean nothing in another one; give an empty directory"
         )
         raise LogDirectoryError(directory, reason)
+
+
+def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
+    """Refuse partitions of the destination that cannot follow, before any other one does."""
+    for log in logs:
+        path = partition_path(directory, log.topic_partition)
+        check_partition_path(path)
+        ours, theirs = known_topic_id(path), log.known_topic_id
+        if ours and theirs and ours != theirs:
+            reason = (
+                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
+                "the topic was created again; delete it at the destination first "
+                "(segmentlog delete-topic)"
+            )
+            raise LogDirectoryError(path, reason)
 
 
 def _set_offsets(directory: str, name: str, offsets: dict[TopicPartition, int]) -> None:
@@ -316,7 +335,6 @@ class _Follower:
 
     def look(self) -> MirroredPartition:
         """The result of `follow`, without any change."""
-        self._check_topic()
         own = self._own()
         cut_at, segments = None, _segments_of(own) if own else []
         if own is not None and (cut_at := self._end_in_common(own)) is not None:
@@ -346,23 +364,11 @@ class _Follower:
             os.mkdir(self._path)
             adopt(self._path)
             sync_directory(self._held.directory)
-        self._check_topic()
         # Left by a crash: of a mirror, or of a compaction of the destination.
         if has_swaps(self._path):
             finish_swaps(self._path)
         remove_indexes_without_log(self._path)
         self._replace(PARTITION_METADATA_FILE)
-
-    def _check_topic(self) -> None:
-        """Refuse the directory of another topic."""
-        ours, theirs = known_topic_id(self._path), self._log.known_topic_id
-        if ours and theirs and ours != theirs:
-            reason = (
-                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
-                "the topic was created again; delete it at the destination first "
-                "(segmentlog delete-topic)"
-            )
-            raise LogDirectoryError(self._path, reason)
 
     def _own(self) -> Log | None:
         """The log at the destination as it is now, or None without a segment."""
@@ -392,6 +398,8 @@ class _Follower:
             return None, []
         from segmentlog.replication.cut import cut  # the compiled kernels load here
 
+        if below := [each.base_offset for each in own.segments if each.base_offset < end]:
+            self._unshare(below[-1])  # the only one that the cut changes in place
         with self._shortening(end):
             return end, cut(own, end)
 
@@ -450,7 +458,6 @@ class _Follower:
     def _copy_segment(self, segment: Segment, size: int, *, is_there: bool) -> None:
         """Step 4 for one segment."""
         name = segment_file_name(segment.base_offset, FileKind.LOG)
-        target = os.path.join(self._path, name)
         is_active = segment is self.segments[-1]
         with opened_source(segment.path) as source:
             if segment.inode not in (0, inode_of(source)):
@@ -458,7 +465,7 @@ class _Follower:
                 raise OSError(0, reason, segment.path)
             expected = digest_of(source, size)
             if is_there:
-                self._grow(source, target, size, expected)
+                self._grow(source, segment.base_offset, size, expected)
             renamed = []
             if not is_active or self._source_is_clean:
                 renamed = self._stage_indexes(segment, source)
@@ -476,10 +483,12 @@ class _Follower:
         self._n_copied += n_bytes
         self._on_bytes(n_bytes)
 
-    def _grow(self, source: int, target: str, size: int, expected: bytes) -> None:
+    def _grow(self, source: int, base_offset: int, size: int, expected: bytes) -> None:
         """Append the bytes that the last segment of the destination lacks."""
+        target = os.path.join(self._path, segment_file_name(base_offset, FileKind.LOG))
         start = status_of(target).size
         if start < size:
+            self._unshare(base_offset)
             descriptor = open_to_write(target)
             try:
                 copy_range(source, descriptor, start, size, self._on_log)
@@ -487,6 +496,20 @@ class _Follower:
             finally:
                 os.close(descriptor)
             _check(target, size, expected)
+
+    def _unshare(self, base_offset: int) -> None:
+        """Copy the files of a segment that have other names, too.
+
+        A snapshot of hard links would change with the destination, and so would a source.
+        """
+        for kind in (FileKind.LOG, *INDEXES):
+            name = segment_file_name(base_offset, kind)
+            path = os.path.join(self._path, name)
+            with contextlib.suppress(FileNotFoundError), opened_source(path) as file:
+                if has_other_names(file):
+                    size = size_of(file)
+                    self._write_aside(file, name, size, digest_of(file, size), lambda _: None)
+                    os.replace(f"{path}.{FileState.CLEANED}", path)
 
     def _write_aside(
         self, source: int, name: str, size: int, expected: bytes, on_bytes: Callable[[int], object]

@@ -281,6 +281,65 @@ def test_refused_destinations(tmp_path: Path) -> None:
         segmentlog.mirror(source, to=to, lock_timeout_seconds=0)
 
 
+def test_a_destination_that_does_not_lie_apart_from_its_sources_is_refused(tmp_path: Path) -> None:
+    """A broker does not start on a log directory with another directory in it."""
+    source = broker(tmp_path, 1, [(0, "ab")])
+    before = everything(tmp_path)
+    (tmp_path / "link").symlink_to(source)
+    for to in (source / "backup", source / "t-0" / "backup", tmp_path / "link" / "backup"):
+        with pytest.raises(LogDirectoryError, match="lies in the source"):
+            segmentlog.mirror(source, to=to)
+    with pytest.raises(LogDirectoryError, match="is a source"):
+        segmentlog.mirror(source, to=tmp_path / "link")
+    with pytest.raises(LogDirectoryError, match="holds the source"):
+        segmentlog.mirror(source, to=tmp_path)
+    assert before == everything(tmp_path)
+
+
+def test_a_partition_of_the_destination_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """It may lead to a source, which the cut of a diverging copy would change."""
+    killed, to = killed_in_sequence(tmp_path), tmp_path / "to"
+    to.mkdir()
+    (to / "t-0").symlink_to(killed[0] / "t-0")
+    before = everything(killed[0])
+    for dry_run in (True, False):
+        with pytest.raises(LogDirectoryError, match="is a symbolic link"):
+            segmentlog.mirror(*killed, to=to, dry_run=dry_run)
+    assert before == everything(killed[0])
+
+
+def test_hard_links_of_a_destination_keep_their_bytes(tmp_path: Path) -> None:
+    """A source of which the destination was made, and snapshots of the destination."""
+    killed, to = killed_in_sequence(tmp_path), tmp_path / "to"
+    shutil.copytree(killed[0], to, copy_function=os.link)
+    before = everything(killed[0] / "t-0")
+    assert 3 == only(killed, to).cut_at
+    assert before == everything(killed[0] / "t-0")
+    shutil.copytree(to, tmp_path / "snapshot", copy_function=os.link)
+    before = everything(tmp_path / "snapshot" / "t-0")
+    with segmentlog.open_writer(killed[2], "t") as writer:
+        writer.append(pa.table({"value": ["more"]}))
+    assert only(killed, to).n_copied
+    assert before == everything(tmp_path / "snapshot" / "t-0")
+    (expected,) = segmentlog.compare(killed[2], to)
+    assert "equal" == expected.comparison
+
+
+def test_another_topic_of_the_same_name_is_refused_before_anything_is_copied(
+    tmp_path: Path,
+) -> None:
+    """Also if it is not the first partition."""
+    source, to = broker(tmp_path, 1, [(0, "ab")]), tmp_path / "to"
+    with segmentlog.open_writer(source, "s", auto_create_topics=True) as writer:
+        writer.append(pa.table({"value": ["x"]}))
+    to.mkdir()
+    shutil.copytree(source / "t-0", to / "t-0")
+    (to / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {IDS[1]}")
+    with pytest.raises(LogDirectoryError, match="created again"):
+        segmentlog.mirror(source, to=to)
+    assert not (to / "s-0").exists()
+
+
 def test_bytes_that_read_back_as_others_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
