@@ -14,6 +14,7 @@ from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.compaction.compact import compact
 from segmentlog.compaction.erase import ErasedPartition, erase
 from segmentlog.compaction.plan import CompactedPartition
+from segmentlog.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.errors import (
     ChecksumMismatchError,
     ColumnError,
@@ -120,6 +121,7 @@ __all__ = [
     "CompactedPartition",
     "ComparedPartition",
     "Comparison",
+    "CopyKind",
     "CorruptCheckpointError",
     "CorruptIndexError",
     "CorruptLogError",
@@ -165,6 +167,7 @@ __all__ = [
     "RecordTooLargeError",
     "RecoveryKind",
     "RecoveryStep",
+    "RemainingCopy",
     "RemoteSegmentError",
     "RemovedSegment",
     "Replica",

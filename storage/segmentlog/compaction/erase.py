@@ -14,9 +14,8 @@ no state of producers and no border of a segment: a batch keeps its bytes or los
 if none is left, its header stays.
 """
 
-import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,15 +24,16 @@ from segmentlog.append.prepare import ready_to_append
 from segmentlog.arguments import LARGEST_INT, instance_of, refused, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
+from segmentlog.compaction.remaining import CopySearch, RemainingCopy
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.layout.partitions import list_partitions
+from segmentlog.layout.partitions import NamedPartition
 from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.names import DirectoryState, partition_path
+from segmentlog.names import is_deleted_directory, partition_path
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.places import log_directory
@@ -44,20 +44,25 @@ if TYPE_CHECKING:  # the kernels load with the first segment that is read
 
 __all__ = ["ErasedPartition", "erase"]
 
-logger = logging.getLogger(__name__)
+#: The place of copies that belong to no partition.
+_NO_PARTITION = TopicPartition("", -1)
 
 
 class ErasedPartition(NamedTuple):
-    """The records that an erasure has removed from a partition, or would remove.
+    """The records that an erasure has removed from a partition, or would remove, and their copies.
+
+    A copy that belongs to no partition is in a row without a topic, with partition -1.
 
     Attributes
     ----------
-    records : how many.
+    records : how many; 0 if only copies have such records.
     batches : that lost records.
     emptied_batches : of these, batches that lost all; their headers stay.
     first_offset, last_offset : of the removed records.
     segments : base offsets of the segments that were written again.
     bytes_before, bytes_after : of the logs of these segments; the latter is -1 in a dry run.
+    remaining : copies in the log directory, outside the log, that still have records with these
+        keys after the call, or may have some.
     """
 
     topic: str
@@ -70,6 +75,7 @@ class ErasedPartition(NamedTuple):
     segments: tuple[int, ...]
     bytes_before: int
     bytes_after: int = -1
+    remaining: tuple[RemainingCopy, ...] = ()
 
 
 @storage_errors()
@@ -94,10 +100,12 @@ def erase(
     offsets and the sequence of its producer.  End markers of transactions stay.  The same call on
     two replicas of a log leaves the same batches.
 
-    Copies that are not part of a log in this directory stay: segments in tiered storage, other
-    replicas, snapshots of volumes, backups, and files that a recovery or a deletion has put aside.
-    A copy that a broker was moving to this directory (``-future``) stays, too, and is named in a
-    warning: a broker that starts would serve it as the log.
+    Copies outside the logs stay, and the result names those in this directory that have such
+    records: replaced and deleted segments until their delay is over, bytes that a recovery has
+    cut off, and directories that a broker has renamed (``-future``, ``-delete``, ``-stray``).  A
+    ``-future`` directory would come back as the log when a broker starts.  Staged rows of write
+    jobs, and segments in tiered storage by the broker's list, are named without a search.  Other
+    replicas, snapshots of volumes and backups are not known here.
     Values and headers are not searched.
 
     Parameters
@@ -119,7 +127,8 @@ def erase(
     Returns
     -------
     list of ErasedPartition
-        The partitions that had such records, in their order.
+        The partitions that had such records, or of which copies still have them, in their order.
+        After the last copy is gone, the same call returns an empty list.
 
     Raises
     ------
@@ -167,34 +176,66 @@ def erase(
             ready_to_append(held, chosen, flush=True)
             held.checkpoints.write()
             opened = open_log_dir(directory)
-        _warn_of_moves(directory, topics, numbers)
         # All logs are read before the first is changed.
-        found = []
+        found, numbered = [], {}
         for each in chosen:
             on_log(str(each))
-            erased = _find(opened.log(*each), held.config_of(each.topic), wanted)
+            erased, numbered[each] = _find(opened.log(*each), held.config_of(each.topic), wanted)
             found += [erased] if erased.records else []
         if held.may_write:
             found = _carry_out(held, found, wanted)
             for each in chosen:
                 delay_ms = held.config_of(each.topic).file_delete_delay_ms
                 remove_deleted(partition_path(directory, each), delay_ms)
+        copies = _copies(held, CopySearch(directory, wanted), numbered, topics, numbers)
+    return _with_copies(found, copies, dry_run=dry_run)
+
+
+def _copies(
+    held: HeldDirectory,
+    search: CopySearch,
+    logs: Mapping[TopicPartition, Mapping[int, int]],
+    topics: Collection[str],
+    partitions: Collection[int],
+) -> dict[TopicPartition, list[RemainingCopy]]:
+    """The copies of each partition that have such records, or may have some.
+
+    Parameters
+    ----------
+    logs : the chosen logs, with the numbers of such records in their segments by inode.
+    topics, partitions : as they were chosen.
+    """
+
+    def is_chosen(each: NamedPartition) -> bool:
+        topic, partition = each.topic_partition
+        if partitions and partition not in partitions:
+            return False
+        if not topics:
+            return topic not in INTERNAL_TOPICS and not each.is_metadata
+        return topic in topics or any(is_deleted_directory(each.name, name) for name in topics)
+
+    found: dict[TopicPartition, list[RemainingCopy]] = {}
+    for place, numbers in logs.items():
+        found[place] = search.beside(place, held.delay_of(place.topic), numbers)
+    for place, copy in [*search.partitions(is_chosen), *search.in_tier(logs)]:
+        found.setdefault(place, []).append(copy)
+    found.setdefault(_NO_PARTITION, []).extend(search.staged())
     return found
 
 
-def _warn_of_moves(directory: str, topics: Collection[str], partitions: Collection[int]) -> None:
-    """Name the copies that take the place of a log when a broker starts."""
-    for each in list_partitions(directory):
-        topic, partition = each.topic_partition
-        is_chosen = topic in topics if topics else topic not in INTERNAL_TOPICS
-        if partitions and partition not in partitions:
-            is_chosen = False
-        if each.state is DirectoryState.FUTURE and is_chosen:
-            logger.warning(
-                "%s keeps its records: a broker that starts completes this copy, and then serves "
-                "it as the log; remove the directory first, and move the replica again",
-                each.path,
-            )
+def _with_copies(
+    found: Sequence[ErasedPartition],
+    copies: Mapping[TopicPartition, Sequence[RemainingCopy]],
+    *,
+    dry_run: bool,
+) -> list[ErasedPartition]:
+    """The results with the copies, and results for partitions that have nothing but copies."""
+    erased = {TopicPartition(*each[:2]): each for each in found}
+    for place, remaining in copies.items():
+        if remaining:
+            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
+            erased[place] = erased.get(place, none)._replace(remaining=tuple(remaining))
+    return [erased[place] for place in sorted(erased)]
 
 
 def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
@@ -227,20 +268,29 @@ def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCle
     return SegmentCleaner(Cleaning(log.path, config, keys, KeptHeaders(indexed), erases=True))
 
 
-def _find(log: Log, config: TopicConfig, keys: "OffsetMap") -> ErasedPartition:
-    """Find the records that an erasure would remove from a log; the whole log is read."""
+def _find(
+    log: Log, config: TopicConfig, keys: "OffsetMap"
+) -> tuple[ErasedPartition, dict[int, int]]:
+    """Find the records that an erasure would remove from a log; the whole log is read.
+
+    Returns
+    -------
+    erased : as a dry run returns it.
+    n_records : number of such records in each segment that has some, by inode.
+    """
     segments = log.untorn_segments
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
     cleaner = _cleaner_of(log, config, keys)
     found: list[Counts] = []
-    bases, n_bytes = [], 0
+    bases, n_bytes, n_records = [], 0, {}
     for segment, end in zip(segments, ends, strict=True):
         counts = cleaner.count(segment, end)
         if counts.n_cut:
             found.append(counts)
             bases.append(segment.base_offset)
             n_bytes += segment.size
-    return ErasedPartition(
+            n_records[segment.inode] = counts.n_read - counts.n_kept
+    erased = ErasedPartition(
         *log.topic_partition,
         sum(each.n_read - each.n_kept for each in found),
         sum(each.n_cut for each in found),
@@ -250,6 +300,7 @@ def _find(log: Log, config: TopicConfig, keys: "OffsetMap") -> ErasedPartition:
         tuple(bases),
         n_bytes,
     )
+    return erased, n_records
 
 
 def _carry_out(

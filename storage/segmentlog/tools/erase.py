@@ -13,10 +13,10 @@ import typer
 
 import segmentlog
 from segmentlog.compaction.erase import ErasedPartition
+from segmentlog.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import read_whole
 from segmentlog.errors import OptionError
-from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,
@@ -31,16 +31,41 @@ from segmentlog.tools.arguments import (
     command,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import Encoding, counted, escape, json_fields, to_json
-from segmentlog.tools.upkeep import write_when_freed
-from segmentlog.upkeep.places import log_directory
+from segmentlog.tools.text import (
+    Encoding,
+    as_given,
+    counted,
+    escape,
+    iso_time,
+    json_fields,
+    to_json,
+)
 
 __all__ = ["erase"]
 
-_NOT_TOUCHED = (
-    "not touched: other replicas, segments in tiered storage, snapshots and backups, files that "
-    "a recovery or a deletion has put aside; records with other keys were not searched\n"
+_NOT_SEARCHED = (
+    "not searched: other replicas, segments in tiered storage, snapshots and backups; records "
+    "with other keys\n"
 )
+
+_FREED = (
+    "the next erase, compact or retain after that time removes a .deleted file; --purge removes "
+    "it at once\n"
+)
+
+#: What the copies are, and what removes them.
+_ABOUT = {
+    CopyKind.UNFINISHED: "left by an interrupted command; erase without --dry-run removes it",
+    CopyKind.BROKEN: "cut off by a recovery; nothing removes it: remove the file",
+    CopyKind.FUTURE_REPLICA: (
+        "a broker that starts completes this copy, and then serves it as the log; remove the "
+        "directory first, and move the replica again"
+    ),
+    CopyKind.DELETED_PARTITION: "a starting broker removes the directory, or remove it yourself",
+    CopyKind.STRAY_PARTITION: "moved aside by a broker; nothing removes it: remove the directory",
+    CopyKind.STAGED: "a write job commits these rows, or a later job removes the file",
+    CopyKind.TIER: "segmentlog never changes a tier; segmentlog grep --remote-storage searches it",
+}
 
 
 @command(
@@ -92,7 +117,7 @@ def erase(
         planned = erasing(dry_run=True)
         if not as_json:
             _write_partitions(planned)
-        if planned:
+        if any(each.records for each in planned):
             ask(f"erase {_size(planned)}?")
     with progress("erase", None, is_bytes=False) as bar:
 
@@ -101,21 +126,26 @@ def erase(
             bar.advance(1)
 
         found = erasing(dry_run=dry_run, on_log=begin)
+    copies = [copy for each in found for copy in each.remaining]
     if as_json:
         for each in found:
-            write(to_json(json_fields(each)) + "\n")
-        records = sum(each.records for each in found)
-        write(to_json({"partitions": len(found), "records": records, "dryRun": dry_run}) + "\n")
+            remaining = [
+                json_fields(copy._replace(path=as_given(copy.path, [directory])))
+                for copy in each.remaining
+            ]
+            write(to_json(json_fields(each) | {"remaining": remaining}) + "\n")
+        changed = [each for each in found if each.records]
+        totals = {"partitions": len(changed), "records": sum(each.records for each in changed)}
+        write(to_json({**totals, "remaining": len(copies), "dryRun": dry_run}) + "\n")
         return
     _write_partitions(found)
-    write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n{_NOT_TOUCHED}")
-    if not dry_run:
-        topics = {each.topic for each in found}
-        known = DirectorySettings.read(
-            log_directory(directory), None, metadata, server_properties,
-            is_optional=True, topics=topic or (), purge=purge,
-        )  # fmt: skip
-        write_when_freed(topics, known, "erase, compact or retain")
+    write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n")
+    for each in found:
+        for copy in each.remaining:
+            _write_copy(each, copy, directory)
+    if any(copy.kind is CopyKind.DELETED for copy in copies):
+        write(_FREED)
+    write(_NOT_SEARCHED)
 
 
 def _lines(path: str | None, encoding: Encoding) -> list[str]:
@@ -169,12 +199,14 @@ def _bytes_of(text: str, encoding: Encoding) -> bytes:
 def _size(found: Sequence[ErasedPartition]) -> str:
     """``3 records of 2 partitions``."""
     records = counted(records=sum(each.records for each in found))
-    return f"{records} of {counted(partitions=len(found))}"
+    return f"{records} of {counted(partitions=sum(each.records > 0 for each in found))}"
 
 
 def _write_partitions(found: Sequence[ErasedPartition]) -> None:
     """The line of each partition."""
     for each in found:
+        if not each.records:
+            continue
         where = f"{escape(each.topic)}-{each.partition}"
         size = counted(records=each.records, batches=each.batches)
         offsets = f"offsets {each.first_offset} to {each.last_offset}"
@@ -182,3 +214,17 @@ def _write_partitions(found: Sequence[ErasedPartition]) -> None:
         if each.bytes_after >= 0:
             rewritten += f" became {counted(bytes=each.bytes_after)}"
         sys.stdout.write(f"{where}: {size}, {offsets}; {rewritten}\n")
+
+
+def _write_copy(each: ErasedPartition, copy: RemainingCopy, directory: str) -> None:
+    """The line of a copy that still has these records, or may have some."""
+    where = f"{escape(each.topic)}-{each.partition}"
+    if copy.path:
+        where = escape(as_given(copy.path, [directory]))
+    facts = [] if copy.records < 0 else [f"{counted(records=copy.records)} with these keys"]
+    facts += [escape(copy.reason)] if copy.reason else []
+    if copy.kind is CopyKind.DELETED:
+        facts.append(f"it is to be removed after {iso_time(copy.removed_after_ms)}")
+    else:
+        facts.append(_ABOUT[copy.kind])
+    sys.stdout.write(f"still there: {where}: {'; '.join(facts)}\n")

@@ -50,7 +50,6 @@ __all__ = [
     "delete_records",
     "delete_topic",
     "retain",
-    "write_when_freed",
 ]
 
 
@@ -167,7 +166,7 @@ def retain(
             log_directory(directory), settings, metadata, server_properties,
             topics=topic or (), purge=purge,
         )  # fmt: skip
-        write_when_freed({each.topic for each in found}, known, "retain or write")
+        _write_when_freed({each.topic for each in found}, known, "retain or write")
 
 
 def _segments(removed: Sequence[RemovedSegment]) -> str:
@@ -268,7 +267,7 @@ def compact(
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
-    write_when_freed({each.topic for each in found}, known, "compact or retain")
+    _write_when_freed({each.topic for each in found}, known, "compact or retain")
 
 
 def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
@@ -385,7 +384,7 @@ def delete_records(
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
-        write_when_freed([topic], known, "retain or write")
+        _write_when_freed([topic], known, "retain or write")
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
@@ -444,7 +443,7 @@ def configure(
     sys.stdout.write(aligned(["setting", "value", "source"], cells, [False, True, False]))
 
 
-def write_when_freed(topics: Collection[str], known: DirectorySettings, next_one: str) -> None:
+def _write_when_freed(topics: Collection[str], known: DirectorySettings, next_one: str) -> None:
     """Say when the disk space of removed segments is free, unless it is by now."""
     delay_ms = max((known.config(each).file_delete_delay_ms for each in topics), default=0)
     if delay_ms:

@@ -1,9 +1,11 @@
 """Erased keys: the records that go, the batches that stay, replicas, cuts, damage."""
 
 import shutil
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,8 +27,10 @@ from compaction.batches import (
 from crashing import Crash, crash_at, cut_loop
 from dirty_logs import Kind, dirty_log, write_segments
 from kept_records import kept
+from tiers import Listed, announce, written
 
 import segmentlog
+from segmentlog.commit.guard import GUARD_PREFIX
 from segmentlog.errors import (
     ChecksumMismatchError,
     CorruptIndexError,
@@ -119,9 +123,9 @@ def test_records_of_a_key_are_removed_from_all_segments(tmp_path: Path) -> None:
     assert records_of(8, (b"d", b"a")) == kept
     sizes = [(partition / f"{base:020d}.log").stat().st_size for base in (0, 7)]
     before = len(encode(cut)) + len(encode(records_of(7, (b"a", b"7")))) + len(encode(kept))
-    assert ("t", 0, 3, 2, 1, 0, 7, (0, 7), before, sum(sizes)) == done
+    assert ("t", 0, 3, 2, 1, 0, 7, (0, 7), before, sum(sizes)) == done[:-1]
     assert 9 == segmentlog.open_log_dir(tmp_path).log("t", 0).log_end_offset
-    assert [] == segmentlog.erase(tmp_path, "a")
+    assert [] == segmentlog.erase(tmp_path, "a", purge=True)
     assert [] == errors_in(tmp_path)
 
 
@@ -133,7 +137,7 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert before == files_in(tmp_path)
     (done,) = segmentlog.erase(tmp_path, b"a")
 
-    assert planned == done._replace(bytes_after=-1)
+    assert planned == done._replace(bytes_after=-1, remaining=())
     assert (1, 1, 0, (0,)) == (done.records, done.batches, done.emptied_batches, done.segments)
 
 
@@ -507,18 +511,130 @@ def test_chosen_topics_and_partitions(tmp_path: Path) -> None:
         chosen("v")
 
 
-def test_a_copy_that_a_broker_moves_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A broker would complete it, and the erased records would be there again."""
-    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"), (b"b", b"2"))], 2: []})
-    moved = tmp_path / f"t-0.{'0' * 32}-future"
-    shutil.copytree(tmp_path / "t-0", moved)
+def copies(directory: Path, keys: str = "a", **options: Any) -> list[tuple[str, str, int]]:
+    """The copies that an erasure names: kinds, paths in the directory, numbers of records."""
+    return [
+        (str(copy.kind), copy.path.removeprefix(f"{directory}/"), copy.records)
+        for each in segmentlog.erase(directory, keys, **options)
+        for copy in each.remaining
+    ]
+
+
+def test_files_that_still_have_erased_records_are_named(tmp_path: Path) -> None:
+    """Each has its number of records and the time at which it goes, also in a repeated call.
+
+    A call for other keys names the files that have records with these keys.
+    """
+    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"), (b"b", b"2"))],
+                       2: [records_of(2, (b"b", b"3"))], 3: [records_of(3, (b"a", b"4"))],
+                       4: []})  # fmt: skip
+    before_ms = int(time.time() * 1000)
+    (done,) = segmentlog.erase(tmp_path, "a")
+    names = [f"t-0/{base:020d}.log.deleted" for base in (0, 3)]
+
+    assert [(str(tmp_path / name), 1, "") for name in names] == [
+        (each.path, each.records, each.reason) for each in done.remaining
+    ]
+    assert all(0 <= each.removed_after_ms - before_ms - 60_000 < 60_000 for each in done.remaining)
+    (again,) = segmentlog.erase(tmp_path, "a")
+    assert (0, (), done.remaining) == (again.records, again.segments, again.remaining)
+    assert [("deleted", names[0], 1)] == copies(tmp_path, "b", dry_run=True)
+    assert [] == segmentlog.erase(tmp_path, "c")
+    assert [] == segmentlog.erase(tmp_path, "a", purge=True)
+
+
+@cut_loop
+def test_an_erasure_after_a_cut_names_what_is_left(tmp_path: Path, every: int) -> None:
+    """After the cut, each file that has a record of the key is part of a log, or is named."""
+    number, is_cut, n_named = 0, True, 0
+    while is_cut:
+        directory = tmp_path / str(number)
+        lay_out(directory, {0: [records_of(0, (b"a", b"secret"))],
+                            1: [records_of(1, (b"b", b"2"), (b"a", b"secret"))]})  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                segmentlog.erase(directory, "a")
+            except Crash:
+                pass
+            else:
+                is_cut = False
+        for dry_run in (True, False):
+            if dry_run and [*directory.glob(f"{GUARD_PREFIX}*")]:
+                continue  # a dry run is refused
+            (found,) = segmentlog.erase(directory, "a", dry_run=dry_run) or [None]
+            named = {each.path for each in found.remaining} if found else set()
+            in_logs = {
+                str(directory / "t-0" / f"{base:020d}.log{state}")
+                for base in (found.segments if found and dry_run else ())
+                for state in ("", ".swap")
+            }
+            holding = {
+                str(path) for path in directory.rglob("*")
+                if path.is_file() and b"secret" in path.read_bytes()
+            }  # fmt: skip
+            assert named <= holding <= named | in_logs, (number, dry_run)
+            n_named += len(named)
+        number += every
+    assert n_named > number // every
+
+
+def test_copies_of_all_kinds_are_named(tmp_path: Path) -> None:
+    """Copies that have such records are named, and those that were searched and have none are not.
+
+    A damaged copy may have more than those that were found.
+    """
+    partition = lay_out(tmp_path, {0: [records_of(0, (b"b", b"2"))], 1: []})
+    batches = [encode(records_of(i, (b"a", b"%d" % i))) for i in range(3)]
+    other = encode(records_of(0, (b"b", b"a")))
+    for name, data in {
+        f"segmentlog.{0:020d}.log.0.broken": batches[0] + batches[1][:-1] + b"?" + batches[2],
+        f"segmentlog.{0:020d}.log.7.broken.2.broken": other,
+        f"{0:020d}.log.cleaned": batches[0],
+        f"{0:020d}.log.77.deleted": batches[0] + batches[1],
+        f"{5:020d}.log.deleted": encode(records_of(5, (b"b", b"a"))),
+    }.items():
+        (partition / name).write_bytes(data)
+    for state in ("future", "delete", "stray"):
+        copied = tmp_path / f"t-3.{'0' * 32}-{state}"
+        copied.mkdir()
+        (copied / f"{0:020d}.log").write_bytes(batches[0] + batches[1])
+        (copied / f"{2:020d}.log.deleted").write_bytes(batches[2])
+    clean = tmp_path / f"u-0.{'1' * 32}-stray"
+    clean.mkdir()
+    (clean / f"{0:020d}.log").write_bytes(other)
+    (tmp_path / "segmentlog.0123.4.5.stage").write_bytes(b"")
+    deleted = ("deleted", f"t-0/{0:020d}.log.77.deleted", 2)
+    broken = ("broken", f"t-0/segmentlog.{0:020d}.log.0.broken", 1)
+    moved = [
+        (kind, f"t-3.{'0' * 32}-{state}", 3)
+        for kind, state in (("deleted-partition", "delete"), ("future-replica", "future"),
+                            ("stray-partition", "stray"))
+    ]  # fmt: skip
+    staged = ("staged", "segmentlog.0123.4.5.stage", -1)
+    cleaned = ("unfinished", f"t-0/{0:020d}.log.cleaned", 1)
+
+    assert [staged, deleted, cleaned, broken, *moved] == copies(tmp_path, dry_run=True)
+    assert [staged, deleted, cleaned, broken] == copies(tmp_path, partitions=[0], dry_run=True)
+    assert [staged, broken, *moved] == copies(tmp_path, topics="t", purge=True)
+    (_, found, *_) = segmentlog.erase(tmp_path, "a", "t")
+    assert "first bad batch" in found.remaining[0].reason
     with pytest.raises(LogDirectoryError, match="no topic has a partition 1 here"):
         segmentlog.erase(tmp_path, "a", partitions=[1])
-    segmentlog.erase(tmp_path, "a", "t", dry_run=True)
-    (message,) = caplog.messages
-    assert message.startswith(f"{moved} keeps its records")
+
+
+def test_segments_in_tiered_storage_are_named(tmp_path: Path) -> None:
+    """The broker's list has the segments of a log, which may have such records."""
+    written(tmp_path)
+    ids = [f"{letter * 21}A" for letter in "BCD"]
+    announce(tmp_path, [Listed(ids[0], 0, 99, 1), Listed(ids[1], 100, 199, 1, 0),
+                        Listed(ids[2], 200, 299, 1, 3)])  # fmt: skip
+    (found,) = segmentlog.erase(tmp_path, "nobody")
+    (copy,) = found.remaining
+
+    assert ("t", 0, 0, "tier", -1) == (*found[:3], copy.kind, copy.records)
+    assert copy.reason.startswith("2 segments with offsets from 0 to 199 in tiered storage")
+    assert [] == segmentlog.erase(tmp_path, "nobody", "__remote_log_metadata")
 
 
 def test_refusals(tmp_path: Path) -> None:

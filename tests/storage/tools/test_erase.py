@@ -1,6 +1,7 @@
 """The output of ``segmentlog erase``."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
 
-NOT_TOUCHED = (
-    "not touched: other replicas, segments in tiered storage, snapshots and backups, files that "
-    "a recovery or a deletion has put aside; records with other keys were not searched\n"
+NOT_SEARCHED = (
+    "not searched: other replicas, segments in tiered storage, snapshots and backups; records "
+    "with other keys\n"
 )
 
 
@@ -36,19 +37,54 @@ def test_the_output_has_a_line_for_each_partition(run: Run, directory: Path) -> 
     """A dry run prints the same numbers, except the bytes afterwards."""
     where = "t-0: 2 records, 2 batches, offsets 0 to 2; 1 segment, 150 bytes"
     told = run("erase", directory, "--key", "a", "--dry-run").stdout
-    assert f"{where}\nwould erase 2 records of 1 partition\n{NOT_TOUCHED}" == told
+    assert f"{where}\nwould erase 2 records of 1 partition\n{NOT_SEARCHED}" == told
     assert [0, 1, 2] == offsets(directory)
 
     told = run("erase", directory, "--key", "a").stdout
-    later = (
-        "the files stay as .deleted for file.delete.delay.ms=60000: the next erase, compact or "
-        "retain after this delay frees their space; --purge frees it at once\n"
-    )
     done = f"{where} became 132 bytes\nerased 2 records of 1 partition\n"
-    assert f"{done}{NOT_TOUCHED}{later}" == told
+    file = f"{directory}/t-0/{0:020d}.log.deleted"
+    (due,) = re.findall(r"after (\S+Z)", told)
+    assert f"{done}{still_there(file, due)}{NOT_SEARCHED}" == told
     assert [1] == offsets(directory)
+    told = run("erase", directory, "--key", "a").stdout
+    assert f"erased 0 records of 0 partitions\n{still_there(file, due)}{NOT_SEARCHED}" == told
     told = run("erase", directory, "--key", "a", "--purge").stdout
-    assert f"erased 0 records of 0 partitions\n{NOT_TOUCHED}" == told
+    assert f"erased 0 records of 0 partitions\n{NOT_SEARCHED}" == told
+
+
+def still_there(file: str, due: str) -> str:
+    """The lines about a replaced segment."""
+    return (
+        f"still there: {file}: 2 records with these keys; it is to be removed after {due}\n"
+        "the next erase, compact or retain after that time removes a .deleted file; --purge "
+        "removes it at once\n"
+    )
+
+
+def test_each_kind_of_copy_has_its_remedy(run: Run, directory: Path) -> None:
+    """A line names the copy, and what removes it."""
+    batch = (directory / "t-0" / f"{0:020d}.log").read_bytes()
+    (directory / "t-0" / f"segmentlog.{0:020d}.log.0.broken").write_bytes(batch)
+    for state in ("future", "delete", "stray"):
+        copied = directory / f"t-0.{'0' * 32}-{state}"
+        copied.mkdir()
+        (copied / f"{0:020d}.log").write_bytes(batch[:-1])
+    (directory / "segmentlog.0123.4.5.stage").write_bytes(b"")
+    told = run("erase", directory, "--key", "a", "--purge").stdout.splitlines()
+    staged = "segmentlog.0123.4.5.stage: rows that a write job has not committed are not searched"
+    broken = f"t-0/segmentlog.{0:020d}.log.0.broken: 2 records with these keys"
+
+    assert [
+        f"{staged}; a write job commits these rows, or a later job removes the file",
+        f"{broken}; cut off by a recovery; nothing removes it: remove the file",
+    ] == [each.removeprefix(f"still there: {directory}/") for each in told[2:4]]
+    for line, remedy in zip(told[4:7], ("or remove it yourself", "move the replica again",
+                                        "nothing removes it: remove"), strict=True):  # fmt: skip
+        assert "1 record with these keys; " in line
+        assert "is searched up to its first bad batch: " in line
+        assert remedy in line
+    assert NOT_SEARCHED == told[7] + "\n"
+    assert 8 == len(told)
 
 
 def test_a_terminal_is_asked_first(
@@ -71,9 +107,18 @@ def test_json_has_an_object_for_each_partition(run: Run, directory: Path) -> Non
     assert {
         "topic": "t", "partition": 0, "records": 2, "batches": 2, "emptiedBatches": 1,
         "firstOffset": 0, "lastOffset": 2, "segments": [0], "bytesBefore": 150,
-        "bytesAfter": None,
+        "bytesAfter": None, "remaining": [],
     } == found  # fmt: skip
-    assert {"partitions": 1, "records": 2, "dryRun": True} == summary
+    assert {"partitions": 1, "records": 2, "remaining": 0, "dryRun": True} == summary
+    run("erase", directory, "--key", "a")
+    (found, summary) = map(
+        json.loads, run("erase", directory, "--key", "a", "--json").stdout.splitlines()
+    )
+    (copy,) = found["remaining"]
+    assert copy.pop("removedAfterMs") > 0
+    path = f"{directory}/t-0/{0:020d}.log.deleted"
+    assert {"kind": "deleted", "path": path, "records": 2, "reason": None} == copy
+    assert {"partitions": 0, "records": 0, "remaining": 1, "dryRun": False} == summary
 
 
 @pytest.mark.parametrize(
