@@ -8,8 +8,14 @@ from typing import Any
 from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Row, fold
 from segmentlog.cluster.metadata_log import read_metadata
 from segmentlog.errors import LogDirectoryError, MalformedRecordError
+from segmentlog.messages.reader import uuid_text
 
-__all__ = ["ClusterSettings", "read_cluster_settings", "read_partition_counts"]
+__all__ = [
+    "ClusterSettings",
+    "read_cluster_settings",
+    "read_partition_counts",
+    "read_partition_ids",
+]
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
@@ -70,6 +76,22 @@ def read_partition_counts(path: str) -> dict[str, int]:
     tables = _tables(path, "partitions")
     counts = Counter(topic_id for topic_id, _ in tables["partitions"])
     return {row["topic"]: counts[topic_id] for topic_id, row in tables["topics"].items()}
+
+
+def read_partition_ids(path: str) -> set[tuple[str, int]]:
+    """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log.
+
+    Parameters
+    ----------
+    path : of the directory ``__cluster_metadata-0``.
+
+    Raises
+    ------
+    LogDirectoryError, CorruptLogError
+        See `read_cluster_settings`.
+    """
+    keys = _tables(path, "partitions")["partitions"]
+    return {(uuid_text(topic_id), number) for topic_id, number in keys}
 
 
 def _tables(path: str, table: str) -> Mapping[str, Mapping[Any, Row]]:

@@ -143,6 +143,10 @@ class AivenTier:
                 segments.append(_segment(log, key, opened.manifest))
         return segments
 
+    def folder(self, log: RemoteLog) -> str:
+        """See `Layout`."""
+        return f"{self._root}/{self._folder(log)}/{log.partition}"
+
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
         """See `Layout`; objects under a key that only the broker's metadata has are not listed."""
         folder = f"{self._folder(log)}/{log.partition}"

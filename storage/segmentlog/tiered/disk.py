@@ -269,16 +269,18 @@ class TieredDisk:
         topic, partition = topic_partition
         return RemoteLog(topic, topic_id, partition) if topic_id else None
 
-    def segments_read_whole(self, topic_partition: TopicPartition) -> frozenset[str]:
-        """Ids of the remote segments whose bytes are all read as parts of the log."""
+    def bytes_read(self, topic_partition: TopicPartition) -> dict[str, int]:
+        """The bytes of each remote segment that are read as parts of the log, by its id.
+
+        Only a segment that is followed by other segments, or by the local log, before its end is
+        not read to its end.
+        """
         found = self._assembly(str(topic_partition))
-        return frozenset(
-            each.segment.segment_id
+        return {
+            each.segment.segment_id: each.n_bytes
             for each in (found.remote.values() if found else ())
-            if isinstance(each, _RemoteFile)
-            and each.part is Part.LOG
-            and each.n_bytes == each.segment.n_bytes
-        )
+            if isinstance(each, _RemoteFile) and each.part is Part.LOG
+        }
 
     def _assembly(self, directory: str) -> _Assembled | None:
         """The files of a partition directory; None if `directory` is not one that has a tier."""

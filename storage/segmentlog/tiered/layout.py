@@ -84,6 +84,9 @@ class Layout(Protocol):
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The complete segments of a log, in any order."""
 
+    def folder(self, log: RemoteLog) -> str:
+        """Path of the folder of a log."""
+
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
         """All objects in the folder of a log, sorted by their paths; none if it is missing.
 

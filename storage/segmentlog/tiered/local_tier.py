@@ -53,7 +53,7 @@ class LocalTier:
 
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """See `Layout`; a copy that was interrupted lacks the part that is written last."""
-        names = {*list_names(self._directory(log))}
+        names = {*list_names(self.folder(log))}
         found = []
         for name in names:
             named = _LOG.fullmatch(name)
@@ -63,7 +63,7 @@ class LocalTier:
 
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
         """See `Layout`."""
-        directory = self._directory(log)
+        directory = self.folder(log)
         try:
             names = sorted(list_names(directory))
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class LocalTier:
     def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
         """See `Layout`."""
         name = f"{segment.start_offset:020d}-{segment.segment_id}.{part}"
-        path = os.path.join(self._directory(segment.log), name)
+        path = os.path.join(self.folder(segment.log), name)
         try:
             return open_file(path)
         except FileNotFoundError:
@@ -86,7 +86,8 @@ class LocalTier:
             reason = "the object is missing, although other objects of its segment are there"
             raise RemoteSegmentError(path, reason, _REMEDY) from None
 
-    def _directory(self, log: RemoteLog) -> str:
+    def folder(self, log: RemoteLog) -> str:
+        """See `Layout`."""
         return os.path.join(self._root, f"{log.topic}-{log.partition}-{log.topic_id}")
 
 

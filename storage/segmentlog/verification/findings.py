@@ -44,6 +44,7 @@ class FindingKind(StrEnum):
     SEQUENCE_GAP = "sequence-gap"
     SEQUENCE_REPEAT = "sequence-repeat"
     PRODUCER_EPOCH = "producer-epoch"
+    REMOTE_LOG = "remote-log"
     REMOTE_SEGMENT = "remote-segment"
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"

@@ -19,7 +19,26 @@ from segmentlog.verification.offsets import OffsetCheck
 from segmentlog.verification.producers import ProducerCheck
 from segmentlog.verification.transactions import TransactionCheck
 
-__all__ = ["Checks", "SegmentCheck"]
+__all__ = ["Checks", "SegmentCheck", "unreadable_records", "what_follows"]
+
+
+def unreadable_records(
+    decoder: RecordDecoder, batches: ScannedBatches, finding: MakeFinding
+) -> Iterator[Finding]:
+    """Findings about batches whose records cannot be decoded."""
+    for row, error in decoder.find_unreadable(batches):
+        kind = FindingKind.CORRUPT_RECORDS
+        if isinstance(error, UnsupportedFormatError):
+            kind = FindingKind.UNSUPPORTED_BATCH
+        yield finding(
+            Severity.ERROR, kind, batches.path, batches.position_of(row),
+            int(batches.headers[row, layout.BASE_OFFSET]), str(error),
+        )  # fmt: skip
+
+
+def what_follows(good: GoodBatch | None) -> str:
+    """The place at which the verification continues after a bad batch, in words."""
+    return f"the next good batch is at byte {good.position}" if good else "no good batch follows"
 
 
 class Checks(NamedTuple):
@@ -96,19 +115,8 @@ class SegmentCheck:
             if self._checks.producers is not None:
                 yield from self._checks.producers.follow(batches)
             if self._checks.decoder is not None:
-                yield from self._records(self._checks.decoder, batches)
+                yield from unreadable_records(self._checks.decoder, batches, self._checks.finding)
             self._checks.progress(len(batches.data))
-
-    def _records(self, decoder: RecordDecoder, batches: ScannedBatches) -> Iterator[Finding]:
-        """Batches whose records cannot be decoded."""
-        for row, error in decoder.find_unreadable(batches):
-            kind = FindingKind.CORRUPT_RECORDS
-            if isinstance(error, UnsupportedFormatError):
-                kind = FindingKind.UNSUPPORTED_BATCH
-            yield self._checks.finding(
-                Severity.ERROR, kind, batches.path, batches.position_of(row),
-                int(batches.headers[row, layout.BASE_OFFSET]), str(error),
-            )  # fmt: skip
 
     def _behind(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
@@ -128,10 +136,7 @@ class SegmentCheck:
             kind, severity = FindingKind.CORRUPT_BATCH, Severity.ERROR
             if isinstance(error, UnsupportedFormatError):
                 kind = FindingKind.UNSUPPORTED_BATCH
-            follows = "no good batch follows"
-            if good:
-                follows = f"the next good batch is at byte {good.position}"
-            message = f"{error} ({follows})"
+            message = f"{error} ({what_follows(good)})"
         path = self._segment.path
         return good, self._checks.finding(severity, kind, path, at, offset, message)
 

@@ -7,34 +7,51 @@ Here, they are read, too.
 1. The broker's list (``__remote_log_metadata``), if the log directory has the entries of the log:
    each finished segment is in the bucket with the listed size and offsets, and each object belongs
    to a segment of the list.
-2. The batches of all segments that the verification of the log does not read: checksums, and
-   offsets that rise from the start of the segment to its end.
+2. The batches of all segments that the verification of the log does not read, or does not read to
+   their end: checksums, and offsets that rise from the start of the segment to its end.  Their
+   records are parsed if those of the log are.
 3. The local log: segments of its lineage have equal bytes for equal offsets.
 4. The offsets between two segments.
+
+A tier may also have logs that no partition of the log directory has.  A log directory has only
+some partitions of its cluster, so such a log is suspect only if the metadata of the cluster lacks
+it, or if the log directory has its name with another topic id.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from segmentlog.disk.contract import ReadableFile
+from segmentlog.cluster.metadata_log import newest_metadata
+from segmentlog.disk.contract import FileType, ReadableFile
 from segmentlog.disk.readable import is_directory, open_file
-from segmentlog.errors import CorruptLogError, RemoteSegmentError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptLogError,
+    LogDirectoryError,
+    RemoteSegmentError,
+    UnsupportedFormatError,
+)
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_leader_epochs
+from segmentlog.layout.partitions import list_partitions
 from segmentlog.logs.log import Log
-from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.model import TopicPartition
+from segmentlog.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
-from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.records.schema import record_schema
 from segmentlog.segments.listing import list_segments
+from segmentlog.segments.resync import behind_damage
 from segmentlog.segments.windows import BatchWindows
+from segmentlog.settings.cluster_metadata import read_partition_ids
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.metadata import Announced, SegmentState, announced_segments
 from segmentlog.tiered.plan import missing_offsets, of_lineage
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.verification.segment import unreadable_records, what_follows
 
 __all__ = ["TierCheck"]
 
@@ -48,10 +65,15 @@ class TierCheck:
     """Checks the tiers of logs.
 
     The broker's list of a log directory is read once for all of its logs.
+
+    Parameters
+    ----------
+    with_records : whether the records of all segments are parsed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_records: bool = False) -> None:
         self._lists: _Lists = {}
+        self._with_records = with_records
 
     def findings(self, log: Log) -> Iterator[Finding]:
         """Findings about the tier of one log.
@@ -70,7 +92,58 @@ class TierCheck:
         disk = tiered_disk(log.path)
         remote = disk.remote_log(log.topic_partition)
         if remote is not None:
-            yield from _LogTier(log, disk, remote, self._list_of(disk, remote)).findings()
+            announced = self._list_of(disk, remote)
+            decoder = None
+            if self._with_records:
+                decoder = RecordDecoder(log.topic_partition, record_schema([]))
+            yield from _LogTier(log, disk, remote, announced, decoder).findings()
+
+    def unknown_logs(
+        self, paths: Sequence[str], topics: Collection[str], partitions: Collection[int]
+    ) -> Iterator[Finding]:
+        """Findings about logs of a tier that no partition of the log directories has.
+
+        There is one finding for each topic id.
+
+        Parameters
+        ----------
+        paths : of log directories with one tier, or of this tier alone.
+        topics, partitions : the chosen ones; all if empty.
+        """
+        disks = [tiered_disk(each) for each in paths]
+        tier = disks[0].tier
+        try:
+            stored = tier.logs()
+        except RemoteSegmentError as error:
+            yield Finding(
+                Severity.WARNING, FindingKind.REMOTE_LOG, "", -1, error.path, -1, -1,
+                f"{error.reason}; {error.remedy}; so it is unknown which logs the tier has",
+            )  # fmt: skip
+            return
+        held: dict[TopicPartition, str] = {}
+        ids = set[tuple[str, int]]()
+        for disk, path in zip(disks, paths, strict=True):
+            for place in _partitions_at(path):
+                remote = disk.remote_log(place)
+                held[place] = remote.topic_id if remote is not None else ""
+                ids.add((held[place], place.partition))
+        others: dict[tuple[str, str], list[RemoteLog]] = {}
+        for log in sorted(stored):
+            is_chosen = not topics or log.topic in topics
+            is_chosen = is_chosen and (not partitions or log.partition in partitions)
+            if is_chosen and (log.topic_id, log.partition) not in ids:
+                others.setdefault((log.topic, log.topic_id), []).append(log)
+        if not others:
+            return
+        cluster = _of_cluster([each.location.local for each in disks])
+        for (topic, topic_id), logs in others.items():
+            severity, reason = _why_no_partition(topic_id, logs, held, cluster)
+            if reason:
+                n_logs = f"{len(logs)} partition{'s' if len(logs) > 1 else ''}"
+                yield Finding(
+                    severity, FindingKind.REMOTE_LOG, topic, -1, tier.folder(logs[0]), -1, -1,
+                    f"{n_logs} of the topic id {topic_id}: {reason}",
+                )  # fmt: skip
 
     def _list_of(self, disk: TieredDisk, log: RemoteLog) -> Sequence[Announced] | None:
         """The entries of a log; None if the directory has none.
@@ -89,10 +162,15 @@ class _LogTier:
     """The tier of one log."""
 
     def __init__(
-        self, log: Log, disk: TieredDisk, remote: RemoteLog, announced: Sequence[Announced] | None
+        self,
+        log: Log,
+        disk: TieredDisk,
+        remote: RemoteLog,
+        announced: Sequence[Announced] | None,
+        decoder: RecordDecoder | None,
     ) -> None:
         self._log, self._disk, self._remote = log, disk, remote
-        self._announced = announced
+        self._announced, self._decoder = announced, decoder
         self._tier: Layout = disk.tier
         self._finding = MakeFinding(log.topic_partition)
         self._windows = BatchWindows(_WINDOW_BYTES)
@@ -107,6 +185,7 @@ class _LogTier:
                 yield self._wrong(error)
         yield from self._unknown(objects, {each.segment_id for each in stored})
         segments = stored
+        others: list[tuple[RemoteSegment, list[Finding]]] = []
         if self._announced is not None:
             by_id = {each.segment_id: each for each in stored}
             segments = []
@@ -115,7 +194,17 @@ class _LogTier:
                 yield from found
                 if not any(one.severity is Severity.ERROR for one in found):
                     segments.append(each)
+                elif each.segment_id in by_id:
+                    others.append((by_id[each.segment_id], found))
         yield from self._contents(sorted(segments, key=lambda each: each.start_offset))
+        read = self._bytes_read() if others else {}
+        for segment, found in others:
+            if segment.segment_id not in read:
+                yield from (
+                    one
+                    for one in self._content(segment, 0, segment.start_offset, None)
+                    if one not in found
+                )
 
     def _finished(self) -> list[RemoteSegment]:
         listed = self._announced or ()
@@ -209,18 +298,30 @@ class _LogTier:
                 start,
             )  # fmt: skip
         ids = {each.segment_id: each for each in chain}
-        whole = self._read_whole()
+        starts = [*(each.start_offset for each in chain[1:]), 2**63 - 1]
+        followed = dict(zip(ids, starts, strict=False))
+        read = self._bytes_read()
         for each in segments:
             of_log = ids.get(each.segment_id)
-            is_compared = of_log is not None and local is not None
-            if each.segment_id not in whole or (is_compared and _reaches(of_log, local_start)):
-                yield from self._content(of_log or each, local if is_compared else None)
+            if of_log is None:
+                yield from self._content(each, 0, each.start_offset, None)
+                continue
+            n_read, offset = read.get(each.segment_id, 0), each.start_offset
+            is_compared = _reaches(of_log, local_start)
+            if n_read == of_log.n_bytes:
+                if not is_compared:
+                    continue
+                n_read = 0
+            elif n_read:
+                offset = min(followed[each.segment_id], local_start or 2**63 - 1)
+            yield from self._content(of_log, n_read, offset, local if is_compared else None)
 
-    def _read_whole(self) -> frozenset[str]:
+    def _bytes_read(self) -> Mapping[str, int]:
+        """Bytes of each segment that the verification of the log reads."""
         try:
-            return self._disk.segments_read_whole(self._log.topic_partition)
+            return self._disk.bytes_read(self._log.topic_partition)
         except RemoteSegmentError:  # the verification of the log reports it
-            return frozenset()
+            return {}
 
     def _epochs(self) -> Sequence[tuple[int, int]]:
         path = self._local_path()
@@ -238,43 +339,67 @@ class _LogTier:
         listed = ListedSegments(Listing(list_segments(path)), 0, -1)
         return listed if listed.files else None
 
-    def _content(self, segment: RemoteSegment, local: ListedSegments | None) -> Iterator[Finding]:
-        """Read a segment, and compare it with the local log where this has its offsets."""
+    def _content(
+        self, segment: RemoteSegment, position: int, offset: int, local: ListedSegments | None
+    ) -> Iterator[Finding]:
+        """Read a segment from a byte, and compare it with the local log at offsets of both."""
         try:
             file = self._tier.open(segment, Part.LOG)
             assert file is not None  # noqa: S101 - each segment has a log
             with file:
-                yield from self._batches(segment, file, local)
+                yield from self._batches(segment, file, position, offset, local)
         except RemoteSegmentError as error:
             yield self._wrong(error, segment.start_offset)
 
     def _batches(
-        self, segment: RemoteSegment, file: ReadableFile, local: ListedSegments | None
+        self,
+        segment: RemoteSegment,
+        file: ReadableFile,
+        position: int,
+        offset: int,
+        local: ListedSegments | None,
     ) -> Iterator[Finding]:
-        compared = None
-        if local is not None and _reaches(segment, local.files[0].base_offset):
-            compared = _LocalBytes(local)
-        size, next_offset = file.status().size, segment.start_offset
-        scanner = BatchScanner(file.path, segment.start_offset)
-        try:
-            for batches in self._windows.batches(file.read_into, scanner, 0, size):
-                next_offset = batches.next_offset
-                place = compared.first_difference(batches) if compared is not None else None
-                if place is not None:
-                    yield self._differs(file.path, *place)
-                    compared = None
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            yield self._finding(
-                Severity.ERROR, FindingKind.CORRUPT_BATCH, file.path, error.position, next_offset,
-                f"{error}",
-            )  # fmt: skip
-            return
-        last = next_offset - 1
+        size = file.status().size
+        scanner = BatchScanner(file.path, offset)
+        going: int | None = position
+        while going is not None:
+            try:
+                yield from self._batches_from(file, scanner, going, size, local)
+                going = None
+            except (CorruptLogError, UnsupportedFormatError) as error:
+                at, least = error.position, scanner.next_offset
+                good = behind_damage(file, at, size, least)
+                kind = FindingKind.CORRUPT_BATCH
+                if isinstance(error, UnsupportedFormatError):
+                    kind = FindingKind.UNSUPPORTED_BATCH
+                message = f"{error} ({what_follows(good)})"
+                yield self._finding(Severity.ERROR, kind, file.path, at, least, message)
+                going = good.position if good else None
+                scanner.next_offset = good.base_offset if good else least
+        last = scanner.next_offset - 1
         if segment.end_offset >= 0 and last > segment.end_offset:
             yield self._finding(
                 Severity.ERROR, FindingKind.REMOTE_SEGMENT, file.path, -1, segment.start_offset,
                 f"its last batch ends at offset {last}, and the segment at {segment.end_offset}",
             )  # fmt: skip
+
+    def _batches_from(
+        self,
+        file: ReadableFile,
+        scanner: BatchScanner,
+        position: int,
+        size: int,
+        local: ListedSegments | None,
+    ) -> Iterator[Finding]:
+        """Follow the batches from a byte to the first bad batch."""
+        compared = None if local is None else _LocalBytes(local)
+        for batches in self._windows.batches(file.read_into, scanner, position, size):
+            place = compared.first_difference(batches) if compared is not None else None
+            if place is not None:
+                yield self._differs(file.path, *place)
+                compared = None
+            if self._decoder is not None:
+                yield from unreadable_records(self._decoder, batches, self._finding)
 
     def _differs(self, path: str, position: int, offset: int, reason: str) -> Finding:
         return self._finding(
@@ -355,6 +480,58 @@ class _LocalBytes:
             self._position += len(piece)
             n_bytes -= len(piece)
         return b"".join(pieces)
+
+
+def _partitions_at(path: str) -> Iterator[TopicPartition]:
+    """The partitions of a log directory with a tier, or of a tier alone."""
+    for each in list_partitions(path):
+        if each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata:
+            yield each.topic_partition
+
+
+def _of_cluster(directories: Sequence[str]) -> set[tuple[str, int]] | None:
+    """The partitions of the cluster, by topic id; None if no directory has its metadata."""
+    try:
+        path = newest_metadata(filter(None, directories))
+        return read_partition_ids(path) if path else None
+    except (LogDirectoryError, CorruptLogError):  # no proof for anything then
+        return None
+
+
+def _why_no_partition(
+    topic_id: str,
+    logs: Sequence[RemoteLog],
+    held: Mapping[TopicPartition, str],
+    cluster: set[tuple[str, int]] | None,
+) -> tuple[Severity, str]:
+    """The severity of a finding about logs that no partition has, and the reason.
+
+    The reason is empty if other brokers may have these partitions.
+
+    Parameters
+    ----------
+    topic_id, logs : of the tier.
+    held : topic ids of the partitions that are read; empty without a ``partition.metadata``.
+    cluster : see `_of_cluster`.
+    """
+    if any(held.get(TopicPartition(each.topic, each.partition)) == "" for each in logs):
+        reason = f"a partition of this name has no topic id in its {PARTITION_METADATA_FILE}, so"
+        return Severity.WARNING, f"{reason} it is read without the tier: restore the file"
+    foreign = "or another cluster uses the bucket"
+    if cluster is not None:
+        if all((topic_id, each.partition) in cluster for each in logs):
+            return Severity.NOTE, ""
+        reason = "the metadata of the cluster does not have them: the topic was deleted and its"
+        return Severity.WARNING, f"{reason} segments are still there, {foreign}"
+    known = sorted({held[each] for each in held if each.topic == logs[0].topic} - {""})
+    if not known:
+        reason = "the log directory has no partition of this topic: another broker has it,"
+        return Severity.NOTE, f"{reason} or the topic was deleted, {foreign}"
+    is_replaced = any(TopicPartition(each.topic, each.partition) in held for each in logs)
+    if topic_id in known and not is_replaced:
+        return Severity.NOTE, ""
+    reason = f"the topic of this name that is read has the id {', '.join(known)}: a topic was"
+    return Severity.WARNING, f"{reason} deleted and created again, {foreign}"
 
 
 def _why_unknown(

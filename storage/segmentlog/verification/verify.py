@@ -67,9 +67,9 @@ def verify(
     Returns
     -------
     list of Finding
-        Unfinished commits, missing partitions, and then the findings of each log: about its tier,
-        and in the order of its files.  If the logs are sound, no finding has the severity
-        `Severity.ERROR`.
+        Unfinished commits, missing partitions, logs of the tier that no partition has, and then
+        the findings of each log: about its tier, and in the order of its files.  If the logs are
+        sound, no finding has the severity `Severity.ERROR`.
 
     Raises
     ------
@@ -102,11 +102,13 @@ def verify(
         yield from unfinished_commits(directory.unfinished_commits)
         yield from map(_missing, missing_of(directory, names, numbers))
         tiers = None
-        for log in logs:
-            if is_tiered(log.path):
-                from segmentlog.verification.tier import TierCheck  # the kernels load here
+        if is_tiered(directory.paths[0]):
+            from segmentlog.verification.tier import TierCheck  # the kernels load here
 
-                tiers = tiers or TierCheck()
+            tiers = TierCheck(with_records=records)
+            yield from tiers.unknown_logs(directory.paths, names, numbers)
+        for log in logs:
+            if tiers is not None:
                 yield from tiers.findings(log)
             yield from _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
 

@@ -14,13 +14,16 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog.errors import OptionError
+from segmentlog.settings.cluster_metadata import read_partition_ids
+from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.tools.cli import app
 from segmentlog.verification.findings import Finding, FindingKind, Severity
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tier"
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
-SEGMENT, OBJECT, COPY = (
+SEGMENT, OBJECT, COPY, LOG = (
     FindingKind.REMOTE_SEGMENT, FindingKind.REMOTE_OBJECT, FindingKind.REMOTE_COPY,
+    FindingKind.REMOTE_LOG,
 )  # fmt: skip
 Told = tuple[Severity, FindingKind, int]
 
@@ -50,8 +53,8 @@ class Tier:
             self.folder = logs[0].parent
         else:
             pair = KeyPair(root)
-            plugin = AivenPlugin(self.bucket, "", 1000, compresses=True, keys=pair)
-            keys = plugin.copy_partition(self.partition, TOPIC_ID)
+            self.plugin = AivenPlugin(self.bucket, "", 1000, compresses=True, keys=pair)
+            keys = self.plugin.copy_partition(self.partition, TOPIC_ID)
             names = [key.rpartition("/")[2] for key in keys]
             self.folder = self.bucket / f"t-{TOPIC_ID}" / "0"
             self.options["remote_storage_key_file"] = pair.file
@@ -72,6 +75,24 @@ class Tier:
     def files(self, number: int) -> list[Path]:
         """The objects of a segment."""
         return sorted(self.folder.glob(f"{self.names[number]}*"))
+
+    def add_log(self, name: str, topic_id: str) -> Path:
+        """Copy a segment as one of another partition; returns the folder of its log."""
+        if self.layout == "local":
+            folder = self.bucket / f"{name}-{topic_id}"
+            folder.mkdir()
+            for path in self.files(0):
+                shutil.copyfile(path, folder / path.name)
+            return folder
+        partition = self.local.parent / name
+        shutil.copytree(self.partition, partition)
+        for path in partition.glob("*.log"):
+            if path.stem not in (f"{700:020d}", f"{800:020d}"):
+                path.unlink()
+        self.plugin.copy_partition(partition, topic_id)
+        shutil.rmtree(partition)
+        topic, _, number = name.rpartition("-")
+        return self.bucket / f"{topic}-{topic_id}" / number
 
     def log(self, number: int) -> Path:
         """The object of a segment's batches."""
@@ -191,6 +212,19 @@ def test_sizes_and_offsets_that_differ_from_the_list(tier: Tier, number: int) ->
     assert re.search(r"its size is \d+ in the tier, and 1234 in", found[0].message)
 
 
+def test_batches_of_a_segment_that_differs_from_the_list(tier: Tier) -> None:
+    """The local log has the offsets of the segment, so that only this check reads its batches."""
+    tier.listed[8] = tier.listed[8]._replace(n_bytes=1234)
+    tier.announce()
+    data = bytearray(tier.log(8).read_bytes())
+    data[len(data) // 2] ^= 1
+    tier.log(8).write_bytes(data)
+    found = [each for each in tier.told() if "1234" not in each.message]
+
+    assert [(ERROR, 800)] == [(each.severity, each.offset) for each in found]
+    assert found[0].kind in (SEGMENT, FindingKind.CORRUPT_BATCH)
+
+
 def test_an_end_offset_that_differs_from_the_list(tier: Tier) -> None:
     """A manifest has the end of its segment; in the other layout, the batches show it."""
     tier.listed[8] = tier.listed[8]._replace(end_offset=850)
@@ -269,6 +303,112 @@ def test_segments_of_a_lost_leader_are_not_compared(tmp_path: Path) -> None:
     assert (ERROR, FindingKind.CORRUPT_BATCH, str(lost)) == (
         found.severity, found.kind, found.path
     )  # fmt: skip
+
+
+def test_a_segment_in_which_the_local_log_begins(tmp_path: Path) -> None:
+    """The log has the first batch of the segment; each damaged batch is found once."""
+    partition, other, bucket = written(tmp_path / "local"), tmp_path / "other", tmp_path / "bucket"
+    other.mkdir()
+    parts = [(partition / f"{base:020d}.log").read_bytes() for base in (500, 600, 700, 800)]
+    joined = other / f"{500:020d}.log"
+    joined.write_bytes(b"".join(parts))
+    for base in range(0, 500, 100):
+        copy_segment(partition, bucket, base, base + 100)
+    copied = copy_segment(other, bucket, 500, 900)
+    remove_local(partition, *range(0, 600, 100))
+    for batch in (3, 1, 0):
+        flip_bit(batch=batch, field="crc")(copied)
+    found = segmentlog.verify(tmp_path / "local", remote_storage=bucket, records=True)
+
+    damaged = [each for each in found if each.kind is FindingKind.CORRUPT_BATCH]
+    assert [500, 600, 800] == sorted(each.offset for each in damaged)
+    assert all("next good batch" in each.message for each in damaged if each.offset == 600)
+    assert COPY not in {each.kind for each in found}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_records_of_segments_outside_the_log_are_parsed(tmp_path: Path, is_lost: bool) -> None:
+    """A read never opens a copy of local offsets, or a segment of a lost leader."""
+    partition, bucket = written(tmp_path / "local"), tmp_path / "bucket"
+    copied = [
+        copy_segment(partition, bucket, base, base + 100) for base in range(0, 900, 100)
+    ][-1]  # fmt: skip
+    if is_lost:
+        copied = copy_segment(partition, bucket, 800, 900, ((0, 0), (1, 750)))
+    remove_local(partition, *range(0, 600, 100))
+    garble_records(batch=0)(copied)
+    for records in (False, True):
+        found = segmentlog.verify(tmp_path / "local", remote_storage=bucket, records=records)
+        kinds = [] if is_lost else [COPY]
+        assert kinds + [FindingKind.CORRUPT_RECORDS] * records == [each.kind for each in found]
+    assert (ERROR, 800, str(copied)) == (found[-1].severity, found[-1].offset, found[-1].path)
+
+
+def test_logs_that_no_partition_has(tier: Tier) -> None:
+    """A log directory need not have all topics: without the cluster's metadata, that is a note.
+
+    Another partition of a known topic is not a finding, and another topic id of a known name is a
+    warning.
+    """
+    other, foreign = "B" * 21 + "A", "C" * 21 + "A"
+    tier.add_log("t-1", TOPIC_ID)
+    again = [str(tier.add_log(f"t-{number}", other)) for number in (0, 3)]
+    unknown = str(tier.add_log("u-0", foreign))
+
+    def told(**options: Any) -> list[tuple[Severity, FindingKind, str, int, str]]:
+        found = segmentlog.verify(**{"path": tier.local, **tier.options, **options})
+        return [
+            (each.severity, each.kind, each.topic, each.partition, each.path) for each in found
+        ]
+
+    of_again = (WARNING, LOG, "t", -1, again[0])
+    assert [of_again, (NOTE, LOG, "u", -1, unknown)] == told()
+    assert [of_again] == told(topics="t")
+    assert [of_again] == told(partitions=0, topics="t")
+    (found, *_) = segmentlog.verify(tier.local, topics="t", **tier.options)
+    assert found.message.startswith(
+        f"2 partitions of the topic id {other}: the topic of this name"
+    )
+    alone = told(path=None)
+    assert [LOG] == [each[1] for each in alone]
+    assert "t" == alone[0][2]
+
+
+def test_logs_that_the_cluster_does_not_have(tier: Tier) -> None:
+    """The metadata has the partitions of all brokers, so that all others are left of a topic."""
+    name = "__cluster_metadata-0"
+    shutil.copytree(EXAMPLE.parent / "cluster" / name, tier.local / name)
+    known_id, partition = min(read_partition_ids(str(tier.local / name)))
+    unknown = tier.add_log("u-0", "B" * 21 + "A")
+    tier.add_log(f"v-{partition}", known_id)
+    found = segmentlog.verify(tier.local, **tier.options)
+
+    assert [(WARNING, LOG, "u", str(unknown))] == [
+        (each.severity, each.kind, each.topic, each.path) for each in found
+    ]
+    assert "the metadata of the cluster does not have them" in found[0].message
+
+
+def test_a_partition_without_a_topic_id(tier: Tier) -> None:
+    """Such a partition is read without the tier, although the tier has its segments."""
+    (tier.partition / "partition.metadata").unlink()
+    found = tier.told()
+
+    assert [(WARNING, LOG, -1)] == short(found)
+    assert "is read without the tier: restore the file" in found[0].message
+
+
+def test_a_tier_whose_logs_cannot_be_listed(tmp_path: Path) -> None:
+    """A manifest of another topic is damaged; the logs of the directory are verified anyway."""
+    tier = Tier(tmp_path, "aiven")
+    folder = tier.add_log("u-0", "B" * 21 + "A")
+    for path in folder.glob("*.rsm-manifest"):
+        path.write_bytes(b"{")
+    tier.announce()
+    found = tier.told()
+
+    assert [(WARNING, LOG, -1)] == short(found)
+    assert "it is unknown which logs the tier has" in found[0].message
 
 
 def test_a_wrong_key(tmp_path: Path) -> None:
