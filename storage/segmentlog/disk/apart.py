@@ -15,7 +15,7 @@ __all__ = ["identity_of", "refuse_overlap"]
 
 
 def identity_of(path: str) -> tuple[object, ...]:
-    """The same for all paths of a file: through links, and through another mount of its disk."""
+    """What all paths of a file have in common: through links, and through other mounts of its disk."""
     real = os.path.realpath(path)
     with contextlib.suppress(OSError):
         found = os.stat(real)

@@ -96,7 +96,12 @@ class LocalDisk:
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
         """See `Disk`."""
         lstat = os.lstat
-        found = [lstat(f"{directory}/{name}") for name in names]
+        # A path is resolved name by name: 0.4 µs more for each file.
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            found = [lstat(name, dir_fd=opened) for name in names]
+        finally:
+            os.close(opened)
         types: dict[int, FileType] = {}
         if not all(map(stat.S_ISREG, {each.st_mode for each in found})):
             kinds = [TYPES.get(stat.S_IFMT(each.st_mode), FileType.OTHER) for each in found]

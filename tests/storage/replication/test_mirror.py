@@ -328,7 +328,7 @@ def test_hard_links_of_a_destination_keep_their_bytes(tmp_path: Path) -> None:
 def test_another_topic_of_the_same_name_is_refused_before_anything_is_copied(
     tmp_path: Path,
 ) -> None:
-    """Also if it is not the first partition."""
+    """The other topic need not be that of the first partition."""
     source, to = broker(tmp_path, 1, [(0, "ab")]), tmp_path / "to"
     with segmentlog.open_writer(source, "s", auto_create_topics=True) as writer:
         writer.append(pa.table({"value": ["x"]}))
