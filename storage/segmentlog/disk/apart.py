@@ -15,7 +15,7 @@ __all__ = ["identity_of", "refuse_overlap"]
 
 
 def identity_of(path: str) -> tuple[object, ...]:
-    """What all paths of a file have in common: through links, and through other mounts of its disk."""
+    """Names a file: equal for all paths to it, through links and other mounts of its disk."""
     real = os.path.realpath(path)
     with contextlib.suppress(OSError):
         found = os.stat(real)
