@@ -98,7 +98,7 @@ class _Pieces:
         if not self._files:  # compaction has left nothing there
             return []
         begins, filled = [0], 0
-        if max_bytes:
+        if max_bytes and sum(self._files.sizes()) > max_bytes:
             for i, n_bytes in enumerate(self._files.sizes()):
                 if i and filled + n_bytes > max_bytes:
                     begins.append(i)
@@ -154,7 +154,10 @@ def cut_slices(
     i = first
     while i <= last and base_offsets[i] < end_offset:
         if whole <= i < partial and sizes[i] <= largest:
-            end = i + sum(1 for _ in takewhile(largest.__ge__, sizes[i:partial]))
+            run = sizes[i:partial]
+            end = partial
+            if max(run) > largest:
+                end = i + sum(1 for _ in takewhile(largest.__ge__, run))
             pieces.add_whole(listed, i, end)
             i = end
             continue

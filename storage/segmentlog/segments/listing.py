@@ -213,14 +213,16 @@ def _measure(partition_path: str, names: Sequence[str], *, passes_over_gone: boo
 def _usual(names: Sequence[str]) -> dict[str, int]:
     """Base offsets of the files whose names have the form that a broker gives to a live one.
 
-    All are looked at together, because `parse_segment_file` takes ten times as long.
+    All are looked at together, because `parse_segment_file` takes ten times as long.  The names
+    are sorted.
     """
-    usual = [name for name in names if name[20:] == ".log"]
-    digits = [name[:20] for name in usual]
+    digits = [name[:20] for name in names if name[20:] == ".log"]
     joined = "".join(digits)
-    if not (joined.isascii() and joined.isdecimal() and max(digits) <= _LARGEST):
+    if not (joined.isascii() and joined.isdecimal() and digits[-1] <= _LARGEST):
         return {}
-    return dict(zip(usual, map(int, digits), strict=True))
+    if len(digits) < len(names):
+        names = [f"{each}.log" for each in digits]
+    return dict(zip(names, map(int, digits), strict=True))
 
 
 def _add_unusual(logs: dict[str, int], names: Sequence[str]) -> list[int]:
@@ -287,9 +289,10 @@ def _names(partition_path: str) -> list[str]:
 
 def _of_logs(names: Iterable[str]) -> list[str]:
     """Names that may be of ``.log`` files or of compaction's, sorted by their offsets."""
-    return sorted(
-        [name for name in names if (".log" in name or ".cleaned" in name) and name[0].isdecimal()]
-    )
+    found = sorted([name for name in names if ".log" in name or ".cleaned" in name])
+    if found and found[0] >= "0" and found[-1] < ":":  # so all of them begin with digits
+        return found
+    return [name for name in found if name[0].isdecimal()]
 
 
 def lone_segment(path: str) -> SegmentFiles:
