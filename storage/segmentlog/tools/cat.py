@@ -179,7 +179,8 @@ def cat(
         bool, typer.Option("--follow", help="Wait for new records, as kcat does without -e.")
     ] = False,
     isolation_level: Annotated[
-        IsolationLevel, typer.Option(help="kcat's own default is read_committed.")
+        IsolationLevel,
+        typer.Option(help="read_committed, as in kcat, leaves out aborted records."),
     ] = IsolationLevel.READ_COMMITTED,
     read_up_to: Ends = ReadUpTo.LOG_END,
     remote_storage: RemoteStorage = None,

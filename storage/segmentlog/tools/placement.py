@@ -21,8 +21,8 @@ def placement(
         list[str],
         typer.Argument(
             metavar="SRC... DST",
-            help="Log directories with the topics, and last one with the metadata of the cluster "
-            "that is to get them.",
+            help="Log directories with the topics, and last a log directory with the metadata of "
+            "the other cluster.",
         ),
     ],
     replication_factor: Annotated[

@@ -64,8 +64,8 @@ def restore(
         OpenTransactions,
         typer.Option(
             "--open-transactions",
-            help="End open transactions: their records are left out. Or leave out all records "
-            "from the beginning of the first one.",
+            help="end leaves out the records of open transactions. leave-out leaves out all "
+            "records from the first open transaction on.",
         ),
     ] = OpenTransactions.REFUSE,
     leave_out_replicas: Annotated[

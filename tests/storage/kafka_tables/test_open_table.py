@@ -58,6 +58,13 @@ def test_the_document_has_the_columns_of_each_table() -> None:
     assert "\n\n".join(map(section, TABLES)) == found[1].strip("\n")
 
 
+def test_the_document_links_each_table() -> None:
+    """The list before the tables has a link to each of them."""
+    before, _, _ = DOCUMENT.read_text().partition("<!-- tables:begin -->")
+
+    assert list(TABLES) == sorted(re.findall(r"\(#(\w+)\)", before), key=list(TABLES).index)
+
+
 def test_the_questions_of_the_document_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB runs each statement on the example, and each of them finds rows."""
     monkeypatch.chdir(DOCUMENT.parents[2])

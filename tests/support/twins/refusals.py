@@ -78,7 +78,7 @@ for _name, _options in OF_READS.items():
     # A stream of `kafka` reads these when the query starts, and the plugin when it is loaded.
     is_late = _name.startswith("starting") or _name == "assign_no_json"
     run = _of_batch(_options) if is_late else _of_both(_options)
-    body(name=f"refused_{_name}", thorough=is_late)(run)
+    body(name=f"refused_{_name}", slow=is_late)(run)
 for _name, _options in OF_BATCHES.items():
     body(name=f"refused_{_name}")(_of_batch(_options))
 for _name, _options in OF_STREAMS.items():
