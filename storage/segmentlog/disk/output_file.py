@@ -77,5 +77,5 @@ class OutputFile:
         with contextlib.suppress(OSError):  # its last bytes, on a full disk
             self.file.close()
         if self._temporary:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # the error of the block says more
                 os.unlink(self._temporary)

@@ -53,7 +53,7 @@ from segmentlog.disk.durable import (
     sync_file,
 )
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.readable import exists, is_directory, list_names, status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
@@ -240,7 +240,16 @@ def _refuse(directory: str, sources: Collection[str]) -> None:
     """Refuse a destination that cannot follow the sources."""
     refuse_overlap(directory, sources)
     if not exists(directory):
+        if not is_directory(os.path.dirname(directory)):
+            reason = "lies in a directory that does not exist: make that directory first"
+            raise LogDirectoryError(directory, reason)
+        with contextlib.suppress(FileNotFoundError):
+            status_of(directory)  # of the name itself
+            reason = "is a link to a directory that does not exist: make that directory first"
+            raise LogDirectoryError(directory, reason)
         return
+    if not is_directory(directory):
+        raise LogDirectoryError(directory, "is a file; give a log directory")
     refuse_partition(directory)
     ids = [read_meta_properties(each).get("cluster.id") for each in (directory, *sources)]
     others = {each for each in ids[1:] if each}

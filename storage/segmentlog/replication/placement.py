@@ -200,7 +200,7 @@ class TargetCluster:
         if known is None or node not in known["replicas"]:
             return False
         disk, disks = self._disks(topic_partition)[node], self._broker_disks(directory)
-        having = [each for each in disks.given.values() if self._has(each, topic_partition)]
+        having = [each for each in disks.given if self._has(each, topic_partition)]
         is_here = self._has(directory, topic_partition)
         if is_here and having:
             raise LogDirectoryError(directory, _twice([directory, *having], topic_partition))
@@ -211,7 +211,8 @@ class TargetCluster:
         # A new directory beside all others of the broker: nothing shows its purpose.
         is_extra = disks.is_new and bool(disks.given) and not disks.absent
         if not is_extra:
-            if having or disk in disks.given or (disk in disks.absent and not disks.is_new):
+            is_given = disk in disks.given.values()
+            if having or is_given or (disk in disks.absent and not disks.is_new):
                 return False
             if not disks.given and not disks.absent:
                 return True
@@ -223,7 +224,7 @@ class TargetCluster:
         # Before KIP-858, a broker had one log directory, without an id.  A path with the id of
         # `directory` is an earlier place of this directory.
         given = {
-            found: each
+            each: found
             for each, properties in self._properties.items()
             if properties.get("node.id") == str(node)
             and (found := self._id(each))
@@ -231,7 +232,7 @@ class TargetCluster:
         }
         registered = self._registered(node)
         own = {own_id} if own_id else set()
-        absent = registered - own - given.keys()
+        absent = registered - own - {*given.values()}
         is_new = own_id not in registered
         if is_new and len(absent) == 1:
             own, absent, is_new = own | absent, set(), False  # it takes the place of this one
@@ -282,7 +283,7 @@ class _BrokerDisks(NamedTuple):
     Attributes
     ----------
     own : ids of that one: its own id, and the id of the directory whose place it takes.
-    given : paths of others, by their ids.
+    given : ids of others, by their paths.
     absent : ids of others that the broker has registered, and that are not given.
     is_new : whether the broker has not registered it, and nothing shows whose place it takes.
     """
@@ -295,7 +296,7 @@ class _BrokerDisks(NamedTuple):
     def doubt(self, node: int, disk: str | None, topic_partition: TopicPartition) -> str:
         """Why nothing shows whether the one directory is to have a partition."""
         named = "no log directory" if disk is None else f"the log directory with the id {disk}"
-        others = [*self.given.values(), *(f"the one with the id {each}" for each in self.absent)]
+        others = [*self.given, *(f"the one with the id {each}" for each in self.absent)]
         return (
             f"is a log directory of broker {node}, and so are {', '.join(sorted(others))}; the "
             f"metadata assigns {topic_partition} to {named} of this broker, and the broker does "

@@ -296,6 +296,20 @@ def test_a_destination_that_does_not_lie_apart_from_its_sources_is_refused(tmp_p
     assert before == everything(tmp_path)
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path, dry_run: bool) -> None:
+    """The error says what is there."""
+    source = broker(tmp_path, 1, [(0, "ab")])
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    for name, message in (
+        ("file", "is a file"), ("link", "is a link to a directory that does not exist"),
+        ("absent/to", "lies in a directory that does not exist"),
+    ):  # fmt: skip
+        with pytest.raises(LogDirectoryError, match=message):
+            segmentlog.mirror(source, to=tmp_path / name, dry_run=dry_run)
+
+
 def test_a_partition_of_the_destination_that_is_a_link_is_refused(tmp_path: Path) -> None:
     """It may lead to a source, which the cut of a diverging copy would change."""
     killed, to = killed_in_sequence(tmp_path), tmp_path / "to"

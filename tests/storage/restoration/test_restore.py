@@ -354,14 +354,17 @@ def test_the_offset_map_has_each_record(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(RestoredRecords, "of"), (module, "_make_replicas"), (segmentlog.LogWriter, "flush")],
-    ids=["a read", "a new partition", "a commit"],
-)
+    [
+        (RestoredRecords, "of"), (module, "_make_replicas"), (OutputFile, "finish"),
+        (segmentlog.LogWriter, "flush"),
+    ],
+    ids=["a read", "a new partition", "the rows of the map", "a commit"],
+)  # fmt: skip
 def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
-    restore: Restore, undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    owner: object, name: str,
+    restore: Restore, target: Path, undecided: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str,
 ) -> None:  # fmt: skip
-    """The file of an earlier run is no file of this run."""
+    """The rows of the map are on the disk before the records become visible."""
     file = tmp_path / "map.parquet"
     file.write_text("earlier")
 
@@ -373,6 +376,7 @@ def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
         restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
     assert "earlier" == file.read_text()
     assert [file] == [*tmp_path.glob("*map.parquet*")]
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
 
 
 def test_an_offset_map_that_cannot_get_its_name_is_written_by_the_next_run(

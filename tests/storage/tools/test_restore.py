@@ -63,6 +63,19 @@ def test_places_of_groups(run: Run, found: list[Restoration], tmp_path: Path) ->
     assert f"--from-file {file} --group g --execute" in done.stderr
 
 
+def test_the_file_of_an_earlier_run_stays_if_the_restoration_fails(
+    run: Run, tmp_path: Path
+) -> None:
+    """A path that cannot be a file is refused before the restoration."""
+    file = tmp_path / "groups.csv"
+    file.write_text("earlier")
+    done = run("restore", "/b1", "/to", "--offsets", file, status=2)
+    assert "/b1" in done.stderr
+    assert ("earlier", [file]) == (file.read_text(), [*tmp_path.iterdir()])
+    done = run("restore", "/b1", "/to", "--offsets", tmp_path, status=2)
+    assert "is a directory" in done.stderr
+
+
 def test_a_restoration_needs_a_source_and_a_target(run: Run, tmp_path: Path) -> None:
     """One path alone would be both."""
     run("restore", tmp_path, status=2)
