@@ -26,14 +26,12 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
-from segmentlog.commit.topics import check_partition_path
-from segmentlog.disk.apart import refuse_overlap
 from segmentlog.disk.aside import set_aside
 from segmentlog.disk.copy import (
     copy_range,
@@ -53,12 +51,9 @@ from segmentlog.disk.durable import (
     sync_file,
 )
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists, is_directory, list_names, status_of
+from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
-from segmentlog.layout.metadata import known_topic_id, read_meta_properties
-from segmentlog.layout.partitions import refuse_partition
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
@@ -79,7 +74,11 @@ from segmentlog.names import (
 )
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.replication.copies import Copy
-from segmentlog.replication.placement import TargetCluster
+from segmentlog.replication.destination import (
+    assigned_of,
+    refuse_destination,
+    refuse_partitions,
+)
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.segment import Segment
@@ -180,10 +179,9 @@ def mirror(
     source = open_replicas(path, *more)
     chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
-    _refuse(directory, source.paths)
+    refuse_destination(directory, source.paths)
     if assigned:
-        cluster = TargetCluster([directory], [directory, *source.paths])
-        chosen = [each for each in chosen if cluster.has_replica(directory, each)]
+        chosen = assigned_of(directory, source, chosen, names, numbers)
     if dry_run:
         return _looks(
             directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
@@ -195,7 +193,7 @@ def mirror(
     found = []
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
         logs = {each: source.log(*each) for each in chosen}
-        _refuse_partitions(directory, logs.values())
+        refuse_partitions(directory, logs.values())
         points = {}
         for each, log in logs.items():
             follower = _Follower(held, log, on_bytes)
@@ -225,7 +223,7 @@ def _looks(
     with contextlib.ExitStack() as stack:
         if exists(directory):
             stack.enter_context(take(directory, lock_timeout_seconds, dry_run=True))
-        _refuse_partitions(directory, logs)
+        refuse_partitions(directory, logs)
         for log in logs:
             found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
             on_partition(found[-1])
@@ -234,46 +232,6 @@ def _looks(
 
 def _known(offset: int | None, otherwise: int) -> int:
     return otherwise if offset is None else offset
-
-
-def _refuse(directory: str, sources: Collection[str]) -> None:
-    """Refuse a destination that cannot follow the sources."""
-    refuse_overlap(directory, sources)
-    if not exists(directory):
-        if not is_directory(os.path.dirname(directory)):
-            reason = "lies in a directory that does not exist: make that directory first"
-            raise LogDirectoryError(directory, reason)
-        with contextlib.suppress(FileNotFoundError):
-            status_of(directory)  # of the name itself
-            reason = "is a link to a directory that does not exist: make that directory first"
-            raise LogDirectoryError(directory, reason)
-        return
-    if not is_directory(directory):
-        raise LogDirectoryError(directory, "is a file; give a log directory")
-    refuse_partition(directory)
-    ids = [read_meta_properties(each).get("cluster.id") for each in (directory, *sources)]
-    others = {each for each in ids[1:] if each}
-    if ids[0] and others and ids[0] not in others:
-        reason = (
-            f"belongs to cluster {ids[0]}, and the sources to cluster {others.pop()}: topic ids "
-            "of one cluster mean nothing in another one; give an empty directory"
-        )
-        raise LogDirectoryError(directory, reason)
-
-
-def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
-    """Refuse partitions of the destination that cannot follow, before any other one does."""
-    for log in logs:
-        path = partition_path(directory, log.topic_partition)
-        check_partition_path(path)
-        ours, theirs = known_topic_id(path), log.known_topic_id
-        if ours and theirs and ours != theirs:
-            reason = (
-                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
-                "the topic was created again; delete it at the destination first "
-                "(segmentlog delete-topic)"
-            )
-            raise LogDirectoryError(path, reason)
 
 
 def _set_offsets(directory: str, name: str, offsets: dict[TopicPartition, int]) -> None:

@@ -12,8 +12,9 @@ Rules: ``PartitionRegistration`` (its directories), ``DirectoryId`` (reserved id
 (``Duplicate log directories``, ``getOrCreateLog``), KIP-858.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, TOPIC, fold
@@ -217,6 +218,16 @@ class TargetCluster:
             if not disks.given and not disks.absent:
                 return True
         raise LogDirectoryError(directory, disks.doubt(node, disk, topic_partition))
+
+    def lacks(self, directory: str, given: Collection[TopicPartition]) -> Iterator[TopicPartition]:
+        """Partitions that are to be in a log directory, and are neither there nor given.
+
+        Those are left out of which the metadata alone does not show the log directory.
+        """
+        for each in sorted({*self.partitions}.difference(given)):
+            with contextlib.suppress(LogDirectoryError):
+                if self.has_replica(directory, each) and not self._has(directory, each):
+                    yield each
 
     def _broker_disks(self, directory: str) -> "_BrokerDisks":
         """The log directories of the broker of a directory."""

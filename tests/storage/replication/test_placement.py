@@ -99,6 +99,20 @@ def test_a_broker_gets_its_own_partitions(
     assert [f"t-{each}" for each in expected] == sorted(each.name for each in to.glob("t-*"))
 
 
+def test_a_partition_that_no_source_has_is_named_in_a_warning(
+    source: Path, formatted: Formatted, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker would begin with an empty replica, and could lead with it."""
+    to = formatted(2, DISKS[2], (None, None, None))
+    (source / "t-0").rename(tmp_path / "t-0")
+    segmentlog.mirror(source, to=to, partitions=[1], assigned=True)
+    assert "no source has" not in caplog.text
+    segmentlog.mirror(source, to=to, assigned=True)
+    (message,) = [each for each in caplog.messages if "no source has" in each]
+    assert "assigns 1 partitions to this directory" in message
+    assert message.endswith("(t-0)")
+
+
 def test_a_broker_without_metadata_gets_nothing(source: Path, tmp_path: Path) -> None:
     """Nothing shows its partitions."""
     with pytest.raises(LogDirectoryError, match="no metadata of a cluster"):
