@@ -153,7 +153,7 @@ def restore(
         map_file = None
         if offset_map is not None and not dry_run:
             map_file = stack.enter_context(OutputFile("offset_map", offset_map))
-        # In one order in all processes: two restorations wait for each other in no other order.
+        # All processes take the locks in one order, so two restorations never wait for each other.
         held = {
             each: stack.enter_context(
                 take(each, lock_timeout_seconds, dry_run=True)
