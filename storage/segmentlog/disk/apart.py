@@ -1,7 +1,7 @@
-"""Directories that lie apart: no one of them is, or holds, another one.
+"""Directories that lie apart: none of them holds another one, and no two are the same.
 
-A log directory that is written while another one is read must not share files with it.  A broker
-does not start if it finds a directory in its log directory that has not the name of a partition.
+A log directory that is written must not share files with the log directories that are read.  A
+broker does not start if a directory in its log directory has not the name of a partition.
 """
 
 import contextlib

@@ -21,8 +21,8 @@ class OutputFile:
     Parameters
     ----------
     option : the argument that names the file, for messages.
-    path : of the file.  An earlier file of this name is replaced; a link is followed.  A pipe or a
-        device takes the bytes as they come.
+    path : of the file.  An earlier file of this name is replaced, and its permissions stay; a link
+        is followed.  A pipe or a device takes the bytes as they come.
 
     Attributes
     ----------
@@ -48,9 +48,7 @@ class OutputFile:
         if not os.path.isdir(self._directory):
             raise OptionError(option, given, "give a file in a directory that exists")
         descriptor, self._temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self._directory)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.fchmod(descriptor, 0o666 & ~umask)
+        os.fchmod(descriptor, _mode_of(given))
         self.file = os.fdopen(descriptor, "wb")
 
     def finish(self) -> None:
@@ -79,3 +77,12 @@ class OutputFile:
         if self._temporary:
             with contextlib.suppress(OSError):  # the error of the block says more
                 os.unlink(self._temporary)
+
+
+def _mode_of(path: str) -> int:
+    """The permissions of a file, or those that a new file gets."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

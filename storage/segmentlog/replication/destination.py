@@ -31,7 +31,7 @@ def assigned_of(
     topics: Collection[str],
     partitions: Collection[int],
 ) -> list[TopicPartition]:
-    """Those of the chosen partitions that the metadata assigns to a log directory.
+    """The chosen partitions that the metadata assigns to a log directory.
 
     A warning names assigned partitions that no source has.
 

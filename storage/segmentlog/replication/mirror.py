@@ -2,6 +2,9 @@
 
 The destination is always a state in which a follower could be: it has the batches of the log up to
 some offset.  So a mirror that was killed leaves a shorter log, and the next run continues there.
+The mark of a clean stop is taken away first and put back last, because a broker trusts all files
+of a directory with the mark, also a batch that is half copied.
+
 For each partition the steps are these; each is on the disk before the next begins:
 
 1. If the copy at the destination has batches that the log lacks, it is cut where a broker would
@@ -46,12 +49,13 @@ from segmentlog.disk.durable import (
     adopt,
     create_file,
     open_to_write,
+    replace_file,
     sync_ancestors,
     sync_directory,
     sync_file,
 )
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.readable import exists, list_names, open_file, status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.logs.choose import partitions_of
@@ -85,6 +89,8 @@ from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["MirroredPartition", "mirror"]
+
+_MARK_BYTES = 4096  #: more than any mark of a clean stop has
 
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
 
@@ -194,22 +200,41 @@ def mirror(
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
         logs = {each: source.log(*each) for each in chosen}
         refuse_partitions(directory, logs.values())
-        points = {}
-        for each, log in logs.items():
-            follower = _Follower(held, log, on_bytes)
-            found.append(follower.follow())
-            points[each] = follower.segments[-1].base_offset if follower.segments else 0
-            on_partition(found[-1])
-        ends = {
-            each: min(log.log_end_offset, _known(log.high_watermark, log.log_end_offset))
-            for each, log in logs.items()
-        }
-        starts = {each: log.log_start_offset for each, log in logs.items()}
-        _set_offsets(directory, LOG_START_CHECKPOINT, starts)
-        _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
-        _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
+        with _without_mark(held):
+            points = {}
+            for each, log in logs.items():
+                follower = _Follower(held, log, on_bytes)
+                found.append(follower.follow())
+                points[each] = follower.segments[-1].base_offset if follower.segments else 0
+                on_partition(found[-1])
+            ends = {
+                each: min(log.log_end_offset, _known(log.high_watermark, log.log_end_offset))
+                for each, log in logs.items()
+            }
+            starts = {each: log.log_start_offset for each, log in logs.items()}
+            _set_offsets(directory, LOG_START_CHECKPOINT, starts)
+            _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
+            _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
         held.forget_checkpoints()
     return found
+
+
+@contextlib.contextmanager
+def _without_mark(held: HeldDirectory) -> Iterator[None]:
+    """Take the mark of a clean stop away, and put it back unless the block fails.
+
+    The mark of a newer broker contains its epoch.
+    """
+    if not held.is_clean:
+        yield
+        return
+    mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
+    with open_file(mark) as file:
+        data = file.read(0, _MARK_BYTES)
+    os.unlink(mark)
+    sync_directory(held.directory)
+    yield
+    replace_file(mark, data)
 
 
 def _looks(
@@ -441,7 +466,7 @@ class _Follower:
             if not is_there:
                 renamed.append(self._write_aside(source, name, size, expected, self._on_log))
         for each in renamed:  # the .log file comes last
-            os.replace(f"{each}.{FileState.CLEANED}", each)
+            os.replace(_temporary(each), each)
         if renamed:
             sync_directory(self._path)
         self._digest.update(expected)
@@ -476,14 +501,15 @@ class _Follower:
                 if has_other_names(file):
                     size = size_of(file)
                     self._write_aside(file, name, size, digest_of(file, size), lambda _: None)
-                    os.replace(f"{path}.{FileState.CLEANED}", path)
+                    os.replace(_temporary(path), path)
+                    sync_directory(self._path)
 
     def _write_aside(
         self, source: int, name: str, size: int, expected: bytes, on_bytes: Callable[[int], object]
     ) -> str:
         """Copy a file under another name, durably, and return its own path."""
         path = os.path.join(self._path, name)
-        temporary = f"{path}.{FileState.CLEANED}"
+        temporary = _temporary(path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)  # left by a crash
         descriptor = create_file(temporary)
@@ -509,7 +535,7 @@ class _Follower:
             if status_of(segment.path, follow=True).inode == inode_of(log):
                 return staged
         for each in staged:
-            os.unlink(f"{each}.{FileState.CLEANED}")
+            os.unlink(_temporary(each))
         self._remove_indexes(segment.base_offset)
         return []
 
@@ -532,7 +558,7 @@ class _Follower:
     def _replace(self, name: str) -> None:
         """Make a small file that of the source."""
         for each in self._stage(name, os.path.join(self._log.path, name)):
-            os.replace(f"{each}.{FileState.CLEANED}", each)
+            os.replace(_temporary(each), each)
             sync_directory(self._path)
 
     def _remove_indexes(self, base_offset: int) -> None:
@@ -549,6 +575,7 @@ class _Follower:
             if _SNAPSHOT.fullmatch(each) and each not in wanted:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._path, each))
+        sync_directory(self._path)
 
 
 def _segments_of(log: Log) -> list[_Own]:
@@ -564,6 +591,17 @@ def _segments_below(log: Log, end: int) -> list[_Own]:
         return [_Own(plan.log_start, 0, "")]  # the log begins again
     kept = _segments_of(log)[: plan.last + 1]
     return [*kept[:-1], kept[-1]._replace(size=plan.end.position)]
+
+
+def _temporary(path: str) -> str:
+    """The path under which a file is copied.
+
+    Brokers and recoveries remove ``.cleaned`` files.  A broker takes their names for offsets, and
+    does not start if one is none (``LogFileUtils.offsetFromFileName``).  It leaves ``.tmp`` files
+    alone, as those of its own checkpoints.
+    """
+    is_of_segment = parse_segment_file(os.path.basename(path)) is not None
+    return f"{path}.{FileState.CLEANED if is_of_segment else 'tmp'}"
 
 
 def _check(path: str, size: int, expected: bytes) -> None:

@@ -80,7 +80,7 @@ class TargetCluster:
     ------
     LogDirectoryError
         If no directory has metadata; if a directory is not one of a broker, or belongs to another
-        cluster.
+        cluster; if one is a copy of another one.
     """
 
     def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:
@@ -110,6 +110,7 @@ class TargetCluster:
         self._properties = {each: read_meta_properties(each) for each in given}
         self._nodes = {each: node_of(each) for each in directories}
         self._check_clusters([*directories, *holders])
+        self._check_ids()
         self._n_replicas: Counter[str] = Counter()
 
     def _check_clusters(self, directories: Sequence[str]) -> None:
@@ -125,6 +126,21 @@ class TargetCluster:
                 "directories of one cluster"
             )
             raise LogDirectoryError(other, reason)
+
+    def _check_ids(self) -> None:
+        """Refuse a log directory and a copy of it: the partitions would be spread over both."""
+        known: dict[tuple[int, str], str] = {}
+        for each in self.directories:
+            own_id = self._id(each)
+            if own_id is None:
+                continue
+            other = known.setdefault((self._nodes[each], own_id), each)
+            if other != each:
+                reason = (
+                    f"is a log directory of broker {self._nodes[each]} with the directory.id "
+                    f"{own_id}, and so is {other}: one is a copy of the other; give only one"
+                )
+                raise LogDirectoryError(each, reason)
 
     @property
     def nodes(self) -> list[int]:
@@ -222,7 +238,7 @@ class TargetCluster:
     def lacks(self, directory: str, given: Collection[TopicPartition]) -> Iterator[TopicPartition]:
         """Partitions that are to be in a log directory, and are neither there nor given.
 
-        Those are left out of which the metadata alone does not show the log directory.
+        A partition is left out if the metadata alone does not show its log directory.
         """
         for each in sorted({*self.partitions}.difference(given)):
             with contextlib.suppress(LogDirectoryError):

@@ -72,7 +72,12 @@ def mirror(
             assigned=assigned, dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
         )  # fmt: skip
     if not found and not as_json:
-        sys.stderr.write("segmentlog: the sources have no such partition\n")
+        reason = (
+            f"the metadata assigns no partition of the sources to {escape(destination)}"
+            if assigned
+            else "the sources have no such partition"
+        )
+        sys.stderr.write(f"segmentlog: {reason}\n")
 
 
 def _line(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) -> str:

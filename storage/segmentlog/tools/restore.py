@@ -1,6 +1,7 @@
 """``segmentlog restore``: topics of a lost cluster, on the stopped brokers of another one."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -113,6 +114,10 @@ def restore(
     if not sources:
         message = "give the log directories of the lost cluster, and last that of the target"
         raise typer.BadParameter(message, param_hint="SRC... DST")
+    files = {os.path.realpath(each) for each in (offsets, offset_map) if each is not None}
+    if len(files) < (offsets is not None) + (offset_map is not None):
+        message = "the two names lead to one file: give two files"
+        raise typer.BadParameter(message, param_hint="--offsets, --offset-map")
     with contextlib.ExitStack() as stack:
         # Before the records: an error in the path is noticed early.
         file = None

@@ -25,7 +25,7 @@ def write(path: Path, *, is_published: bool = True) -> None:
 
 
 def test_an_earlier_file_is_replaced_only_when_the_new_one_is_published(tmp_path: Path) -> None:
-    """The permissions are those of any new file."""
+    """The permissions are those of the earlier file, or of any new file."""
     path = tmp_path / "f"
     write(path, is_published=False)
     assert [] == names(tmp_path)
@@ -36,6 +36,9 @@ def test_an_earlier_file_is_replaced_only_when_the_new_one_is_published(tmp_path
     assert ("new\n", ["f"]) == (path.read_text(), names(tmp_path))
     (tmp_path / "g").touch()
     assert (tmp_path / "g").stat().st_mode == path.stat().st_mode
+    path.chmod(0o600)
+    write(path)
+    assert 0o600 == path.stat().st_mode & 0o777
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from broker_copies import IDS, T0, broker, killed_in_sequence
-from crashing import Crash, crash_at, cut_loop
+from crashing import Crash, Forward, around_calls, copy_states, crash_at, cut_loop
 
 import segmentlog
 from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
@@ -429,6 +429,39 @@ def read_values(log: segmentlog.Log, end: str = "logEnd") -> dict[int, bytes]:
     """Values by their offsets."""
     table = log.scan(columns=["offset", "value"], read_up_to=end).read_all()
     return dict(zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+def test_a_broker_can_start_after_a_killed_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker reads an offset from the name of each `.cleaned` file, and stops without one."""
+    temporary: list[str] = []
+
+    def note(_: str, forward: Forward) -> object:
+        temporary.append(Path(str(forward.args[0])).name)
+        return forward()
+
+    around_calls(monkeypatch, ["replace"], note)
+    segmentlog.mirror(filled(tmp_path / "a"), to=tmp_path / "b")
+    assert {"partition.metadata.tmp", "leader-epoch-checkpoint.tmp"} < {*temporary}
+    cleaned = [each for each in temporary if each.endswith(".cleaned")]
+    assert cleaned
+    assert all(each[:20].isdigit() for each in cleaned)
+
+
+def test_a_killed_mirror_leaves_no_mark_of_a_clean_stop(tmp_path: Path) -> None:
+    """A broker that finds the mark trusts a batch that is half copied."""
+    source, to = filled(tmp_path / "a"), tmp_path / "to"
+    only([source], to)
+    mark = '{"version":0,"brokerEpoch":7}'
+    (to / CLEAN_SHUTDOWN_FILE).write_text(mark)
+    filled(source)
+    states = copy_states(to, lambda: segmentlog.mirror(source, to=to), tmp_path / "states")
+    ends = [files(states[0]), files(states[-1])]
+    marked = [each for each in states if (each / CLEAN_SHUTDOWN_FILE).exists()]
+    assert all(files(each) in ends for each in marked)
+    assert {mark} == {(each / CLEAN_SHUTDOWN_FILE).read_text() for each in (marked[0], to)}
+    assert 2 <= len(marked) < len(states) - 10
 
 
 @cut_loop

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from broker_copies import IDS
 from crashing import Crash, crash_at
@@ -250,28 +251,43 @@ def test_a_run_that_was_killed_between_two_commits_is_repeated(
 def test_a_restoration_that_is_killed_can_be_repeated(
     restore: Restore, targets: list[Path], tmp_path: Path, every: int
 ) -> None:
-    """After each kill, a partition has all records or none, and a second run makes all equal."""
+    """After each kill, a partition has all records or none, and an offset map is whole.
+
+    A second run makes all replicas equal, and writes the map.
+    """
     place, number, is_whole = tmp_path / "killed", 0, False
-    replicas = ((2, 1), (1,))
+    replicas, file = ((2, 1), (1,)), tmp_path / "map.parquet"
     while not is_whole:
+        file.write_text("earlier")
         to = [shutil.copytree(each, place / each.name) for each in targets[:2]]
         with pytest.MonkeyPatch.context() as patch:
             crash_at(patch, number)
             try:
-                restore(replicas, to=to)
+                restore(replicas, to=to, offset_map=file)
                 is_whole = True
             except Crash:
                 pass
+        is_earlier = file.read_bytes() == b"earlier"
+        assert is_earlier or 4 == pq.read_table(file).num_rows, number
         for each in to:
             for log in segmentlog.open_log_dir(each):
                 n_records = log.scan().read_all().num_rows
                 assert n_records in {0, (20, 30)[log.topic_partition.partition]}, number
-        found = restore(replicas, to=to)
+        found = restore(replicas, to=to, offset_map=file)
         assert [20, 30] == [each.n_records for each in found.partitions]
         assert logs(to[0]) == logs(to[1]), number
+        assert 4 == pq.read_table(file).num_rows, number
         shutil.rmtree(place)
         number += every
     assert number > 100
+
+
+def test_a_target_and_a_copy_of_it_are_refused(restore: Restore, tmp_path: Path) -> None:
+    """The partitions of the broker would be spread over both of them."""
+    to = [formatted(tmp_path / "a", 7, FIRST_DISK), formatted(tmp_path / "b", 7, FIRST_DISK)]
+    with pytest.raises(LogDirectoryError, match="one is a copy of the other"):
+        restore(((7,), (7,)), [FIRST_DISK], to=to)
+    assert [] == [*tmp_path.glob("?/t-*")]
 
 
 def test_directories_that_are_no_targets(

@@ -72,6 +72,8 @@ def test_the_file_of_an_earlier_run_stays_if_the_restoration_fails(
     done = run("restore", "/b1", "/to", "--offsets", file, status=2)
     assert "/b1" in done.stderr
     assert ("earlier", [file]) == (file.read_text(), [*tmp_path.iterdir()])
+    done = run("restore", "/b1", "/to", "--offsets", file, "--offset-map", file, status=2)
+    assert "lead to one file" in done.stderr
     done = run("restore", "/b1", "/to", "--offsets", tmp_path, status=2)
     assert "is a directory" in done.stderr
 
