@@ -98,7 +98,8 @@ def take(
 ) -> Iterator[HeldDirectory]:
     """Hold a directory as it is, with the changes that a crash may have left unfinished.
 
-    A dry run makes no lock file: without one, no other process holds the directory.
+    A dry run makes no lock file: without one, no other process holds the directory.  Nor can a
+    lock file be locked that is on a file system mounted read-only, such as a snapshot.
 
     Parameters
     ----------
@@ -111,11 +112,17 @@ def take(
     LogLockedError
         If a broker or a writer holds the directory.
     """
-    if dry_run and not exists(os.path.join(directory, LOCK_FILE)):
+    if dry_run and not _can_be_locked(directory):
         yield HeldDirectory(directory, dry_run=True)
         return
     with DirectoryLock(directory, timeout_seconds) as lock:
         yield HeldDirectory(directory, lock=None if dry_run else lock, dry_run=dry_run)
+
+
+def _can_be_locked(directory: str) -> bool:
+    """Whether a directory has a lock file that this machine may lock."""
+    is_there = exists(os.path.join(directory, LOCK_FILE))
+    return is_there and not os.statvfs(directory).f_flag & os.ST_RDONLY
 
 
 @contextlib.contextmanager

@@ -26,12 +26,13 @@ from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.remaining import CopySearch, RemainingCopy
 from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.contract import FileType
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.layout.partitions import NamedPartition
+from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import is_deleted_directory, partition_path
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -165,11 +166,8 @@ def erase(
         directory, lock_timeout_seconds, lambda topic: known().config(topic), dry_run=dry_run
     ) as held:
         opened = open_log_dir(directory)
-        chosen = [
-            each
-            for each in partitions_of(opened, topics, numbers)
-            if topics or each.topic not in INTERNAL_TOPICS
-        ]
+        left_out = _left_out(directory, topics, numbers)
+        chosen = _chosen(opened, topics, numbers, left_out)
         if held.may_write:
             for each in chosen:
                 check_partition_path(partition_path(directory, each))
@@ -183,44 +181,62 @@ def erase(
             erased, numbered[each] = _find(opened.log(*each), held.config_of(each.topic), wanted)
             found += [erased] if erased.records else []
         if held.may_write:
-            found = _carry_out(held, found, wanted)
             for each in chosen:
-                delay_ms = held.config_of(each.topic).file_delete_delay_ms
-                remove_deleted(partition_path(directory, each), delay_ms)
-        copies = _copies(held, CopySearch(directory, wanted), numbered, topics, numbers)
+                remove_deleted(partition_path(directory, each), held.delay_of(each.topic))
+            found = _carry_out(held, found, wanted)
+        search = CopySearch(directory, wanted)
+        copies = {
+            each: search.beside(each, held.delay_of(each.topic), by_inode, is_unchanged=dry_run)
+            for each, by_inode in numbered.items()
+        }
+        for each, copy in [*search.partitions(left_out), *search.in_tier(chosen)]:
+            copies.setdefault(each, []).append(copy)
+        copies[_NO_PARTITION] = [*copies.get(_NO_PARTITION, ()), *search.staged()]
     return _with_copies(found, copies, dry_run=dry_run)
 
 
-def _copies(
-    held: HeldDirectory,
-    search: CopySearch,
-    logs: Mapping[TopicPartition, Mapping[int, int]],
+def _chosen(
+    opened: LogDirectory,
     topics: Collection[str],
     partitions: Collection[int],
-) -> dict[TopicPartition, list[RemainingCopy]]:
-    """The copies of each partition that have such records, or may have some.
+    left_out: Collection[NamedPartition],
+) -> list[TopicPartition]:
+    """The logs to read; none of a topic of which only `left_out` has something."""
+    known = opened.topics(internal=True)
+    with_logs = [
+        name
+        for name in topics
+        if name in known or not any(_is_of(each, name) for each in left_out)
+    ]
+    if topics and not with_logs:
+        return []
+    return [
+        each
+        for each in partitions_of(opened, with_logs, partitions)
+        if topics or each.topic not in INTERNAL_TOPICS
+    ]
 
-    Parameters
-    ----------
-    logs : the chosen logs, with the numbers of such records in their segments by inode.
-    topics, partitions : as they were chosen.
-    """
 
-    def is_chosen(each: NamedPartition) -> bool:
-        topic, partition = each.topic_partition
-        if partitions and partition not in partitions:
-            return False
-        if not topics:
-            return topic not in INTERNAL_TOPICS and not each.is_metadata
-        return topic in topics or any(is_deleted_directory(each.name, name) for name in topics)
+def _left_out(
+    directory: str, topics: Collection[str], partitions: Collection[int]
+) -> list[NamedPartition]:
+    """The chosen partitions that readers leave out: directories that are not in use, and links."""
+    return [
+        each
+        for each in list_partitions(directory)
+        if (each.type is FileType.LINK or not each.is_current)
+        and (not partitions or each.topic_partition.partition in partitions)
+        and (
+            any(_is_of(each, name) for name in topics)
+            if topics
+            else each.topic_partition.topic not in INTERNAL_TOPICS and not each.is_metadata
+        )
+    ]
 
-    found: dict[TopicPartition, list[RemainingCopy]] = {}
-    for place, numbers in logs.items():
-        found[place] = search.beside(place, held.delay_of(place.topic), numbers)
-    for place, copy in [*search.partitions(is_chosen), *search.in_tier(logs)]:
-        found.setdefault(place, []).append(copy)
-    found.setdefault(_NO_PARTITION, []).extend(search.staged())
-    return found
+
+def _is_of(each: NamedPartition, topic: str) -> bool:
+    """Whether a partition is one of a topic, whose name may be cut short in the directory's."""
+    return each.topic_partition.topic == topic or is_deleted_directory(each.name, topic)
 
 
 def _with_copies(
@@ -276,7 +292,7 @@ def _find(
     Returns
     -------
     erased : as a dry run returns it.
-    n_records : number of such records in each segment that has some, by inode.
+    n_records : number of such records in each segment, by inode.
     """
     segments = log.untorn_segments
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
@@ -285,11 +301,11 @@ def _find(
     bases, n_bytes, n_records = [], 0, {}
     for segment, end in zip(segments, ends, strict=True):
         counts = cleaner.count(segment, end)
+        n_records[segment.inode] = counts.n_read - counts.n_kept
         if counts.n_cut:
             found.append(counts)
             bases.append(segment.base_offset)
             n_bytes += segment.size
-            n_records[segment.inode] = counts.n_read - counts.n_kept
     erased = ErasedPartition(
         *log.topic_partition,
         sum(each.n_read - each.n_kept for each in found),
@@ -324,11 +340,14 @@ def _carry_out(
     for place, each in zip(places, found, strict=True):
         log = opened.log(*place)
         cleaner = _cleaner_of(log, held.config_of(place.topic), keys)
+        delay_ms = held.delay_of(place.topic)
         n_bytes = 0
         for segment, successor in pairwise(log.segments):
             if segment.base_offset in each.segments:
                 cleaned = cleaner.clean([segment], [successor.base_offset])
                 swap_in(log.path, {segment.base_offset}, {segment.base_offset})
                 n_bytes += cleaned.size
+                if not delay_ms:  # the disk need not have space for all segments twice
+                    remove_deleted(log.path, delay_ms)
         done.append(each._replace(bytes_after=n_bytes))
     return done

@@ -6,16 +6,22 @@ and those that have them, or that cannot be searched to their end, are named.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.readable import list_entries, status_of
 from segmentlog.errors import SegmentLogError
-from segmentlog.layout.partitions import NamedPartition, list_partitions
+from segmentlog.layout.partitions import NamedPartition
 from segmentlog.model import TopicPartition
-from segmentlog.names import FileKind, FileState, parse_segment_file, partition_path
+from segmentlog.names import (
+    DirectoryState,
+    FileKind,
+    FileState,
+    parse_segment_file,
+    partition_path,
+)
 from segmentlog.segments.listing import SegmentFiles
 from segmentlog.segments.segment import Segment
 from segmentlog.stage.extents import STAGE_SUFFIX
@@ -44,6 +50,7 @@ class CopyKind(StrEnum):
     DELETED_PARTITION = "deleted-partition"  #: a partition of a deleted topic
     STRAY_PARTITION = "stray-partition"  #: a partition that a broker has moved aside
     STAGED = "staged"  #: rows of a write job that has not committed them
+    LINK = "link"  #: a link in the place of a partition or a segment; readers leave it out
     TIER = "tier"  #: segments in tiered storage, by the broker's list of them
 
 
@@ -67,16 +74,26 @@ class RemainingCopy(NamedTuple):
     reason: str = ""
 
 
+_NOT_SEARCHED = "it is a link, or another entry of a wrong type, and is not searched"
+
 _DIRECTORIES = {
-    "future": CopyKind.FUTURE_REPLICA,
-    "delete": CopyKind.DELETED_PARTITION,
-    "stray": CopyKind.STRAY_PARTITION,
+    DirectoryState.FUTURE: CopyKind.FUTURE_REPLICA,
+    DirectoryState.DELETE: CopyKind.DELETED_PARTITION,
+    DirectoryState.STRAY: CopyKind.STRAY_PARTITION,
 }
 _FILES = {
     FileState.DELETED: CopyKind.DELETED,
     FileState.CLEANED: CopyKind.UNFINISHED,
     FileState.SWAP: CopyKind.UNFINISHED,
 }
+
+
+class _File(NamedTuple):
+    """A file with batches; `kind` is None if its name is that of a segment of the log."""
+
+    kind: CopyKind | None
+    segment: Segment
+    type: FileType
 
 
 class CopySearch:
@@ -93,52 +110,70 @@ class CopySearch:
         self._cleaner: SegmentCleaner | None = None
 
     def beside(
-        self, topic_partition: TopicPartition, delay_ms: int, known: Mapping[int, int]
+        self,
+        topic_partition: TopicPartition,
+        delay_ms: int,
+        known: Mapping[int, int],
+        *,
+        is_unchanged: bool,
     ) -> list[RemainingCopy]:
         """The copies in the directory of a partition, sorted by their paths.
 
         Parameters
         ----------
         delay_ms : ``file.delete.delay.ms`` of the topic.
-        known : numbers of such records in segments that were read before, by inode.
+        known : numbers of such records in the segments of the log, by inode, as they were read.
+        is_unchanged : whether these segments are still the log.
         """
         found = []
-        for kind, segment, is_file in _copies_in(partition_path(self._directory, topic_partition)):
+        for file in _files_in(partition_path(self._directory, topic_partition)):
+            kind, is_known = file.kind, file.segment.inode in known
+            if is_unchanged and is_known:  # also a .swap file, which is part of the log
+                continue
+            if kind is None and file.type is FileType.LINK:
+                kind = CopyKind.LINK
+            elif kind is None and is_unchanged:  # a .swap file has replaced it
+                kind = CopyKind.UNFINISHED
             if kind is None:
                 continue
-            n_known = known.get(segment.inode)
-            records, reason = (
-                self._search(segment, is_file=is_file) if n_known is None else (n_known, "")
-            )
+            records, reason = known[file.segment.inode] if is_known else -1, ""
+            if not is_known:
+                records, reason = self._search(file)
             if records or reason:
                 due = -1
                 if kind is CopyKind.DELETED:
-                    due = status_of(segment.path).changed_ns // 10**6 + delay_ms
-                found.append(RemainingCopy(kind, segment.path, records, due, reason))
+                    due = status_of(file.segment.path).changed_ns // 10**6 + delay_ms
+                found.append(RemainingCopy(kind, file.segment.path, records, due, reason))
         return found
 
     def partitions(
-        self, is_chosen: Callable[[NamedPartition], bool]
+        self, chosen: Collection[NamedPartition]
     ) -> Iterator[tuple[TopicPartition, RemainingCopy]]:
-        """The directories of partitions that are not in use, and still have such records.
+        """The partitions that readers leave out, and that have such records, or may have some.
 
         Parameters
         ----------
-        is_chosen : whether a directory is looked at.
+        chosen : directories of partitions that are not in use, and links.
         """
-        for each in list_partitions(self._directory):
-            if each.is_current or not is_chosen(each):
-                continue
+        for each in chosen:
             n_records, reasons = 0, list[str]()
-            for _, segment, is_file in _copies_in(each.path):
-                records, reason = self._search(segment, is_file=is_file)
-                n_records += max(records, 0)
-                reasons += [f"{os.path.basename(segment.path)}: {reason}"] if reason else []
+            kind = CopyKind.LINK if each.type is FileType.LINK else _DIRECTORIES[each.state]
+            if each.type is not FileType.DIRECTORY:
+                n_records, reasons = -1, [_NOT_SEARCHED]
+            else:
+                try:
+                    files = [*_files_in(each.path)]
+                except OSError as error:  # the erasure is done by now, and has to be reported
+                    files, n_records = [], -1
+                    reasons = [f"it cannot be listed: {error.strerror or error}"]
+                for file in files:
+                    records, reason = self._search(file)
+                    n_records += max(records, 0)
+                    name = os.path.basename(file.segment.path)
+                    reasons += [f"{name}: {reason}"] if reason else []
             if n_records or reasons:
-                copy = RemainingCopy(
-                    _DIRECTORIES[each.state], each.path, n_records, -1, "; ".join(reasons[:1])
-                )
-                yield each.topic_partition, copy
+                reason = "".join(reasons[:1])
+                yield each.topic_partition, RemainingCopy(kind, each.path, n_records, -1, reason)
 
     def staged(self) -> list[RemainingCopy]:
         """The files of write jobs that have not committed their rows."""
@@ -187,13 +222,13 @@ class CopySearch:
                     ),
                 )
 
-    def _search(self, segment: Segment, *, is_file: bool) -> tuple[int, str]:
+    def _search(self, file: _File) -> tuple[int, str]:
         """The number of such records, and the reason for which there may be more."""
-        if not is_file:
-            return -1, "it is not a plain file, and is not searched"
+        if file.type is not FileType.FILE:
+            return -1, _NOT_SEARCHED
         cleaner = self._cleaner = self._cleaner or _cleaner_of(self._keys)
         try:
-            counts, reason = cleaner.count(segment, _LARGEST), ""
+            counts, reason = cleaner.count(file.segment, _LARGEST), ""
         except SegmentLogError as error:
             counts, reason = cleaner.counts, f"it is searched up to its first bad batch: {error}"
         except OSError as error:
@@ -208,11 +243,8 @@ def _cleaner_of(keys: "OffsetMap") -> "SegmentCleaner":
     return SegmentCleaner(Cleaning("", TopicConfig(), keys, KeptHeaders([]), erases=True))
 
 
-def _copies_in(path: str) -> Iterator[tuple[CopyKind | None, Segment, bool]]:
-    """Each file of a partition directory that has batches, and whether it is a plain file.
-
-    The kind of a segment of the log is None.
-    """
+def _files_in(path: str) -> Iterator[_File]:
+    """Each file of a partition directory that has batches, sorted by their names."""
     for name, file_type in sorted(list_entries(path), key=lambda each: each.name):
         parsed, broken = parse_segment_file(name), _BROKEN.fullmatch(name)
         kind: CopyKind | None
@@ -225,4 +257,4 @@ def _copies_in(path: str) -> Iterator[tuple[CopyKind | None, Segment, bool]]:
         file = os.path.join(path, name)
         status = status_of(file)
         files = SegmentFiles(base_offset, file, status.size, inode=status.inode)
-        yield kind, Segment(files, is_sealed=False), file_type is FileType.FILE
+        yield _File(kind, Segment(files, is_sealed=False), file_type)

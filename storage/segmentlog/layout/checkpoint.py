@@ -277,16 +277,14 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
 _REMEDY_FOR_EPOCHS = "remove the file; a broker builds it again from the log"
 
 
-def parse_leader_epochs(
-    path: str, data: bytes, remedy: str = _REMEDY_FOR_EPOCHS
-) -> tuple[tuple[int, int], ...]:
+def parse_leader_epochs(path: str, data: bytes) -> tuple[tuple[int, int], ...]:
     """Entries of the bytes of such a file; see `read_leader_epochs`."""
     epochs = []
-    for number, line in _entries(path, data, remedy):
+    for number, line in _entries(path, data, _REMEDY_FOR_EPOCHS):
         parts = line.split()
         if len(parts) != 2 or not all(map(_is_number, parts)):
             reason = f"expected 'epoch offset', found {line[:80]!r}"
-            raise CorruptCheckpointError(path, number, reason, remedy)
+            raise CorruptCheckpointError(path, number, reason, _REMEDY_FOR_EPOCHS)
         epochs.append((int(parts[0]), int(parts[1])))
     return tuple(epochs)
 

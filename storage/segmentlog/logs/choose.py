@@ -5,6 +5,7 @@ from collections.abc import Collection
 from segmentlog.errors import LogDirectoryError
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition
 from segmentlog.model import TopicPartition
+from segmentlog.tiered.location import plain_path
 
 __all__ = ["missing_of", "partitions_of"]
 
@@ -38,7 +39,7 @@ def partitions_of(
     if partitions and not chosen:
         numbers = ", ".join(map(str, sorted(partitions)))
         reason = f"no topic has a partition {numbers} here: give other numbers, or none for all"
-        raise LogDirectoryError(", ".join(directory.paths), reason)
+        raise LogDirectoryError(", ".join(map(plain_path, directory.paths)), reason)
     return chosen
 
 

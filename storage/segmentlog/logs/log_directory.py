@@ -35,7 +35,7 @@ from segmentlog.model import (
 from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, parse_partition_directory
 from segmentlog.reads.collector import without_collector
 from segmentlog.reads.moment import Listing
-from segmentlog.tiered.location import tiered_paths
+from segmentlog.tiered.location import plain_path, tiered_paths
 
 __all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
 
@@ -416,17 +416,17 @@ class LogDirectory:
         self._listed += [each for each in before._listed if each in self._kept]
 
     def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+        where = ", ".join(map(plain_path, self.paths))
         for each in self._missing:
             if each.topic_partition == (topic, partition):
-                where = ", ".join(self.paths)
                 return UnknownTopicOrPartitionError(topic, partition, where, each.reason)
         topics = self.topics(internal=True)
         if topic in topics:
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
-            return UnknownTopicOrPartitionError(topic, partition, ", ".join(self.paths), hint)
+            return UnknownTopicOrPartitionError(topic, partition, where, hint)
         near = difflib.get_close_matches(topic, topics, n=1)
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
-        return UnknownTopicOrPartitionError(topic, -1, ", ".join(self.paths), hint)
+        return UnknownTopicOrPartitionError(topic, -1, where, hint)
 
     @without_collector()
     def end_offsets(

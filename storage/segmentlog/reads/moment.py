@@ -19,7 +19,12 @@ from segmentlog.commit.state import State, UnreadState
 from segmentlog.disk.look import look
 from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.disk.remote.location import is_url
-from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogChangedError,
+    LogDirectoryError,
+    RemoteSegmentError,
+)
 from segmentlog.layout.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
@@ -266,7 +271,8 @@ class Census:
             if known is not None and _still_holds(known, path):
                 listed[each] = known._replace(is_clean=self.opened.is_clean)
                 continue
-            with contextlib.suppress(LogDirectoryError):  # said when somebody asks for it
+            # Said when somebody asks for it: a fault of one log stops no read of another.
+            with contextlib.suppress(LogDirectoryError, RemoteSegmentError):
                 listed[each] = _list(path, is_clean=self.opened.is_clean)
         return listed
 
@@ -277,7 +283,7 @@ class Census:
             if not _still_holds(known, path):
                 try:
                     again = _list(path, is_clean=known.is_clean)
-                except LogDirectoryError:
+                except (LogDirectoryError, RemoteSegmentError):
                     return False
                 if again.files != known.files:
                     return False

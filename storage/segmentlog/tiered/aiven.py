@@ -4,7 +4,9 @@ The manifest is uploaded last, so segments without one are not complete and are 
 removes the three objects in no order: the manifest is read first, always.
 """
 
+import logging
 import stat
+from collections.abc import Collection
 from typing import NamedTuple
 
 from segmentlog.disk.contract import FileType, ReadableFile
@@ -37,9 +39,14 @@ _INDEXES = {
     Part.LEADER_EPOCHS: "leaderEpoch",
 }
 
+_ID_CHARACTERS = 22  #: of a topic id in base64
+
 _RESTORE = "restore the object, or plan from newer metadata"
 _ONE_UPLOAD = "restore the three objects of the segment from one upload"
 _FOREIGN = "check that remoteStorage is the prefix of the tier, and its layout aiven"
+
+
+logger = logging.getLogger(__name__)
 
 
 class _Opened(NamedTuple):
@@ -73,47 +80,63 @@ class AivenTier:
         self._unwrapped: dict[str, Unwrapped] = {}
         survey(self._root)
 
-    def logs(self) -> list[RemoteLog]:
+    def logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
         """The logs with at least one complete segment, in the order of their folders.
 
         A prefix that does not end in a slash is part of the names of folders, so one manifest of
-        each topic is read for the name of the topic.
+        each topic is read for the name of the topic.  Folders of other topics are not listed.
 
         Raises
         ------
         StorageError
             If the tier cannot be listed.
-        RemoteSegmentError
-            If such a manifest cannot be used.
         """
-        return list(self._logs())
+        if self._folders is None and topics:
+            return [each for each in self._listed(topics) if each.topic in topics]
+        return [each for each in self._logs() if not topics or each.topic in topics]
 
     def _logs(self) -> dict[RemoteLog, str]:
         """Folders of the logs; the tier is listed once."""
-        if self._folders is not None:
-            return self._folders
+        if self._folders is None:
+            self._folders = self._listed()
+        return self._folders
+
+    def _listed(self, topics: Collection[str] = ()) -> dict[RemoteLog, str]:
+        """Folders of the logs, and of other logs perhaps if only some topics are asked for."""
+        ends = tuple(f"{each}-" for each in topics)
         first: dict[str, SegmentKey] = {}
         partitions: list[SegmentKey] = []
         for folder in sorted(list_entries(self._root)):
             if folder.type is not FileType.DIRECTORY or len(folder.name) < 24:
+                continue
+            if ends and not folder.name[:-_ID_CHARACTERS].endswith(ends):
                 continue
             for partition in sorted(list_entries(f"{self._root}/{folder.name}")):
                 keys = self._manifests(f"{folder.name}/{partition.name}")
                 if keys:
                     first.setdefault(folder.name, keys[0])
                     partitions.append(keys[0])
-        read = side_by_side(lambda name: self._read(name, first[name]), list(first))
-        topics = {}
-        for folder_name, opened in zip(first, read, strict=True):
-            facts = opened.manifest.facts
-            topics[folder_name] = first[folder_name].topic if facts is None else facts.topic
-        folders = {}
+        found = side_by_side(lambda name: self._topic_of(name, first[name]), list(first))
+        names = dict(zip(first, found, strict=True))
+        folders: dict[RemoteLog, str] = {}
         for key in partitions:
             folder_name = f"{key.topic}-{key.topic_id}"
-            log = RemoteLog(topics[folder_name], key.topic_id, key.partition)
+            log = RemoteLog(names[folder_name], key.topic_id, key.partition)
             folders[log] = folder_name
-        self._folders = folders
         return folders
+
+    def _topic_of(self, folder: str, key: SegmentKey) -> str:
+        """The topic of a folder, by one of its manifests.
+
+        A read of the topic reports a manifest that cannot be used.  Reads of other topics need not
+        fail with it.
+        """
+        try:
+            facts = self._read(folder, key).manifest.facts
+        except RemoteSegmentError as error:
+            logger.warning("%s; its topic is taken for %s", error, key.topic)
+            return key.topic
+        return key.topic if facts is None else facts.topic
 
     def _manifests(self, folder: str) -> list[SegmentKey]:
         try:

@@ -15,7 +15,7 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.disk.closing import Closing
@@ -28,7 +28,7 @@ from segmentlog.disk.readable import (
     status_of,
     survey,
 )
-from segmentlog.errors import CorruptCheckpointError, OptionError
+from segmentlog.errors import CorruptCheckpointError, OptionError, RemoteSegmentError
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
 from segmentlog.layout.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
@@ -51,6 +51,10 @@ from segmentlog.tiered.plan import PlacedSegment, choose
 __all__ = ["TieredDisk", "TieredFile", "tiered_disk"]
 
 logger = logging.getLogger(__name__)
+
+_RESTORE_ID = (
+    "restore the file with the id of the topic, or read without the tier (failOnDataLoss=false)"
+)
 
 _DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False)
 
@@ -227,22 +231,43 @@ class TieredDisk:
     # --- partitions
 
     def _remote_logs(self) -> dict[TopicPartition, RemoteLog]:
-        """The logs of a tier alone; of several topics of one name, the newest."""
+        """The logs of a tier alone; of several topics of one name, those of the newest topic."""
         if self._logs is None:
-            ids: dict[TopicPartition, list[RemoteLog]] = {}
-            for log in self.tier.logs():
-                ids.setdefault(TopicPartition(log.topic, log.partition), []).append(log)
-            self._logs = {each: self._newest(logs) for each, logs in ids.items()}
+            topics: dict[str, dict[str, list[RemoteLog]]] = {}
+            for log in self.stored_logs():
+                topics.setdefault(log.topic, {}).setdefault(log.topic_id, []).append(log)
+            self._logs = {
+                TopicPartition(log.topic, log.partition): log
+                for topic, by_id in topics.items()
+                for log in by_id[self._newest(topic, by_id)]
+            }
         return self._logs
 
-    def _newest(self, logs: list[RemoteLog]) -> RemoteLog:
-        if len(logs) == 1:
-            return logs[0]
-        newest = max(logs, key=self._written_ns)
-        others = ", ".join(each.topic_id for each in logs if each is not newest)
+    def stored_logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
+        """The logs that the tier has, of all topics or of some.
+
+        Raises
+        ------
+        OptionError
+            If the tier is missing, or an option does not fit its layout.
+        StorageError
+            If the tier cannot be listed.
+        """
+        try:
+            return self.tier.logs(topics)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            accepted = "there is no such directory: give that of the tier, or its URL"
+            raise OptionError("remote_storage", self._location.remote, accepted) from error
+
+    def _newest(self, topic: str, by_id: Mapping[str, Sequence[RemoteLog]]) -> str:
+        """The topic id of the topic that was written last: partitions of two do not mix."""
+        if len(by_id) == 1:
+            return next(iter(by_id))
+        newest = max(by_id, key=lambda each: max(map(self._written_ns, by_id[each])))
+        others = ", ".join(each for each in by_id if each != newest)
         logger.warning(
-            "the tier has several topics with the name of %s; the one that was written last is "
-            "read, and not %s", newest, others,
+            "the tier has several topics with the name %s; the one that was written last is read, "
+            "with the topic id %s, and not %s", topic, newest, others,
         )  # fmt: skip
         return newest
 
@@ -306,9 +331,11 @@ class TieredDisk:
             names = frozenset(list_names(path))  # before the tier: see the module
             epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
         log = self.remote_log(topic_partition)
-        if log is None:
-            return _Assembled(names, {})
         start = min(_base_offsets(names), default=None)
+        if log is None:
+            if start != 0:
+                self._refuse_without_id(topic_partition)
+            return _Assembled(names, {})
         placed = choose(
             self.tier, log, self._segments(log), epochs, start,
             log_start=self._log_start(topic_partition), skips_gaps=self._location.skips_gaps,
@@ -322,6 +349,28 @@ class TieredDisk:
         return _Assembled(
             names, {name: file for name, file in remote.items() if name not in names}
         )
+
+    def _refuse_without_id(self, topic_partition: TopicPartition) -> None:
+        """Refuse a partition of which the tier may have the first offsets, under an unknown id.
+
+        Raises
+        ------
+        RemoteSegmentError
+            If the tier has segments of such a partition, and missing offsets are an error.
+        """
+        topic, partition = topic_partition
+        ids = sorted(
+            each.topic_id
+            for each in self._held_logs()
+            if (each.topic, each.partition) == (topic, partition)
+        )
+        if not ids:
+            return
+        path = os.path.join(self._local(str(topic_partition)), PARTITION_METADATA_FILE)
+        reason = f"has no topic id, and the tier has segments of this partition: {', '.join(ids)}"
+        if not self._location.skips_gaps:
+            raise RemoteSegmentError(path, reason, _RESTORE_ID)
+        logger.warning("%s %s; the log is read without the tier", path, reason)
 
     def _log_start(self, topic_partition: TopicPartition) -> int:
         """First offset of a log by the checkpoint; without one, any offset may be the first."""
@@ -346,9 +395,13 @@ class TieredDisk:
         announced = (self._announced or {}).get(log)
         if announced is not None:
             return announced
+        return self.tier.segments(log) if log in self._held_logs() else []
+
+    def _held_logs(self) -> frozenset[RemoteLog]:
+        """All logs of the tier, which is listed once."""
         if self._held is None:
-            self._held = frozenset(self.tier.logs())
-        return self.tier.segments(log) if log in self._held else []
+            self._held = frozenset(self.stored_logs())
+        return self._held
 
     def _find(self, path: str) -> tuple[str, _RemoteFile | bytes | None]:
         """The place of a file: a local path, or a file of the tier."""

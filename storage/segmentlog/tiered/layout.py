@@ -1,6 +1,6 @@
 """The contract of a layout: how a plugin arranges remote segments in a bucket."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -72,12 +72,12 @@ class RemoteObject(NamedTuple):
 class Layout(Protocol):
     """A bucket, or a part of one, in which a plugin keeps remote segments."""
 
-    def logs(self) -> list[RemoteLog]:
-        """All logs.
+    def logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
+        """All logs, or those of some topics.
 
         Raises
         ------
-        StorageError, RemoteSegmentError
+        StorageError
             If the bucket cannot be listed.
         """
 

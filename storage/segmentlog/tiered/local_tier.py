@@ -9,6 +9,7 @@ Rules: ``RemoteLogSegmentFileset``, ``RemoteTopicPartitionDirectory``.
 
 import os
 import re
+from collections.abc import Collection
 
 from segmentlog.disk.contract import FileType, ReadableFile
 from segmentlog.disk.readable import is_directory, list_entries, list_names, open_file, survey
@@ -40,7 +41,7 @@ class LocalTier:
         below = os.path.join(root, _BELOW)
         self._root = below if is_directory(below) else root
 
-    def logs(self) -> list[RemoteLog]:
+    def logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
         """See `Layout`."""
         found = []
         for entry in list_entries(self._root):
@@ -48,7 +49,8 @@ class LocalTier:
             parsed = named and parse_partition_directory(named["partition"])
             if entry.type is FileType.DIRECTORY and named and parsed:
                 topic, partition = parsed[0]
-                found.append(RemoteLog(topic, named["id"], partition))
+                if not topics or topic in topics:
+                    found.append(RemoteLog(topic, named["id"], partition))
         return found
 
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:

@@ -17,9 +17,10 @@ from urllib.parse import quote, unquote
 from segmentlog.arguments import one_of
 from segmentlog.disk.paths import local_path, readable_path
 from segmentlog.errors import OptionError
+from segmentlog.layout.partitions import refuse_partition
 from segmentlog.model import RemoteStorageLayout
 
-__all__ = ["TieredLocation", "is_tiered", "parse_tiered", "tiered_paths"]
+__all__ = ["TieredLocation", "is_tiered", "parse_tiered", "plain_path", "tiered_paths"]
 
 _SCHEME = "tiered://"
 
@@ -72,6 +73,14 @@ def parse_tiered(path: str) -> tuple[TieredLocation, str]:
     return location, rest.strip("/")
 
 
+def plain_path(path: str) -> str:
+    """The path below the log directory, or below a tier alone, for messages."""
+    if not is_tiered(path):
+        return path
+    location, rest = parse_tiered(path)
+    return os.path.join(location.local or location.remote, rest).rstrip("/")
+
+
 def tiered_paths(
     paths: Iterable[str | os.PathLike[str]],
     remote_storage: str | os.PathLike[str] | None = None,
@@ -119,4 +128,7 @@ def tiered_paths(
     )
     if not directories:
         return [tier.root]
-    return [tier._replace(local=local_path(each)).root for each in directories]
+    local = [local_path(each) for each in directories]
+    for each in local:
+        refuse_partition(each)
+    return [tier._replace(local=each).root for each in local]

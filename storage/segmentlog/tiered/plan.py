@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.disk.contract import ReadableFile
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.errors import CorruptCheckpointError, RemoteSegmentError
 from segmentlog.kernels import layout as bytes_of
 from segmentlog.layout.checkpoint import parse_leader_epochs
 from segmentlog.records.header import BatchHeader, parse_header
@@ -62,15 +62,17 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
     Raises
     ------
     RemoteSegmentError
-        If the object is missing or damaged.
-    CorruptCheckpointError
-        If its bytes are not a checkpoint of leader epochs.
+        If the object is missing or damaged, or its bytes are not a checkpoint of leader epochs.
     """
     file = tier.open(segment, Part.LEADER_EPOCHS)
     if file is None:
         return sorted((segment.epochs or {}).items())
     with file:
-        return parse_leader_epochs(file.path, file.read(0, _MOST_INDEX_BYTES), _REMEDY)
+        try:
+            return parse_leader_epochs(file.path, file.read(0, _MOST_INDEX_BYTES))
+        except CorruptCheckpointError as error:
+            reason = f"line {error.line}: {error.reason}"
+            raise RemoteSegmentError(file.path, reason, _REMEDY) from error
 
 
 def choose(

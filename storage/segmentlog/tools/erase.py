@@ -64,6 +64,7 @@ _ABOUT = {
     CopyKind.DELETED_PARTITION: "a starting broker removes the directory, or remove it yourself",
     CopyKind.STRAY_PARTITION: "moved aside by a broker; nothing removes it: remove the directory",
     CopyKind.STAGED: "a write job commits these rows, or a later job removes the file",
+    CopyKind.LINK: "a broker follows the link; put the directory or the file itself here",
     CopyKind.TIER: "segmentlog never changes a tier; segmentlog grep --remote-storage searches it",
 }
 
@@ -129,10 +130,7 @@ def erase(
     copies = [copy for each in found for copy in each.remaining]
     if as_json:
         for each in found:
-            remaining = [
-                json_fields(copy._replace(path=as_given(copy.path, [directory])))
-                for copy in each.remaining
-            ]
+            remaining = [json_fields(_shown(copy, directory)) for copy in each.remaining]
             write(to_json(json_fields(each) | {"remaining": remaining}) + "\n")
         changed = [each for each in found if each.records]
         totals = {"partitions": len(changed), "records": sum(each.records for each in changed)}
@@ -142,7 +140,7 @@ def erase(
     write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n")
     for each in found:
         for copy in each.remaining:
-            _write_copy(each, copy, directory)
+            _write_copy(each, _shown(copy, directory))
     if any(copy.kind is CopyKind.DELETED for copy in copies):
         write(_FREED)
     write(_NOT_SEARCHED)
@@ -216,11 +214,14 @@ def _write_partitions(found: Sequence[ErasedPartition]) -> None:
         sys.stdout.write(f"{where}: {size}, {offsets}; {rewritten}\n")
 
 
-def _write_copy(each: ErasedPartition, copy: RemainingCopy, directory: str) -> None:
+def _shown(copy: RemainingCopy, directory: str) -> RemainingCopy:
+    """The copy with its path as given; a copy in a tier has none."""
+    return copy._replace(path=as_given(copy.path, [directory])) if copy.path else copy
+
+
+def _write_copy(each: ErasedPartition, copy: RemainingCopy) -> None:
     """The line of a copy that still has these records, or may have some."""
-    where = f"{escape(each.topic)}-{each.partition}"
-    if copy.path:
-        where = escape(as_given(copy.path, [directory]))
+    where = escape(copy.path or (f"{each.topic}-{each.partition}" if each.topic else "all topics"))
     facts = [] if copy.records < 0 else [f"{counted(records=copy.records)} with these keys"]
     facts += [escape(copy.reason)] if copy.reason else []
     if copy.kind is CopyKind.DELETED:

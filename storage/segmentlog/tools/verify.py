@@ -126,10 +126,10 @@ def verify_paths(
 
 
 def _size_of(log: Log) -> tuple[int, int] | None:
-    """Numbers of segments and bytes of a log; None if it cannot be joined with its tier."""
+    """Numbers of segments and bytes of a log; None if it cannot be listed."""
     try:
         return len(log.segments), log.size_bytes
-    except RemoteSegmentError:  # a finding says why
+    except (RemoteSegmentError, OSError):  # a finding or an error says why
         return None
 
 

@@ -112,23 +112,17 @@ class TierCheck:
         """
         disks = [tiered_disk(each) for each in paths]
         tier = disks[0].tier
-        try:
-            stored = tier.logs()
-        except RemoteSegmentError as error:
-            yield Finding(
-                Severity.WARNING, FindingKind.REMOTE_LOG, "", -1, error.path, -1, -1,
-                f"{error.reason}; {error.remedy}; so it is unknown which logs the tier has",
-            )  # fmt: skip
-            return
         held: dict[TopicPartition, str] = {}
         ids = set[tuple[str, int]]()
         for disk, path in zip(disks, paths, strict=True):
             for place in _partitions_at(path):
+                if topics and place.topic not in topics:
+                    continue
                 remote = disk.remote_log(place)
                 held[place] = remote.topic_id if remote is not None else ""
                 ids.add((held[place], place.partition))
         others: dict[tuple[str, str], list[RemoteLog]] = {}
-        for log in sorted(stored):
+        for log in sorted(disks[0].stored_logs(topics)):
             is_chosen = not topics or log.topic in topics
             is_chosen = is_chosen and (not partitions or log.partition in partitions)
             if is_chosen and (log.topic_id, log.partition) not in ids:
@@ -212,10 +206,11 @@ class _LogTier:
 
     def _wrong(self, error: RemoteSegmentError, offset: int = -1) -> Finding:
         """The finding for a segment that cannot be opened, or does not fit."""
-        return self._finding(
-            Severity.ERROR, FindingKind.REMOTE_SEGMENT, error.path, -1, offset,
-            f"{error.reason}; {error.remedy}",
-        )  # fmt: skip
+        return self._wrong_at(error.path, offset, f"{error.reason}; {error.remedy}")
+
+    def _wrong_at(self, path: str, offset: int, message: str) -> Finding:
+        kind = FindingKind.REMOTE_SEGMENT
+        return self._finding(Severity.ERROR, kind, path, -1, offset, message)
 
     def _unknown(self, objects: Sequence[RemoteObject], complete: set[str]) -> Iterator[Finding]:
         """Findings about objects that belong to no segment of the log; one for each segment."""
@@ -360,6 +355,9 @@ class _LogTier:
         local: ListedSegments | None,
     ) -> Iterator[Finding]:
         size = file.status().size
+        if not size:
+            reason = "the object is empty; restore it from a replica of the bucket"
+            yield self._wrong_at(file.path, segment.start_offset, reason)
         scanner = BatchScanner(file.path, offset)
         going: int | None = position
         while going is not None:
@@ -377,11 +375,9 @@ class _LogTier:
                 going = good.position if good else None
                 scanner.next_offset = good.base_offset if good else least
         last = scanner.next_offset - 1
-        if segment.end_offset >= 0 and last > segment.end_offset:
-            yield self._finding(
-                Severity.ERROR, FindingKind.REMOTE_SEGMENT, file.path, -1, segment.start_offset,
-                f"its last batch ends at offset {last}, and the segment at {segment.end_offset}",
-            )  # fmt: skip
+        if segment.end_offset >= 0 and last > segment.end_offset and size:
+            reason = f"its last batch ends at offset {last}, and the segment at"
+            yield self._wrong_at(file.path, segment.start_offset, f"{reason} {segment.end_offset}")
 
     def _batches_from(
         self,

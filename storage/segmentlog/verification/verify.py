@@ -1,5 +1,6 @@
 """Verify log directories: read everything, and report what does not fit."""
 
+import errno
 import os
 from collections.abc import Callable, Collection, Iterator
 from typing import SupportsIndex
@@ -31,6 +32,10 @@ __all__ = ["verify"]
 
 #: Batches at which a recovery cuts a log.
 _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
+
+
+#: Errors that a single object of a tier may have, and the others not.
+_OF_AN_OBJECT = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO}
 
 
 @storage_errors()
@@ -109,14 +114,32 @@ def verify(
             yield from tiers.unknown_logs(directory.paths, names, numbers)
         for log in logs:
             if tiers is not None:
-                yield from tiers.findings(log)
-            yield from _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
+                yield from _or_unreadable(log, tiers.findings(log))
+            of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
+            yield from of_log if tiers is None else _or_unreadable(log, of_log)
 
     found = []
     for finding in findings():
         found.append(finding)
         on_finding(finding)
     return found
+
+
+def _or_unreadable(log: Log, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings about a log with a tier; an object that cannot be read is one, and ends them.
+
+    A failure of the whole store is not a finding.
+    """
+    try:
+        yield from findings
+    except OSError as error:
+        if error.errno not in _OF_AN_OBJECT:
+            raise
+        yield Finding(
+            Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition,
+            error.filename or log.path, -1, -1,
+            f"{error.strerror or error}; the log is not verified to its end",
+        )  # fmt: skip
 
 
 def _of_log(

@@ -1,6 +1,8 @@
 """A held directory: a dry run leaves no file, and never looks at half of a commit."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -43,6 +45,18 @@ def test_a_dry_run_makes_no_lock_file(directory: Path) -> None:
         assert not held.may_write
 
     assert not (directory / ".lock").exists()
+
+
+def test_a_dry_run_on_a_mount_that_is_read_only(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file of a snapshot cannot be locked, and a dry run needs no lock there."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with DirectoryLock(str(directory)):
+        with hold(str(directory), 0, dry_run=True) as held:
+            assert not held.may_write
+        with pytest.raises(LogLockedError), hold(str(directory), 0):
+            pass
 
 
 def test_an_unfinished_commit(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """Erased keys: the records that go, the batches that stay, replicas, cuts, damage."""
 
+import errno
 import shutil
 import time
 from collections.abc import Sequence
@@ -24,13 +25,15 @@ from compaction.batches import (
     records_of,
     rest_of,
 )
-from crashing import Crash, crash_at, cut_loop
+from crashing import CALLS, Crash, Forward, around_calls, crash_at, cut_loop
 from dirty_logs import Kind, dirty_log, write_segments
 from kept_records import kept
 from tiers import Listed, announce, written
 
 import segmentlog
 from segmentlog.commit.guard import GUARD_PREFIX
+from segmentlog.compaction import remaining
+from segmentlog.disk.contract import Entry
 from segmentlog.errors import (
     ChecksumMismatchError,
     CorruptIndexError,
@@ -621,6 +624,98 @@ def test_copies_of_all_kinds_are_named(tmp_path: Path) -> None:
     assert "first bad batch" in found.remaining[0].reason
     with pytest.raises(LogDirectoryError, match="no topic has a partition 1 here"):
         segmentlog.erase(tmp_path, "a", partitions=[1])
+
+
+def test_a_topic_of_which_only_renamed_directories_are_left(tmp_path: Path) -> None:
+    """The topic can be named; a topic of which nothing is left is unknown."""
+    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))]}, "u-0")
+    gone = lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))]}, "t-0")
+    gone.rename(tmp_path / f"t-0.{'0' * 32}-delete")
+    (tmp_path / f"t-1.{'0' * 32}-stray").write_bytes(b"a")
+    expected = [("deleted-partition", f"t-0.{'0' * 32}-delete", 1),
+                ("stray-partition", f"t-1.{'0' * 32}-stray", -1)]  # fmt: skip
+
+    assert expected == copies(tmp_path, topics="t")
+    assert 1 == segmentlog.open_log_dir(tmp_path).log("u", 0).scan().read_all().num_rows
+    with pytest.raises(UnknownTopicOrPartitionError):
+        segmentlog.erase(tmp_path, "a", ["t", "v"])
+
+
+def test_a_directory_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The erasure is done by then, and its result is returned anyway."""
+    lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))]})
+    moved = tmp_path / f"t-1.{'0' * 32}-stray"
+    moved.mkdir()
+    usual = remaining.list_entries
+
+    def refused(path: str) -> list[Entry]:
+        if path == str(moved):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return usual(path)
+
+    monkeypatch.setattr(remaining, "list_entries", refused)
+    done, left = segmentlog.erase(tmp_path, "a", purge=True)
+
+    assert (1, ()) == (done.records, done.remaining)
+    ((kind, path, records, _, reason),) = left.remaining
+    assert ("stray-partition", str(moved), -1) == (kind, path, records)
+    assert "it cannot be listed: Permission denied" == reason
+
+
+def test_links_that_readers_leave_out_are_named(tmp_path: Path) -> None:
+    """A broker follows a link, and serves the records."""
+    partition = lay_out(tmp_path / "logs", {0: [records_of(0, (b"a", b"1"))], 1: []})
+    segment = partition / f"{0:020d}.log"
+    segment.rename(tmp_path / "segment")
+    segment.symlink_to(tmp_path / "segment")
+    shutil.copytree(partition, tmp_path / "t-1")
+    (tmp_path / "logs" / "t-1").symlink_to(tmp_path / "t-1")
+
+    expected = [("link", f"t-0/{0:020d}.log", -1), ("link", "t-1", -1)]
+    assert expected == copies(tmp_path / "logs")
+    assert expected[1:] == copies(tmp_path / "logs", partitions=[0, 1])[1:]
+
+
+def test_a_dry_run_names_what_a_finished_swap_has_replaced(tmp_path: Path) -> None:
+    """Readers take the new segments for the log, and the old ones have the records."""
+    partition = lay_out(tmp_path, {0: [records_of(0, (b"a", b"1"))],
+                                   1: [records_of(1, (b"b", b"2"))], 2: []})  # fmt: skip
+    emptied = encode(records_of(0, (b"a", b"1"))._replace(records=()))
+    (partition / f"{0:020d}.log.swap").write_bytes(emptied)
+    segmentlog.open_log_dir(tmp_path)
+
+    assert [("unfinished", f"t-0/{0:020d}.log", 1)] == copies(tmp_path, dry_run=True)
+    assert [("deleted", f"t-0/{0:020d}.log.deleted", 1)] == copies(tmp_path)
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_a_purge_takes_the_space_of_one_segment(tmp_path: Path, purge: bool) -> None:
+    """Each replaced segment is removed before the next one is written.
+
+    Files whose delay is over are removed before the first one is.
+    """
+    log = {i: [records_of(i, (b"a", b"1"))] for i in range(5)}
+    partition = lay_out(tmp_path, log)
+    old = partition / f"{77:020d}.log.deleted"
+    old.write_bytes(b"")
+    settings = tmp_path / "server.properties"
+    settings.write_text("log.segment.delete.delay.ms=1\n")
+    time.sleep(0.002)
+    most = 0
+
+    def count(name: str, forward: Forward) -> object:
+        nonlocal most
+        if name == "pwrite" and [*partition.glob("*.cleaned")]:
+            assert not old.exists()
+            most = max(most, len([*partition.glob("*.log.deleted")]))
+        return forward()
+
+    with pytest.MonkeyPatch.context() as patch:
+        around_calls(patch, CALLS, count)
+        segmentlog.erase(tmp_path, "a", server_properties=settings, purge=purge)
+    assert (0 if purge else 4) == most
 
 
 def test_segments_in_tiered_storage_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 from tiers import TOPIC_ID, copy_segment, remove_local, written
 
 import segmentlog
-from segmentlog.errors import OptionError, RemoteSegmentError, SegmentLogError
+from segmentlog.errors import (
+    LogDirectoryError,
+    OptionError,
+    RemoteSegmentError,
+    SegmentLogError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.reads.scan import scan_slice
 from segmentlog.tiered import local_tier
 from segmentlog.tiered.layout import Part, RemoteSegment
@@ -102,6 +109,35 @@ def test_a_topic_that_was_created_again(tiered: Tiered, caplog: pytest.LogCaptur
     assert "A" * 22 in caplog.text
 
 
+def test_partitions_of_two_topics_do_not_mix(
+    tiered: Tiered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newer topic has copied no segment of a partition that the older topic has."""
+    for number in (0, 1):
+        other = tiered.tier / f"t-{number}-{'A' * 22}"
+        shutil.copytree(tiered.tier / f"t-0-{TOPIC_ID}", other)
+        for path in other.iterdir():
+            os.utime(path, (1, 1))
+
+    assert {"t": [0]} == segmentlog.open_log_dir(remote_storage=tiered.tier).topics()
+    assert f"with the topic id {TOPIC_ID}, and not {'A' * 22}" in caplog.text
+
+
+def test_a_partition_without_its_topic_id(
+    tiered: Tiered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tier may have the first offsets, so the local log is not returned as the whole log."""
+    (tiered.partition / "partition.metadata").unlink()
+    with pytest.raises(RemoteSegmentError, match=f"has no topic id, and the tier .*: {TOPIC_ID}"):
+        tiered.log().scan()
+    found = tiered.log(fail_on_data_loss=False).scan().read_all()
+
+    assert tiered.rows.slice(600) == found
+    assert "is read without the tier" in caplog.text
+    shutil.rmtree(tiered.tier / f"t-0-{TOPIC_ID}")
+    assert tiered.rows.slice(600) == tiered.log().scan().read_all()
+
+
 def test_the_local_log_wins(tiered: Tiered) -> None:
     """A remote copy of local offsets is not opened, even if it is damaged."""
     for path in (tiered.tier / f"t-0-{TOPIC_ID}").glob("00000000000000000[678]*.log"):
@@ -184,6 +220,50 @@ def test_missing_offsets_are_an_error(
     assert f"offsets [{gap}, {gap + 100})" in caplog.text
 
 
+def test_a_fault_of_one_log_stops_no_read_of_another(tiered: Tiered) -> None:
+    """A tier alone has no checkpoints, so that all its logs are listed when it is opened."""
+    other = tiered.tier / f"u-0-{'A' * 22}"
+    shutil.copytree(tiered.tier / f"t-0-{TOPIC_ID}", other)
+    for path in other.glob(f"{300:020d}-*"):
+        path.unlink()
+    opened = segmentlog.open_log_dir(remote_storage=tiered.tier)
+
+    assert tiered.rows.slice(0, 900) == opened.log("t", 0).scan().read_all()
+    assert opened.refresh().log("t", 0).end_offset() == 900
+    with pytest.raises(RemoteSegmentError, match=r"offsets \[300, 400\) of u-0"):
+        opened.log("u", 0).scan()
+
+
+def test_leader_epochs_that_cannot_be_read(tiered: Tiered) -> None:
+    """The error names the object; the epochs of a copy of local offsets are not needed."""
+    for base, is_read in ((800, True), (200, False)):
+        (path,) = (tiered.tier / f"t-0-{TOPIC_ID}").glob(f"{base:020d}-*.leader_epoch_checkpoint")
+        path.write_bytes(b"\xff")
+        if is_read:
+            assert tiered.rows == tiered.log().scan().read_all()
+        else:
+            with pytest.raises(RemoteSegmentError, match=f"{path.name}: line 1: expected version"):
+                tiered.log().scan()
+
+
+def test_messages_name_the_paths_that_were_given(tiered: Tiered) -> None:
+    """They are those of the tier and of the log directory, and of no virtual disk."""
+    nowhere = tiered.tier / "nowhere"
+    for path in (tiered.local, None):
+        with pytest.raises(OptionError, match=f"'{nowhere}'; there is no such directory"):
+            segmentlog.verify(path, remote_storage=nowhere)
+    with pytest.raises(OptionError, match=f"'{nowhere}'; there is no such directory"):
+        segmentlog.open_log_dir(tiered.local, remote_storage=nowhere).log("t", 0).scan()
+    with pytest.raises(LogDirectoryError, match=f"^{tiered.partition}: is a partition directory"):
+        segmentlog.open_log_dir(tiered.partition, remote_storage=tiered.tier)
+    for paths in ((tiered.local,), ()):
+        opened = segmentlog.open_log_dir(*paths, remote_storage=tiered.tier)
+        with pytest.raises(UnknownTopicOrPartitionError) as caught:
+            opened.log("x", 0)
+        assert "tiered://" not in str(caught.value)
+        assert str((*paths, tiered.tier)[0]) in str(caught.value)
+
+
 def test_a_copy_that_was_interrupted_is_not_read(tiered: Tiered) -> None:
     """Its last object is missing, so a broker has not announced it."""
     copied = copy_segment(tiered.partition, tiered.tier, 600, 700)
@@ -248,10 +328,10 @@ def test_the_tier_is_listed_once(tiered: Tiered, monkeypatch: pytest.MonkeyPatch
     n_listings = 0
     usual = local_tier.LocalTier.logs
 
-    def counted(self: local_tier.LocalTier) -> object:
+    def counted(self: local_tier.LocalTier, topics: Sequence[str] = ()) -> object:
         nonlocal n_listings
         n_listings += 1
-        return usual(self)
+        return usual(self, topics)
 
     monkeypatch.setattr(local_tier.LocalTier, "logs", counted)
     for log in segmentlog.open_log_dir(tiered.local, remote_storage=tiered.tier):

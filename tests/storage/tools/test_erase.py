@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.testing.damage import flip_bit
 from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
@@ -85,6 +87,27 @@ def test_each_kind_of_copy_has_its_remedy(run: Run, directory: Path) -> None:
         assert remedy in line
     assert NOT_SEARCHED == told[7] + "\n"
     assert 8 == len(told)
+
+
+def test_segments_in_tiered_storage_have_no_path(run: Run, tmp_path: Path) -> None:
+    """A real broker's list has them; a list that is damaged is named."""
+    logs = tmp_path / "logs"
+    shutil.copytree(Path(__file__).parents[3] / "examples" / "tier" / "logs", logs)
+    given = ("erase", logs, "--key", "nobody", "--topic", "visits", "--dry-run")
+    told = run(*given).stdout
+    assert "still there: visits-0: 5 segments with offsets from 0 to 499 in tiered storage" in told
+    found = json.loads(run(*given, "--json").stdout.splitlines()[0])
+    assert [("tier", None, None)] == [
+        (each["kind"], each["path"], each["records"]) for each in found["remaining"]
+    ]
+    lists = logs.glob("__remote_log_metadata-*/*.log")
+    damaged = max(lists, key=lambda each: each.stat().st_size)
+    flip_bit(batch=0, field="crc")(damaged)
+    told = run(*given).stdout
+    assert (
+        f"still there: all topics: whether tiered storage has segments is unknown: {logs}" in told
+    )
+    assert "null" in run(*given, "--json").stdout.splitlines()[0]
 
 
 def test_a_terminal_is_asked_first(

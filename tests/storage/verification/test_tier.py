@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from aiven_plugin import AivenPlugin, KeyPair
 from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, written
 from typer.testing import CliRunner
 
 import segmentlog
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, RemoteSegmentError
 from segmentlog.settings.cluster_metadata import read_partition_ids
 from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.tools.cli import app
@@ -369,9 +370,7 @@ def test_logs_that_no_partition_has(tier: Tier) -> None:
     assert found.message.startswith(
         f"2 partitions of the topic id {other}: the topic of this name"
     )
-    alone = told(path=None)
-    assert [LOG] == [each[1] for each in alone]
-    assert "t" == alone[0][2]
+    assert [(WARNING, LOG, "t", -1)] == [each[:4] for each in told(path=None)]
 
 
 def test_logs_that_the_cluster_does_not_have(tier: Tier) -> None:
@@ -389,6 +388,21 @@ def test_logs_that_the_cluster_does_not_have(tier: Tier) -> None:
     assert "the metadata of the cluster does not have them" in found[0].message
 
 
+@pytest.mark.parametrize("number", [2, 8])
+def test_leader_epochs_that_cannot_be_read(tmp_path: Path, number: int) -> None:
+    """The object is named in a finding, and a log with equal offsets is verified anyway."""
+    tier = Tier(tmp_path, "local")
+    (path,) = tier.folder.glob(f"{100 * number:020d}-*.leader_epoch_checkpoint")
+    path.write_bytes(b"\xff")
+    data = bytearray((tier.partition / f"{600:020d}.log").read_bytes())
+    data[-1] ^= 1
+    (tier.partition / f"{600:020d}.log").write_bytes(data)
+    found = tier.told()
+
+    assert (ERROR, SEGMENT, str(path)) in [(each.severity, each.kind, each.path) for each in found]
+    assert (number == 8) == (FindingKind.CORRUPT_BATCH in {each.kind for each in found})
+
+
 def test_a_partition_without_a_topic_id(tier: Tier) -> None:
     """Such a partition is read without the tier, although the tier has its segments."""
     (tier.partition / "partition.metadata").unlink()
@@ -398,17 +412,49 @@ def test_a_partition_without_a_topic_id(tier: Tier) -> None:
     assert "is read without the tier: restore the file" in found[0].message
 
 
-def test_a_tier_whose_logs_cannot_be_listed(tmp_path: Path) -> None:
-    """A manifest of another topic is damaged; the logs of the directory are verified anyway."""
+def test_a_damaged_manifest_of_another_topic(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The logs of the directory are verified anyway, and the manifest is named."""
     tier = Tier(tmp_path, "aiven")
     folder = tier.add_log("u-0", "B" * 21 + "A")
     for path in folder.glob("*.rsm-manifest"):
         path.write_bytes(b"{")
-    tier.announce()
-    found = tier.told()
+    found = segmentlog.verify(tier.local, **tier.options)
 
-    assert [(WARNING, LOG, -1)] == short(found)
-    assert "it is unknown which logs the tier has" in found[0].message
+    assert [(NOTE, LOG, "u")] == [(each.severity, each.kind, each.topic) for each in found]
+    assert f"{folder}/" in caplog.text
+    alone = segmentlog.open_log_dir(**tier.options)
+    assert 900 == alone.log("t", 0).scan().read_all().num_rows
+    with pytest.raises(RemoteSegmentError, match="not JSON"):
+        alone.log("u", 0).scan()
+
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_an_object_that_is_empty_or_cannot_be_read(tmp_path: Path, number: int) -> None:
+    """A finding names the object, and other topics are verified anyway."""
+    tier = Tier(tmp_path, "local")
+    path = tier.log(number)
+    path.write_bytes(b"")
+    assert (ERROR, SEGMENT, 100 * number) in short(tier.told())
+    path.unlink()
+    path.mkdir()
+    for _ in range(2):
+        with segmentlog.open_writer(tier.local, "u") as writer:
+            writer.append(pa.table({"value": [b"a"]}))
+    (damaged,) = (tier.local / "u-0").glob("*.log")
+    flip_bit(batch=0, field="crc")(damaged)
+    found = segmentlog.verify(tier.local, **tier.options)
+
+    assert {("t", FindingKind.UNREADABLE_FILE), ("u", FindingKind.CORRUPT_BATCH)} == {
+        (each.topic, each.kind) for each in found if each.severity is ERROR
+    }
+    assert str(path) in {each.path for each in found}
+    result = CliRunner().invoke(
+        app, ["verify", str(tier.local), "--remote-storage", str(tier.bucket)]
+    )
+    assert 1 == result.exit_code
+    assert "unreadable-file" in result.stdout
 
 
 def test_a_wrong_key(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def compacts(run: Run) -> None:
 
 
 def erases(run: Run) -> None:
-    """Write a job, and erase a key that one of its records has, and no other record.
+    """Write a job, and erase and purge a key that one of its records has, and no other record.
 
     The record is in the active segment, so the log begins a new segment first.  Records of several
     segments would go one segment after the other, which is more than before or after.
@@ -154,7 +154,7 @@ def erases(run: Run) -> None:
     key = next(each for each in reversed(keys) if keys.count(each) == 1)
     left = [int(row["value"][-9:]) for row in rows if row["key"] != key]
     job = run.begin({}, leaves={0: left})
-    (done,) = segmentlog.erase(run.directory, key, TOPIC)
+    (done,) = segmentlog.erase(run.directory, key, TOPIC, purge=True)
     assert (0, 1) == (done.partition, done.records)
     run.end(job, is_committed=True, is_at_rest=True)
 
