@@ -481,8 +481,11 @@ def test_the_command_lists_the_findings(tier: Tier) -> None:
     assert "error   offset-gap: " in told.stdout
     assert "1 error, 0 warnings" in told.stdout
     assert "" == told.stderr
+    tier.add_log("t-0", "B" * 21 + "A")
+    told = CliRunner().invoke(app, arguments)
+    assert "warning remote-log: " in told.stdout
     lines = CliRunner().invoke(app, [*arguments, "--json"]).stdout.splitlines()
-    assert ["offset-gap"] == [json.loads(each)["kind"] for each in lines[:-1]]
+    assert ["remote-log", "offset-gap"] == [json.loads(each)["kind"] for each in lines[:-1]]
 
 
 def test_a_directory_that_was_opened_without_its_tier(tier: Tier) -> None:
