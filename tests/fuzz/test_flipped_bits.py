@@ -34,6 +34,26 @@ def test_a_flipped_bit_changes_no_rows_in_silence(tmp_path: Path, name: str) -> 
         assert [] == wrong, (number, flip.path.name, flip.byte, flip.bit, log.has_checkpoints)
 
 
+@pytest.mark.parametrize("name", ["v0 none", "v1 none", "v2 none"])
+def test_two_equal_offsets_at_the_end_of_a_log(tmp_path: Path, name: str) -> None:
+    """The batch before the last one has the offset of the last one, and is left out.
+
+    The last message of magic 0 or 1 has fewer bytes than the header of a batch.
+    """
+    log = plant(tmp_path, name, has_indexes=True, has_checkpoints=True)
+    segment = max(log.segments)
+    batch = log.segments[segment][-2]
+    (flip,) = [
+        each
+        for kind in flips_of(log)
+        for each in kind
+        if each.batch is batch and (each.at, each.bit) == (7, 0)
+    ]
+    wrong = [] if is_hidden(log, flip) else wrong_reads(log, flip, random.Random(0), 3)
+
+    assert [] == wrong
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize("has_checkpoints", [True, False])

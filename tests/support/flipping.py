@@ -50,6 +50,11 @@ class Batch(NamedTuple):
     base_offset: int
     last_offset: int
 
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether it is a compressed message of magic 0 or 1."""
+        return self.data[16] < 2 and bool(self.data[17] & 7)
+
 
 class FlippedLog(NamedTuple):
     """An undamaged log on disk, with its model.
@@ -172,8 +177,10 @@ def wrong_reads(
     damaged[flip.byte] ^= 1 << flip.bit
     flip.path.write_bytes(damaged)
     lost = set(flip.batch.rows) if flip.batch else set()
-    # Where compaction has left gaps, either of two batches that overlap may be the wrong one.
-    skips = flip.batch is None or flip.at >= 8 or not log.has_gaps
+    # Where compaction has left gaps, either of two batches that overlap may be the wrong one.  A
+    # compressed message of magic 0 or 1 does not store its first offset.
+    is_clear = not log.has_gaps and not (flip.batch is not None and flip.batch.is_wrapper)
+    skips = flip.batch is None or flip.at >= 8 or is_clear
     reads = {name: (read, log.rows) for name, read in (ways or READS).items()}
     if log.has_times and ways is None:
         since = middle_ms(log)

@@ -93,13 +93,18 @@ class DamagePolicy:
     ) -> ScannedBatches:
         """The batches without the last one, if a sound batch follows that shows it to be wrong."""
         position = batches.file_position + batches.end
-        head = file.opened.read(position, layout.HEADER_BYTES)
-        if position + layout.HEADER_BYTES > file.planned.end or len(head) < layout.HEADER_BYTES:
+        end = file.planned.end
+        head = file.opened.read(position, min(layout.HEADER_BYTES, max(end - position, 0)))
+        if len(head) < layout.SMALLEST_BATCH_BYTES:
             return batches
+        if len(head) < layout.HEADER_BYTES and head[layout.MAGIC_AT] >= layout.MAGIC:
+            return batches  # only a message of magic 0 or 1 may be shorter
         follows = PlacedHeader(position, parse_header(head))
         next_base, at = follows.header.base_offset, batches.position_of(-1)
         last = int(batches.headers[-1, layout.LAST_OFFSET])
-        if next_base > last or follows.checksum(file.opened) != follows.header.crc:
+        if next_base > last or follows.end > end:
+            return batches
+        if follows.checksum(file.opened) != follows.header.crc:
             return batches
         if len(batches.headers) > 1:
             least_offset = int(batches.headers[-2, layout.LAST_OFFSET]) + 1
