@@ -84,6 +84,7 @@ def test_dask(run: Run) -> None:
     assert "customer-07: 23 orders" in lines
 
 
+@pytest.mark.thorough
 def test_loads_into_delta_and_iceberg(run: Run, tmp_path: Path) -> None:
     """The second load of a table finds nothing new."""
     lines = run("load_into_tables.py", DATA, str(tmp_path)).splitlines()
@@ -109,6 +110,7 @@ def test_a_comparison_of_directories(
     assert same == "orders: both directories have the same records\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_an_export_to_parquet(
     spark: SparkSession, run: Run, example_data: str, tmp_path: Path
@@ -122,6 +124,7 @@ def test_an_export_to_parquet(
     assert f"900 records are in {target}" in printed
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_json_values(spark: SparkSession, run: Run) -> None:
     """All orders fit the schema; payments have another schema."""
@@ -131,6 +134,7 @@ def test_json_values(spark: SparkSession, run: Run) -> None:
     assert re.search(r"\| *120\| *120\|", run("json_values.py", DATA, "payments", "paid date"))
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_avro_values_with_the_schemas_of_a_registry(
     spark: SparkSession, run: Run, tmp_path: Path
@@ -159,6 +163,7 @@ def test_json_and_protobuf_with_the_schemas_of_a_registry(run: Run, tmp_path: Pa
     assert "values whose schema is not here: {7: 1}" == unknown
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_sql_alone(spark: SparkSession) -> None:
     """The statements of the file run in their order; the last three are queries."""
@@ -215,6 +220,7 @@ def test_a_mirror_that_is_interrupted(spark: SparkSession, run: Run, tmp_path: P
     assert "source: 1062 records, mirror: 1062, lost: 0, extra: 0" == compared
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_a_backup_is_replayed(spark: SparkSession, run: Run) -> None:
     """The job sees all records at the end; three days pass in a second."""

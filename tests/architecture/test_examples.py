@@ -60,6 +60,7 @@ def test_the_engine_works_without_spark() -> None:
     assert "420 records were written, " in printed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("block", BLOCKS, ids=[each[0][0] for each in BLOCKS])
 def test_the_commands_of_the_documents_print_what_they_show(
     block: list[tuple[str, str]], tmp_path: Path

@@ -33,6 +33,7 @@ def logs(tmp_path: Path) -> Iterator[Path]:
     shared(directory).unlink(missing_ok=True)
 
 
+@pytest.mark.thorough
 def test_all_tasks_of_a_read_share_the_limit(spark: SparkSession, logs: Path) -> None:
     """Twelve tasks read 4 MB at 4 MB a second, two at a time."""
     options = {"maxBytesPerSecond": N_BYTES, "minPartitions": 12, "maxBytesPerPartition": 0}
@@ -45,6 +46,7 @@ def test_all_tasks_of_a_read_share_the_limit(spark: SparkSession, logs: Path) ->
     assert 0.9 <= took
 
 
+@pytest.mark.thorough
 def test_all_tasks_of_a_write_share_the_limit(spark: SparkSession, logs: Path) -> None:
     """Four tasks write 4 MB at 4 MB a second, to the directory that is read without a limit."""
     rows = spark.read.format("segmentlog").schema("value binary").load(str(logs))

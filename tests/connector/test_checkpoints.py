@@ -76,6 +76,7 @@ def test_a_real_checkpoint_is_read(
         assert written.startswith(f"v{version}\n")
 
 
+@pytest.mark.thorough
 def test_sources_of_a_real_checkpoint_have_names(
     streams: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

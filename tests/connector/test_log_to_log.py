@@ -66,6 +66,7 @@ def test_one_query_writes_to_the_topics_of_its_rows(spark: SparkSession, tmp_pat
     assert dealt((10, 10)) == numbers(tmp_path / "copy", "b")
 
 
+@pytest.mark.thorough
 def test_foreach_batch_writes_numbered_jobs(spark: SparkSession, tmp_path: Path) -> None:
     """A repeated micro-batch reads the same rows, and its jobs are left out."""
     tried = []

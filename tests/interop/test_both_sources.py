@@ -53,6 +53,7 @@ def compare(sources: TwoSources, seed: int) -> str:
     return "refused" if ours.error else "rows" if ours.rows else "none"
 
 
+@pytest.mark.thorough
 def test_random_options(sources: TwoSources) -> None:
     """Both sources return equal rows in the same number of tasks, or both refuse."""
     assert {"rows", "refused"} <= {compare(sources, seed) for seed in range(4)}

@@ -29,6 +29,7 @@ def _topics(broker: Broker) -> set[str]:
     return set(admin.list_topics(timeout=30).topics)
 
 
+@pytest.mark.thorough
 def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
     """It removes leftovers of a crash. A topic of its cluster is created again, empty."""
     # A broker begins to delete 30 s after its start.
@@ -69,6 +70,7 @@ def test_a_broker_starts_without_it(new_version: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_a_topic_that_a_broker_deletes_is_never_missed(new_version: str, tmp_path: Path) -> None:
     """The broker keeps its high watermarks until another topic of the directory is written."""
     settings = {

@@ -189,6 +189,7 @@ def test_a_server_that_falls_silent_is_given_up(
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.thorough
 def test_an_unreachable_store_is_no_missing_directory(
     store: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ class KafkaRacks:
         return list(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_each_partition_has_the_brokers_that_kafka_chooses(java: Gateway, name: str) -> None:
     """More partitions than brokers: the lists are shuffled several times."""

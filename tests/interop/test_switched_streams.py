@@ -148,9 +148,8 @@ def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:
         assert not moved.run(name), "an idle source has begun a batch"
 
 
-@pytest.mark.parametrize(
-    "moved", [pytest.param("v1", marks=pytest.mark.thorough), "named"], indirect=True
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("moved", ["v1", "named"], indirect=True)
 def test_ours_comes_first(moved: Moved) -> None:
     """A checkpoint that our source has begun is continued by ``kafka``."""
     moved.run("segmentlog")

@@ -126,6 +126,7 @@ def test_restarts_neither_lose_nor_repeat(stream: Stream) -> None:
     assert_tidy(stream.logs)
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
     """Without the error, the sink would leave batches out; it once lost two of them so."""
     stream.add(1)
@@ -143,6 +144,7 @@ def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
     assert_tidy(stream.logs)
 
 
+@pytest.mark.thorough
 def test_complete_mode_appends_or_replaces_results(spark: SparkSession, tmp_path: Path) -> None:
     """Each result is appended, as by `kafka`; with deleteRecords it replaces the previous one."""
     stream = Stream(
@@ -204,6 +206,7 @@ def test_two_queries_write_to_one_topic(spark: SparkSession, tmp_path: Path) -> 
     assert [0, 0] == [batch.number for batch, _ in streams.values()]
 
 
+@pytest.mark.thorough
 def test_a_query_of_which_all_tasks_fail_leaves_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
