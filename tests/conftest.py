@@ -45,8 +45,13 @@ NOT_FAST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests; on other systems, skip tests that need Linux."""
+    """Mark the fast and some thorough tests; on other systems, skip tests that need Linux.
+
+    Tests that compare a broker with Spark are thorough: they are a sixth of the time of all tests.
+    """
     for item in items:
+        if item.get_closest_marker("interop") and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("thorough")
         name = str(item.path.relative_to(TESTS))
         needs_more = any(
             item.get_closest_marker(each) for each in ("slow", "spark", "interop", "thorough")
