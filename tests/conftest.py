@@ -47,7 +47,8 @@ NOT_FAST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the fast and some thorough tests; on other systems, skip tests that need Linux.
 
-    Tests that compare a broker with Spark are thorough: they are a sixth of the time of all tests.
+    Tests that compare a broker with Spark are thorough: with them, a plain `pytest` took 7:05
+    minutes, and without them 6:32.
     """
     for item in items:
         if item.get_closest_marker("interop") and "spark" in getattr(item, "fixturenames", ()):

@@ -62,8 +62,8 @@ class RemainingCopy(NamedTuple):
     kind : what it is.
     path : of the file, or of the directory of a partition; empty for tiered storage.
     records : how many records with these keys were found; -1 if the copy was not searched.
-    removed_after_ms : time from which on the next erasure, compaction or retention removes a
-        segment that has left its log (epoch); -1 if no such command removes the copy.
+    removed_after_ms : time (epoch) after which the next erasure, compaction or retention removes
+        a segment that has left its log; -1 if no such command removes the copy.
     reason : why the copy may have more of these records; empty if it was searched to its end.
     """
 

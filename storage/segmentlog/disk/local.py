@@ -96,10 +96,13 @@ class LocalDisk:
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
         """See `Disk`."""
         lstat = os.lstat
-        # A path is resolved name by name: 0.4 µs more for each file.
+        # A path is resolved name by name: 0.25 µs more for each of a million files.
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             found = [lstat(name, dir_fd=opened) for name in names]
+        except OSError as error:
+            error.filename = f"{directory}/{error.filename}"  # the system has only the name
+            raise
         finally:
             os.close(opened)
         types: dict[int, FileType] = {}
