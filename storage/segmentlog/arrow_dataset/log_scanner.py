@@ -119,8 +119,10 @@ class LogScanner:
 
     def _read(self, log_slice: LogSlice, outputs: "SpareOutputs") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
-        for kept in self._scan(log_slice, self._projection, outputs):
-            yield from _cut(kept, self._batch_size)
+        scanned = self._scan(log_slice, self._projection, outputs)
+        if self._batch_size is None:
+            return (batch for batch in scanned if batch.num_rows)
+        return (part for batch in scanned for part in _cut(batch, self._batch_size))
 
     def _scan(
         self, log_slice: LogSlice, projection: Projection, outputs: "SpareOutputs | None" = None

@@ -52,7 +52,7 @@ def narrow(
         guarantees = [_partition_guarantee(each) for each in partitions]
         partitions = [partitions[i] for i in _may_match(guarantees, condition)]
     for partition in partitions:
-        slices = partition.slices()
+        slices = partition.slices(is_last=partition is partitions[-1])
         if condition is not None:
             slices = _by_offset(slices, condition)
             if timestamps is not None:

@@ -10,7 +10,7 @@ from segmentlog.errors import OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
-from segmentlog.reads.ordered_reads import slice_bytes
+from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.replication.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.times import Time, epoch_milliseconds
 
@@ -29,7 +29,7 @@ class PartitionSnapshot:
     def __init__(self, log: Log, offsets: OffsetRange) -> None:
         self.log = log
         self.offsets = offsets
-        self._slices: list[LogSlice] | None = None
+        self._slices: dict[bool, list[LogSlice]] = {}
         self._newest: dict[LogSlice, int | None] = {}
         self._lock = threading.Lock()
 
@@ -38,8 +38,12 @@ class PartitionSnapshot:
         """Topic and partition."""
         return self.log.topic_partition
 
-    def slices(self) -> list[LogSlice]:
+    def slices(self, *, is_last: bool) -> list[LogSlice]:
         """The offsets, cut into pieces that can be read side by side; cut at the first call.
+
+        Parameters
+        ----------
+        is_last : whether a query reads no partition after this one; see `cut_for_threads`.
 
         Raises
         ------
@@ -47,9 +51,11 @@ class PartitionSnapshot:
             If records were deleted since the snapshot.
         """
         with self._lock:
-            if self._slices is None:
-                self._slices = self.log.slices(*self.offsets, slice_bytes(self.log.size_bytes))
-            return self._slices
+            if is_last not in self._slices:
+                self._slices[is_last] = cut_for_threads(
+                    self.log.slices, self.offsets, is_last=is_last
+                )
+            return self._slices[is_last]
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
         """A slice of this partition in smaller pieces."""

@@ -657,7 +657,7 @@ class Log:
         spare_page_cache : whether pages of files that the read brings into the page cache leave
             it, so that a broker's own pages stay.  The system shows this on Linux, to users who
             may write to the files; elsewhere nothing is done.
-        use_threads : whether threads read ahead, by up to 128 MiB, if there are more than 16 MiB.
+        use_threads : whether threads read ahead, by up to 64 MiB, if there are more than 16 MiB.
 
         Raises
         ------
@@ -694,8 +694,9 @@ class Log:
         from segmentlog.records.columns import SpareOutputs
 
         def batches() -> Iterator[pa.RecordBatch]:
-            cut = partial(self.slices, *offsets)
-            slices = cut_for_threads(cut) if use_threads else cut()
+            slices = (
+                cut_for_threads(self.slices, offsets) if use_threads else self.slices(*offsets)
+            )
             n_threads = n_threads_of(use_threads=len(slices) > 1)
             outputs = SpareOutputs(n_threads + 1)
             read = partial(scan_slice, columns=schema.names, policy=policy, outputs=outputs)

@@ -125,6 +125,9 @@ class _Binary:
         return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls)
 
 
+_NO_VALUES = _Binary(0, 0)
+
+
 class Output:
     """Room for one Arrow batch: at most this many rows, bytes of records, and headers.
 
@@ -135,8 +138,10 @@ class Output:
     """
 
     def __init__(self, schema: pa.Schema, n_rows: int, n_bytes: int, n_headers: int) -> None:
+        names = schema.names  # builds a list
+
         def rows(name: str) -> int:
-            return n_rows if name in schema.names else 0
+            return n_rows if name in names else 0
 
         self._schema = schema
         self._limits = (n_rows, n_bytes, n_headers)
@@ -146,9 +151,9 @@ class Output:
         self._values = _Binary(rows("value"), n_bytes)
         self._list_ends = _Bounds(rows("headers"))
         self._list_valid = _Bitmap(rows("headers"))
-        n_headers = n_headers if rows("headers") else 0
-        self._header_keys = _Binary(n_headers, n_bytes)
-        self._header_values = _Binary(n_headers, n_bytes)
+        has_headers = n_headers and rows("headers")
+        self._header_keys = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
+        self._header_values = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
         self.arrays = output.ColumnArrays(
             self._offsets.view, self._timestamps.view,
             self._keys.ends.view, self._keys.valid.view, self._keys.data.view,
@@ -178,16 +183,17 @@ class Output:
         self, state: Int64s, constants: Constants, timestamp_type: TimestampType
     ) -> pa.RecordBatch:
         """The rows that the kernel has written, as an Arrow batch of the schema; not copied."""
+        n_rows = int(state[output.N_ROWS])
         arrays = [
-            self._array(name, state, constants, timestamp_type) for name in self._schema.names
+            self._array(field.name, field.type, n_rows, state, constants, timestamp_type)
+            for field in self._schema
         ]
-        return _record_batch(arrays, self._schema, int(state[output.N_ROWS]))
+        return _record_batch(arrays, self._schema, n_rows)
 
     def _array(
-        self, name: str, state: Int64s, constants: Constants, timestamp_type: TimestampType
-    ) -> pa.Array:
-        n_rows = int(state[output.N_ROWS])
-        kind = self._schema.field(name).type
+        self, name: str, kind: pa.DataType, n_rows: int, state: Int64s, constants: Constants,
+        timestamp_type: TimestampType,
+    ) -> pa.Array:  # fmt: skip
         match name:
             case "offset":
                 return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.arrow], 0)
@@ -235,12 +241,17 @@ class SpareOutputs:
     Parameters
     ----------
     n_outputs : how many are held.
+
+    Attributes
+    ----------
+    are_first : whether no rows were made yet; a user may wait for the first ones.
     """
 
     def __init__(self, n_outputs: int) -> None:
         self._n_outputs = n_outputs
         self._consumer = threading.get_ident()
         self._shape: _Shape | None = None
+        self.are_first = True
         self._spare: deque[tuple[_Shape, Output]] = deque()
 
     @property

@@ -90,8 +90,8 @@ class OnePassDecoder:
         self._max_inflated_bytes = max_inflated_batch_bytes
         self._codecs = NativeCodecs()
         self._scratch: Bytes = np.empty(COPY_SLACK, np.uint8)
-        # A thread that reads ahead lets nobody wait.
-        self._n_rows = _MOST_ROWS if outputs and outputs.are_ahead else _FIRST_ROWS
+        is_awaited = outputs is None or (outputs.are_first and not outputs.are_ahead)
+        self._n_rows = _FIRST_ROWS if is_awaited else _MOST_ROWS
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
@@ -166,6 +166,8 @@ class OnePassDecoder:
         if room is None or not self._state[output.N_ROWS]:
             return
         self._n_rows = _MOST_ROWS
+        if self._outputs is not None:
+            self._outputs.are_first = False
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
         rows = room.to_arrow(self._state, self._constants, timestamp_type)
         offsets = self._arrays.offsets[: rows.num_rows]

@@ -309,7 +309,7 @@ class _Search:
                     read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
                     on_corrupt_batch=OnCorruptBatch.SKIP,
                 )  # fmt: skip
-                found += cut(log, offsets)
+                found += cut(log, offsets, is_last=log is logs[-1])
             except SegmentLogError as error:
                 self._complain("%s is not searched: %s", log.topic_partition, error)
         return found

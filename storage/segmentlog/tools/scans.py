@@ -1,7 +1,6 @@
 """Records of partitions for commands that show records: slices read side by side, past damage."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import pyarrow as pa
 
@@ -24,13 +23,13 @@ class Damage:
         self.is_found = False
 
 
-def cut(log: Log, offsets: OffsetRange) -> list[LogSlice]:
+def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
     """The slices of a range of offsets, small enough for threads to read side by side."""
     from segmentlog.reads.ordered_reads import cut_for_threads
 
     if offsets.start_offset >= offsets.end_offset:
         return []
-    return cut_for_threads(partial(log.slices, *offsets))
+    return cut_for_threads(log.slices, offsets, is_last=is_last)
 
 
 def scan(

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from segmentlog.errors import StorageError
+from segmentlog.file_columns import SliceFile
+from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.reads import ordered_reads
-from segmentlog.reads.ordered_reads import read_in_order
+from segmentlog.reads.ordered_reads import cut_for_threads, read_in_order
 
 
 def batch(number: int) -> pa.RecordBatch:
@@ -41,6 +43,34 @@ def numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
 def alive() -> list[str]:
     """Threads of reads that are alive."""
     return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
+
+
+def cut_bytes(start: int, end: int, most_bytes: int) -> list[LogSlice]:
+    """As `Log.slices` does it, of a log in which each offset has one byte."""
+    step = most_bytes or end - start
+    bounds = [(each, min(each + step, end)) for each in range(start, end, step)]
+    return [
+        LogSlice("t", 0, begin, behind, (SliceFile("", begin, behind, begin, 0),))
+        for begin, behind in bounds
+    ]
+
+
+def test_the_last_slices_of_a_read_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one thread reads the last one, and the others wait."""
+    monkeypatch.setattr(ordered_reads, "n_threads_of", lambda *, use_threads: 2)
+    slice_bytes = 16 << 20
+    offsets = OffsetRange(0, 5 * slice_bytes)
+
+    slices = cut_for_threads(cut_bytes, offsets)
+    others = cut_for_threads(cut_bytes, offsets, is_last=False)
+
+    assert [slice_bytes] * 3 + [slice_bytes // 4] * 8 == [each.n_bytes for each in slices]
+    assert [slice_bytes] * 5 == [each.n_bytes for each in others]
+    for found in (slices, others):
+        ends = [0, *(each.end_offset for each in found)]
+        assert ends[:-1] == [each.start_offset for each in found]
+        assert offsets.end_offset == ends[-1]
+    assert 1 == len(cut_for_threads(cut_bytes, OffsetRange(0, slice_bytes)))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])

@@ -13,6 +13,7 @@ from segmentlog.errors import TimestampOverflowError
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, OffsetRange, TopicPartition
 from segmentlog.records import native_codecs
+from segmentlog.records.columns import SpareOutputs
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.schema import record_schema
@@ -220,6 +221,19 @@ def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
 
     assert [1_000, 50_000, 50_000, 50_000, 49_000] == sizes
     assert 200_000 == one_pass.flushed_offset
+
+
+def test_only_the_first_rows_of_a_read_come_in_a_small_batch() -> None:
+    """Nobody waits for the first rows of a later slice."""
+    data = batch(0, 500) + batch(500, 500) + batch(1000, 500)
+    outputs = SpareOutputs(1)
+    sizes = []
+    for _ in range(2):
+        one_pass = OnePassDecoder(WHERE, record_schema(["offset"]), outputs=outputs)
+        found = list(one_pass.decode(with_slack(data), 0, len(data), 0))
+        sizes.append([each.num_rows for each in (*found, *one_pass.flush())])
+
+    assert [[1_000, 500], [1_500]] == sizes
 
 
 def rows_in_small_outputs(data: bytes) -> Iterator[pa.RecordBatch]:
