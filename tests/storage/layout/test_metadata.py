@@ -1,11 +1,15 @@
 """Topic ids and ``meta.properties`` are read."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from segmentlog.disk.readable import read_whole, status_of
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.layout.metadata import read_meta_properties, read_topic_id
+from segmentlog.layout import metadata
+from segmentlog.layout.metadata import known_topic_id, read_meta_properties, read_topic_id
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,34 @@ def test_metadata_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(CorruptCheckpointError, match=r"partition\.metadata, line 1: .*topic_id"):
         read_topic_id(str(tmp_path))
+
+
+def test_a_known_topic_id_is_read_again_only_if_the_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another topic with the name has another file, or none."""
+    reads = []
+
+    def counted(*args: Any) -> bytes:
+        reads.append(args)
+        return read_whole(*args)
+
+    monkeypatch.setattr(metadata, "read_whole", counted)
+    path = tmp_path / "partition.metadata"
+    ids = ["mZ-_3kXkQ5uH0sW9y1aBcD", "AZ-_3kXkQ5uH0sW9y1aBcD"]
+    for each in ids:
+        replaced = tmp_path / "new"
+        replaced.write_text(f"version: 0\ntopic_id: {each}\n")
+        times = (10**18, 10**18)  # a copy may keep the times of files
+        os.utime(replaced, ns=times)
+        replaced.replace(path)
+        assert [each, each] == [known_topic_id(str(tmp_path)) for _ in range(2)]
+    is_local = not status_of(str(path)).is_remembered
+    assert len(reads) == (2 if is_local else 4)
+    path.write_text("version: x")
+    assert "" == known_topic_id(str(tmp_path))
+    path.unlink()
+    assert "" == known_topic_id(str(tmp_path))
 
 
 def test_properties_are_read_as_java_writes_them(tmp_path: Path) -> None:
