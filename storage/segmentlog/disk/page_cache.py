@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 _PAGE = mmap.PAGESIZE
 _SHARED, _FAILED = 1, ctypes.c_void_p(-1).value
 
-#: The system reads ahead, beyond the end of a range, by at most this many bytes.
-_AHEAD = 4 << 20
-
 _RESIDENT = bytes(each & 1 for each in range(256))
 
 
@@ -48,7 +45,10 @@ class BorrowedPages:
         self._at = 0  # number of the first page that is not given back yet
         size = os.fstat(descriptor).st_size
         if start < size and _is_shown(descriptor, path):
-            self._known = _residency(descriptor, self._first, min(end + _AHEAD, size))
+            # The system would read ahead beyond the range, by 8 MiB on some machines.  There, the
+            # pages would seem to have been in the cache before, to a read of the next range.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            self._known = _residency(descriptor, self._first, min(end, size))
 
     def read_up_to(self, position: int) -> None:
         """Give back pages before byte `position`: a reader is done with them."""
@@ -58,7 +58,7 @@ class BorrowedPages:
             self._at = n_pages
 
     def give_back(self) -> None:
-        """Give back all pages, those that the system has read ahead as well.
+        """Give back all pages.
 
         Pages that were being read when their part of the range was given back are in use then.
         """

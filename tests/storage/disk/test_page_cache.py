@@ -107,17 +107,17 @@ def test_pages_that_were_there_stay_and_others_go(file: Path) -> None:
 
 @undisturbed
 def test_pages_go_while_the_file_is_read(file: Path) -> None:
-    """A large file never takes much of the cache: less than is read ahead, and a window."""
+    """A large file never takes much of the cache: a window and the next one."""
     middle = read(file, 0, 12 * MB, window=MB // 4)
 
-    assert 0 < len(middle) < 8 * MB // PAGE
+    assert 0 < len(middle) <= 2 * (MB // 4) // PAGE
     assert set() == resident(file)
 
 
 @undisturbed
 @pytest.mark.parametrize(("start", "end"), [(5000, 3 * MB + 77), (4 * MB, 5 * MB), (77, 78)])
 def test_a_part_of_a_file_is_given_back(file: Path, start: int, end: int) -> None:
-    """Pages at both edges go, too, and those that the system has read ahead."""
+    """Pages at both edges go, too; the system reads nothing ahead, after the end of the range."""
     before = touch(file, (2 * MB) // PAGE, 2)
     read(file, start, end)
 
@@ -175,6 +175,6 @@ def test_a_scan_leaves_the_cache_as_it_was(tmp_path: Path, *, threads: bool) -> 
 
     assert 24_000 == rows
     assert {1500, 1501, 1502, 1503} <= before <= resident(path)
-    assert len(resident(path) - before) <= 64  # of the index look-ups, and of planning
+    assert len(resident(path) - before) <= 128  # planning looks up the ends of eight slices
     assert 24_000 == log.scan(use_threads=threads).read_all().num_rows
     assert len(resident(path)) > 20 * MB // PAGE

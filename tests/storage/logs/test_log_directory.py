@@ -393,6 +393,8 @@ def test_a_plan_opens_three_files_of_a_partition(
         data = encode_batch([Record(base + i, 1, None, b"v") for i in range(3)])
         (log_dir / "orders-1" / f"{base:020d}.log").write_bytes(data)
     write_checkpoint(log_dir, "replication-offset", "orders 1 9")
+    metadata = log_dir / "orders-1" / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: mZ-_3kXkQ5uH0sW9y1aBcD\n")
     real, opened = os.open, []
 
     def counting(path: str, flags: int) -> int:

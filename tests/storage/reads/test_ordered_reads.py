@@ -46,7 +46,7 @@ def alive() -> list[str]:
 
 
 def cut_bytes(start: int, end: int, most_bytes: int) -> list[LogSlice]:
-    """As `Log.slices` does it, of a log in which each offset has one byte."""
+    """Slices of a log in which each offset has one byte; see `Log.slices`."""
     step = most_bytes or end - start
     bounds = [(each, min(each + step, end)) for each in range(start, end, step)]
     return [
