@@ -121,7 +121,7 @@ def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_spark_connect_reads(example_data: str) -> None:
     """The reads run through Spark Connect, whose client has no JVM."""
     code = (

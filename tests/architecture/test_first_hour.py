@@ -12,16 +12,10 @@ from first_hour.parts import PARTS, Hour
 
 TRANSCRIPTS = Path(__file__).parent / "first_hour"
 
-#: These parts start Spark several times, or compile all kernels: minutes in all.
-LONG = {"connect", "notebook", "python_and_sql", "quickstart", "spark_sql", "submit"}
-
 
 @pytest.mark.spark
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "part",
-    [pytest.param(each, marks=[pytest.mark.slow] * (each in LONG)) for each in PARTS],
-)
+@pytest.mark.slow  # Spark starts several times, and each kernel is compiled
+@pytest.mark.parametrize("part", PARTS)
 def test_it_reads_as_its_transcript(bare: Bare, tmp_path: Path, part: str) -> None:
     """All output is compared, without noise, places and times."""
     printed = PARTS[part](Hour.begin(bare, tmp_path / "checkout"))

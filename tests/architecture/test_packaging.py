@@ -14,7 +14,7 @@ import pytest
 from first_hour.bare import TOP, environment_without_us
 from quick_java import FLAGS
 
-pytestmark = [pytest.mark.spark, pytest.mark.thorough]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COMPILING = "compiling segmentlog's kernels"
 
@@ -97,7 +97,6 @@ def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
     assert machine.kernels()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["segmentlog.zip", "pyspark_segmentlog-0-py3-none-any.whl"])
 def test_py_files_reach_the_workers_and_compile_nothing(
     wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
@@ -123,7 +122,6 @@ def test_py_files_reach_the_workers_and_compile_nothing(
     assert before == machine.kernels()
 
 
-@pytest.mark.slow
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
     """`pip install -e` makes a `.pth` file of two plain paths, which Spark's scan finds."""
     python, site = environment_without_us(tmp_path / "venv")
@@ -138,7 +136,6 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
     assert "rows 1062" in printed
 
 
-@pytest.mark.slow
 def test_the_oldest_supported_spark_reads(wheel: Path, tmp_path: Path, example_data: str) -> None:
     """The download of pyspark 4.2 takes longer than this smoke test."""
     python, site = environment_without_us(tmp_path / "venv")

@@ -95,7 +95,7 @@ def api_key(spec: dict) -> int:
     [
         "4.3.1",
         "3.9.2",
-        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("4.0.1", "4.1.1", "4.2.1")),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("4.0.1", "4.1.1", "4.2.1")),
     ],
 )
 def test_the_table_has_the_schemas_of_the_jars(version: str) -> None:

@@ -261,7 +261,7 @@ def test_every_internal_topic_of_the_stored_directories_is_compared() -> None:
     assert found == {(directory, topic) for directory, topic, _ in STORED}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_record_of_an_older_broker_equals_its_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import segmentlog
 from segmentlog import open_log_dir
 from segmentlog.errors import LogDirectoryError, StorageError
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

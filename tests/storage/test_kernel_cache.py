@@ -145,7 +145,7 @@ def test_a_source_that_is_replaced_meanwhile_leaves_nothing(package: Path, cache
     assert {} == entries(cache)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["NUMBA_BOUNDSCHECK", "NUMBA_OPT"])
 def test_settings_of_numba_have_kernels_of_their_own(
     package: Path, cache: Path, name: str
@@ -430,7 +430,7 @@ def test_processes_compile_at_once_many_times(package: Path, tmp_path: Path) -> 
         assert LOADED == use(cache, package).printed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["empty", "short", "changed"])
 def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: str) -> None:
     """A power cut may leave a name without its bytes, or with other bytes."""
@@ -444,7 +444,7 @@ def test_damaged_files_are_compiled_again(package: Path, cache: Path, damage: st
     assert LOADED == use(cache, package).printed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_kernels_that_cannot_be_kept_are_announced_once(package: Path, tmp_path: Path) -> None:
     """One process announces it, with the remedy."""
     (tmp_path / "file").touch()
@@ -456,7 +456,7 @@ def test_kernels_that_cannot_be_kept_are_announced_once(package: Path, tmp_path:
     assert "; set NUMBA_CACHE_DIR to a directory that only you can write to" in first.lines[0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_without_a_word_from_the_user_they_are_in_the_cache_directory(
     package: Path, tmp_path: Path
 ) -> None:
