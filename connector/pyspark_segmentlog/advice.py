@@ -10,6 +10,7 @@ __all__ = ["SlowSetting", "slow_settings"]
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _WORKER_REUSE = "spark.python.worker.reuse"
+_BUFFER, _BUFFER_BYTES, _DEFAULT_BYTES = "spark.buffer.size", 256 << 10, 64 << 10
 
 #: System properties that ``org.apache.arrow.memory.BoundsChecking`` and
 #: ``org.apache.arrow.vector.NullCheckingForGet`` read once, when a JVM loads them.
@@ -65,6 +66,10 @@ def slow_settings(spark: "SparkSession") -> list[SlowSetting]:
             "acknowledgement at the end of each task"
         )
         found.append(SlowSetting(_UNIX_SOCKETS, sockets, "true", why))
+    n_bytes = spark.conf.get(_BUFFER, str(_DEFAULT_BYTES)) or ""
+    if n_bytes.isdecimal() and int(n_bytes) < _BUFFER_BYTES:
+        why = "Spark then takes rows from a Python process in fewer and larger pieces"
+        found.append(SlowSetting(_BUFFER, n_bytes, str(_BUFFER_BYTES), why))
     reuse = spark.conf.get(_WORKER_REUSE, "true") or ""
     if reuse.lower() != "true":
         why = "without reuse, each task starts a Python process and imports numpy and pyarrow"

@@ -26,6 +26,9 @@ __all__ = ["columns", "recommended", "write_batches"]
 
 _TOP = Path(__file__).resolve().parents[2]
 
+#: Kinds of settings, by a part of their names.
+_KINDS = {"socket": "Unix sockets", "buffer": "the buffer", "JavaOptions": "Java options"}
+
 
 class _Session:
     """A process with a session of Spark, which scans a log directory when asked.
@@ -89,10 +92,10 @@ def _serve(settings: Mapping[str, str], directory: str) -> None:
 def recommended(data: QueryData, rounds: int) -> list[Row]:
     """A full scan with the settings of the README, all and of one kind, and with none."""
     given = _settings_of_readme()
-    unix = {name: value for name, value in given.items() if "JavaOptions" not in name}
-    java = {name: value for name, value in given.items() if "JavaOptions" in name}
     none: dict[str, str] = {}
-    sets = {"recommended": given, "defaults": none, "sockets": unix, "java": java}
+    sets = {"recommended": given, "defaults": none} | {
+        kind: {name: value for name, value in given.items() if kind in name} for kind in _KINDS
+    }
     with ExitStack() as stack:
         sessions = {
             name: stack.enter_context(_Session(each, data.small)) for name, each in sets.items()
@@ -100,12 +103,13 @@ def recommended(data: QueryData, rounds: int) -> list[Row]:
         scans = compare({name: each.scan for name, each in sessions.items()}, 4 * rounds)
     n_rows = scans["defaults"].digest[0]
     quickest, slowest = scans["recommended"], scans["defaults"]
-    alone = {name: slowest.median / scans[name].median for name in ("sockets", "java")}
+    alone = ", ".join(
+        f"{what} alone {slowest.median / scans[kind].median:.2f}" for kind, what in _KINDS.items()
+    )
     detail = (
         f"{n_rows / quickest.median / 1e6:.1f} against {n_rows / slowest.median / 1e6:.1f} M "
-        f"rows/s; {n_rows:,} rows; ±{quickest.spread:.0%}, ±{slowest.spread:.0%}; Unix sockets "
-        f"alone {alone['sockets']:.2f}, Java options alone {alone['java']:.2f}; bound by the "
-        "connection from Python to the JVM"
+        f"rows/s; {n_rows:,} rows; ±{quickest.spread:.0%}, ±{slowest.spread:.0%}; {alone}; bound "
+        "by the connection from Python to the JVM"
     )
     ratio = f"{slowest.median / quickest.median:.2f}"
     work = "scan through Spark, `local[2]`, with the recommended settings"

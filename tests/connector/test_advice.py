@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
 
-SOCKETS = "spark.python.unix.domain.socket.enabled"
+SOCKETS, BUFFER = "spark.python.unix.domain.socket.enabled", "spark.buffer.size"
 JAVA = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 TOP = Path(__file__).parents[2]
 
@@ -38,17 +38,18 @@ def test_a_session_of_defaults_is_advised(any_spark: SparkSession) -> None:
     java = f"spark.{'driver' if is_local else 'executor'}.extraJavaOptions"
     found = pyspark_segmentlog.slow_settings(any_spark)
 
-    assert [SOCKETS, java] == [each.setting for each in found]
+    assert [SOCKETS, BUFFER, java] == [each.setting for each in found]
     assert "false" == found[0].found
-    assert ("", JAVA) == found[1][1:3]
-    assert "wrong memory" in found[1].why
+    assert ("65536", "262144") == found[1][1:3]
+    assert ("", JAVA) == found[2][1:3]
+    assert "wrong memory" in found[2].why
 
 
 def test_the_recommended_settings_of_the_readme_leave_nothing_to_advise() -> None:
     """Each of the settings is needed, for local sessions and for clusters."""
     given = recommended()
 
-    assert 3 == len(given)
+    assert 4 == len(given)
     for master, needless in (("local[2]", "executor"), ("yarn", "driver")):
         settings = given | {"spark.master": master}
         assert [] == pyspark_segmentlog.slow_settings(session(settings))
@@ -61,7 +62,9 @@ def test_the_recommended_settings_of_the_readme_leave_nothing_to_advise() -> Non
 def test_only_the_java_options_that_are_missing_are_named() -> None:
     """Other options of the job do not count, and options may stand in the defaults, too."""
     first, second = JAVA.split()
-    settings = {SOCKETS: "TRUE", "spark.executor.extraJavaOptions": f"-Xss4m {first}"}
+    settings = {
+        SOCKETS: "TRUE", BUFFER: "1048576", "spark.executor.extraJavaOptions": f"-Xss4m {first}"
+    }  # fmt: skip
     (found,) = pyspark_segmentlog.slow_settings(session(settings | {"spark.master": "k8s://x"}))
     defaults = {"spark.executor.defaultJavaOptions": second}
 
@@ -71,7 +74,7 @@ def test_only_the_java_options_that_are_missing_are_named() -> None:
 
 def test_options_that_came_after_the_jvm_are_not_believed() -> None:
     """A session that is not the first of its process has the JVM of the first session."""
-    settings = {SOCKETS: "true", "spark.driver.extraJavaOptions": JAVA, "spark.master": "local[2]"}
+    settings = recommended() | {"spark.master": "local[2]"}
     properties = dict(each[2:].split("=") for each in JAVA.split())
 
     assert [] == pyspark_segmentlog.slow_settings(session(settings, properties))

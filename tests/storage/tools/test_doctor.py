@@ -271,7 +271,8 @@ def test_the_settings_of_this_machine_are_checked(
 ) -> None:
     """The session has the settings of `spark-defaults.conf`, and advice is not a problem."""
     (tmp_path / "spark-defaults.conf").write_text(
-        "spark.python.unix.domain.socket.enabled true\nspark.ui.enabled false\n"
+        "spark.python.unix.domain.socket.enabled true\nspark.buffer.size 262144\n"
+        "spark.ui.enabled false\n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     lines = run("doctor", "--spark").stdout.splitlines()
