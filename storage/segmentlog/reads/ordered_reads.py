@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.remote.requests import end_requests
 from segmentlog.errors import StorageError
 from segmentlog.model import LogSlice, OffsetRange
@@ -276,7 +277,7 @@ def cut_for_threads(
     if n_bytes <= most_bytes:
         return whole
     slices = cut(*offsets, most_bytes)
-    if not is_last:
+    if not is_last or is_url(slices[-1].files[0].path):  # each look-up takes requests there
         return slices
     n_threads = n_threads_of(use_threads=True)
     return slices[:-n_threads] + [

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -45,12 +46,12 @@ def alive() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("segmentlog-")]
 
 
-def cut_bytes(start: int, end: int, most_bytes: int) -> list[LogSlice]:
+def cut_bytes(start: int, end: int, most_bytes: int, path: str = "") -> list[LogSlice]:
     """Slices of a log in which each offset has one byte; see `Log.slices`."""
     step = most_bytes or end - start
     bounds = [(each, min(each + step, end)) for each in range(start, end, step)]
     return [
-        LogSlice("t", 0, begin, behind, (SliceFile("", begin, behind, begin, 0),))
+        LogSlice("t", 0, begin, behind, (SliceFile(path, begin, behind, begin, 0),))
         for begin, behind in bounds
     ]
 
@@ -71,6 +72,8 @@ def test_the_last_slices_of_a_read_are_smaller(monkeypatch: pytest.MonkeyPatch) 
         assert ends[:-1] == [each.start_offset for each in found]
         assert offsets.end_offset == ends[-1]
     assert 1 == len(cut_for_threads(cut_bytes, OffsetRange(0, slice_bytes)))
+    far = cut_for_threads(partial(cut_bytes, path="s3://bucket/t-0/0.log"), offsets)
+    assert [slice_bytes] * 5 == [each.n_bytes for each in far]  # a look-up there takes requests
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 8])
