@@ -125,8 +125,8 @@ def _count_apart(directory: str, halves: Sequence[tuple[int, ...]]) -> Digest:
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other."""
     return [
-        *_threads(data.small, 4 * rounds, "all columns of a dataset", "≥ 1.4"),
-        *_threads(data.zstd, 4 * rounds, "all columns of a dataset of zstd", "≥ 1.6"),
+        *_threads(data.small, 10 * rounds, "all columns of a dataset", "≥ 1.4"),
+        *_threads(data.zstd, 10 * rounds, "all columns of a dataset of zstd", "≥ 1.6"),
     ]
 
 

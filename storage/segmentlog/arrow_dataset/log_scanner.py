@@ -19,7 +19,7 @@ from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 
 if TYPE_CHECKING:
-    from segmentlog.records.columns import SpareOutputs
+    from segmentlog.records.read_memory import ReadMemory
 
 __all__ = ["LogScanner", "LogSource"]
 
@@ -110,27 +110,27 @@ class LogScanner:
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
             return self._merged()
-        from segmentlog.records.columns import SpareOutputs
+        from segmentlog.records.read_memory import ReadMemory
 
         slices = self._source.slices(self._condition, self._policy.timestamps)
-        outputs = SpareOutputs(n_threads + 1)
-        reads = (partial(self._read, each, outputs) for each in slices)
-        return read_in_order(reads, n_threads, outputs.refill)
+        memory = ReadMemory(n_threads + 1)
+        reads = (partial(self._read, each, memory) for each in slices)
+        return read_in_order(reads, n_threads, memory.refill)
 
-    def _read(self, log_slice: LogSlice, outputs: "SpareOutputs") -> Iterator[pa.RecordBatch]:
+    def _read(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
-        scanned = self._scan(log_slice, self._projection, outputs)
+        scanned = self._scan(log_slice, self._projection, memory)
         if self._batch_size is None:
             return (batch for batch in scanned if batch.num_rows)
         return (part for batch in scanned for part in _cut(batch, self._batch_size))
 
     def _scan(
-        self, log_slice: LogSlice, projection: Projection, outputs: "SpareOutputs | None" = None
+        self, log_slice: LogSlice, projection: Projection, memory: "ReadMemory | None" = None
     ) -> Iterator[pa.RecordBatch]:
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
         columns, policy = projection.needed, self._policy
-        for batch in scan_slice(log_slice, columns=columns, policy=policy, outputs=outputs):
+        for batch in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
             yield from projection.apply(batch)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:

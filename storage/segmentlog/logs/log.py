@@ -691,17 +691,17 @@ class Log:
         """`scan` for bounds, columns and rules that are known."""
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-        from segmentlog.records.columns import SpareOutputs
+        from segmentlog.records.read_memory import ReadMemory
 
         def batches() -> Iterator[pa.RecordBatch]:
             slices = (
                 cut_for_threads(self.slices, offsets) if use_threads else self.slices(*offsets)
             )
             n_threads = n_threads_of(use_threads=len(slices) > 1)
-            outputs = SpareOutputs(n_threads + 1)
-            read = partial(scan_slice, columns=schema.names, policy=policy, outputs=outputs)
+            memory = ReadMemory(n_threads + 1)
+            read = partial(scan_slice, columns=schema.names, policy=policy, memory=memory)
             yield from read_in_order(
-                [partial(read, each) for each in slices], n_threads, outputs.refill
+                [partial(read, each) for each in slices], n_threads, memory.refill
             )
 
         return pa.RecordBatchReader.from_batches(schema, batches())

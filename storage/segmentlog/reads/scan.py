@@ -32,9 +32,9 @@ from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.reads.plan import find_again
 from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
-from segmentlog.records.columns import SpareOutputs
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.records.read_memory import ReadMemory, Workspace
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.records.schema import record_schema
 from segmentlog.records.text import TextColumns
@@ -56,7 +56,7 @@ def scan_slice(
     columns: Sequence[str] | None = None,
     include_headers: bool = False,
     policy: ScanPolicy | None = None,
-    outputs: SpareOutputs | None = None,
+    memory: ReadMemory | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Records of a slice in the order of their offsets, control records left out.
 
@@ -67,7 +67,7 @@ def scan_slice(
     include_headers : whether "all" includes ``headers``.
     policy : isolation level, treatment of corrupt batches, the bound of inflating, times, the
         columns that are text, and the limit of bytes a second.
-    outputs : memory for the rows, if another thread consumes them.
+    memory : of the read that the slice is a part of, if there are more slices.
 
     Yields
     ------
@@ -88,15 +88,15 @@ def scan_slice(
     StorageError
         If the disk fails, or a file is not this user's to read.
     """
-    policy = policy or ScanPolicy()
+    policy, memory = policy or ScanPolicy(), memory or ReadMemory()
     wanted = record_schema(columns, include_headers=include_headers).names
     text = TextColumns(wanted, policy.text, policy.on_invalid_utf8)
     schema, topic_partition = record_schema(text.scanned), log_slice.topic_partition
     attempt = 0
     place = log_slice.files[0].path if log_slice.files else log_slice.topic
-    with storage_errors(place):
+    with storage_errors(place), memory.workspace() as workspace:
         while True:
-            reader = _SliceReader(log_slice, schema, policy, outputs)
+            reader = _SliceReader(log_slice, schema, policy, memory, workspace)
             try:
                 for batch in reader.batches():
                     yield text.convert(batch, topic_partition)
@@ -142,7 +142,8 @@ class _SliceReader:
         log_slice: LogSlice,
         schema: pa.Schema,
         policy: ScanPolicy,
-        outputs: SpareOutputs | None,
+        memory: ReadMemory,
+        workspace: Workspace,
     ) -> None:
         self._slice, self._policy = log_slice, policy
         self._decoder = RecordDecoder(
@@ -156,13 +157,13 @@ class _SliceReader:
             self._committed = CommittedBatches(partition, skips=skips, ended=policy.ended)
         self._looks_ahead = False
         self._timestamps = policy.timestamps
-        self._windows = BatchWindows(_WINDOW_BYTES)
+        self._windows = BatchWindows(_WINDOW_BYTES, workspace)
         self._one_pass: OnePassDecoder | None = None
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
             self._one_pass = OnePassDecoder(
                 log_slice.topic_partition, schema, log_slice.offsets,
-                policy.max_inflated_batch_bytes, policy.timestamps, outputs,
+                policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
             )  # fmt: skip
             self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0

@@ -1,11 +1,8 @@
 """The memory of columns: numpy for the kernels to fill, Arrow to hand out."""
 
-import contextlib
 import functools
 import re
-import threading
-from collections import deque
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +12,7 @@ from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
 
-__all__ = ["Constants", "Output", "SpareOutputs", "decode_as_java", "scalar"]
+__all__ = ["Constants", "Output", "decode_as_java", "scalar"]
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -226,59 +223,6 @@ class Output:
         pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
         buffers = [self._list_valid.unless(n_nulls), self._list_ends.arrow]
         return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls, children=[pairs])
-
-
-_Shape: TypeAlias = tuple[pa.Schema, int, int]  # the arguments of `Output`
-
-
-class SpareOutputs:
-    """Outputs that the consumer of batches allocates, and that other threads fill.
-
-    Arrow's pool keeps memory for the thread that allocated it.  Batches are freed by their
-    consumer, so memory that a reading thread allocates goes back to the system, and comes again as
-    cleared pages: two threads read at 1.5 times the speed of one, and at 1.67 with these outputs.
-
-    Parameters
-    ----------
-    n_outputs : how many are held.
-
-    Attributes
-    ----------
-    are_first : whether no rows were made yet; a user may wait for the first ones.
-    """
-
-    def __init__(self, n_outputs: int) -> None:
-        self._n_outputs = n_outputs
-        self._consumer = threading.get_ident()
-        self._shape: _Shape | None = None
-        self.are_first = True
-        self._spare: deque[tuple[_Shape, Output]] = deque()
-
-    @property
-    def are_ahead(self) -> bool:
-        """Whether the thread that asks is not the consumer."""
-        return threading.get_ident() != self._consumer
-
-    def refill(self) -> None:
-        """Allocate outputs of the shape that is wanted; the consumer calls it."""
-        self._consumer = threading.get_ident()
-        shape = self._shape
-        while shape is not None and len(self._spare) < self._n_outputs:
-            self._spare.append((shape, Output(*shape, 0)))
-
-    def take(self, schema: pa.Schema, n_rows: int, n_bytes: int) -> Output:
-        """An output for so many rows, and for as many bytes or more; without headers."""
-        asked = schema, n_rows, n_bytes
-        shape = self._shape
-        if self.are_ahead:
-            if shape is None or n_rows > shape[1]:
-                self._shape = asked
-            elif schema is shape[0] and n_rows == shape[1] and n_bytes <= shape[2]:
-                with contextlib.suppress(IndexError):  # the consumer has not allocated another
-                    its_shape, found = self._spare.popleft()
-                    if its_shape is shape:
-                        return found
-        return Output(*asked, 0)
 
 
 def _as_utf8(keys: pa.Array) -> pa.Array:

@@ -22,8 +22,8 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.records.columns import Constants, Output, SpareOutputs
-from segmentlog.records.native_codecs import NativeCodecs
+from segmentlog.records.columns import Constants, Output
+from segmentlog.records.read_memory import ReadMemory, Workspace
 from segmentlog.records.schema import CONSTANT_COLUMNS
 
 __all__ = ["OnePassDecoder", "Stop"]
@@ -59,7 +59,8 @@ class OnePassDecoder:
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
     timestamps : batches that cannot have records of these times are skipped.
-    outputs : where to take memory from; by default, it is allocated.
+    memory : of the read, for its rows; by default, of this decoder alone.
+    workspace : for the work; by default, of this decoder alone.
 
     Attributes
     ----------
@@ -76,10 +77,12 @@ class OnePassDecoder:
         offsets: OffsetRange = ALL_OFFSETS,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
         timestamps: TimestampRange | None = None,
-        outputs: SpareOutputs | None = None,
+        memory: ReadMemory | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self._offsets = offsets
-        self._outputs = outputs
+        self._memory = memory or ReadMemory()
+        self._workspace = workspace or Workspace()
         first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
         self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
         self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
@@ -88,9 +91,7 @@ class OnePassDecoder:
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._room: Output | None = None
         self._max_inflated_bytes = max_inflated_batch_bytes
-        self._codecs = NativeCodecs()
-        self._scratch: Bytes = np.empty(COPY_SLACK, np.uint8)
-        is_awaited = outputs is None or (outputs.are_first and not outputs.are_ahead)
+        is_awaited = self._memory.are_first and not self._memory.are_ahead
         self._n_rows = _FIRST_ROWS if is_awaited else _MOST_ROWS
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
@@ -135,15 +136,16 @@ class OnePassDecoder:
             window[windows.END] = end
         range_start, range_end = self._offsets
         range_end = min(range_end, offset_limit)
+        codecs = self._workspace.codecs
         while True:
             if self._room is None:
-                is_inflating = len(self._scratch) > COPY_SLACK
+                is_inflating = self._workspace.inflated.size > COPY_SLACK
                 n_bytes = _ROOM_BYTES if is_inflating else min(most_bytes, _ROOM_BYTES)
                 self._make_room(self._n_rows, n_bytes)
             code, self.position, self.next_offset = decode_windows(
                 buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
-                self._last_ms, _MICROSECONDS, self._max_inflated_bytes, self._codecs.addresses,
-                self._scratch, self._arrays, self._state, window,
+                self._last_ms, _MICROSECONDS, self._max_inflated_bytes, codecs.addresses,
+                self._workspace.inflated, self._arrays, self._state, window,
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
                 yield from self.flush()
@@ -166,8 +168,7 @@ class OnePassDecoder:
         if room is None or not self._state[output.N_ROWS]:
             return
         self._n_rows = _MOST_ROWS
-        if self._outputs is not None:
-            self._outputs.are_first = False
+        self._memory.are_first = False
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
         rows = room.to_arrow(self._state, self._constants, timestamp_type)
         offsets = self._arrays.offsets[: rows.num_rows]
@@ -181,13 +182,13 @@ class OnePassDecoder:
         if code == status.OUTPUT_FULL:
             return self._make_room_for_one()
         if code == status.CODEC_NEEDED:
-            self._codecs.load(int(self._state[output.DETAIL]))
+            self._workspace.codecs.load(int(self._state[output.DETAIL]))
             return True
-        n_bytes = len(self._scratch) - COPY_SLACK
+        n_bytes = self._workspace.inflated.size - COPY_SLACK
         if code != status.SCRATCH_FULL or n_bytes >= min(_MOST_BYTES, self._max_inflated_bytes):
             return False
         n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), _MOST_BYTES)
-        self._scratch = np.empty(n_bytes + COPY_SLACK, np.uint8)
+        self._workspace.inflated = np.empty(n_bytes + COPY_SLACK, np.uint8)
         return True
 
     def _make_room_for_one(self) -> bool:
@@ -200,8 +201,7 @@ class OnePassDecoder:
 
     def _make_room(self, n_rows: int, n_bytes: int) -> None:
         n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
-        asked = self._schema, n_rows, n_bytes
-        self._room = self._outputs.take(*asked) if self._outputs else Output(*asked, 0)
+        self._room = self._memory.take(self._schema, n_rows, n_bytes)
         arrays = self._room.plain_arrays
         if not len(arrays.offsets):
             arrays = arrays._replace(offsets=np.empty(n_rows, np.int64))

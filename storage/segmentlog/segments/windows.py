@@ -16,6 +16,7 @@ from segmentlog.errors import TruncatedBatchError
 from segmentlog.kernels import layout, windows
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.records.decoder import BatchScanner
+from segmentlog.records.read_memory import Workspace
 from segmentlog.records.scanned_batches import ScannedBatches
 
 __all__ = ["BatchWindows", "Window"]
@@ -54,16 +55,17 @@ class BatchWindows:
     Parameters
     ----------
     window_bytes : bytes to hold at a time; a larger batch takes more.
+    workspace : has the window; by default, it is allocated.
 
     Attributes
     ----------
     window_bytes : may be changed; the next window has that size.
     """
 
-    def __init__(self, window_bytes: int) -> None:
+    def __init__(self, window_bytes: int, workspace: Workspace | None = None) -> None:
         self.window_bytes = window_bytes
         self._next_bytes = 0  # of the next batch, if it is larger than a window
-        self._buffer: Bytes = np.empty(0, np.uint8)
+        self._workspace = workspace or Workspace()
         self._state: Int64s = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
 
     def batches(
@@ -142,11 +144,12 @@ class BatchWindows:
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
             state[windows.END], state[windows.FILE_POSITION] = held, position
-            window = Window(self._buffer[: wanted + COPY_SLACK], 0, state)
+            window = Window(self._workspace.window[: wanted + COPY_SLACK], 0, state)
             if held:
                 yield window
             begin, held = window.begin, window.end - window.begin
-            self._buffer[:held] = self._buffer[begin : begin + held].copy()
+            buffer = self._workspace.window
+            buffer[:held] = buffer[begin : begin + held].copy()
             position = window.file_position + begin
             if held or has_ended:
                 available = held if has_ended else end - position
@@ -164,12 +167,13 @@ class BatchWindows:
 
         The buffer begins at byte `position`, and holds `held` bytes.
         """
-        if self._buffer.size < wanted + COPY_SLACK:
-            grown: Bytes = np.empty(wanted + COPY_SLACK, np.uint8)
-            grown[:held] = self._buffer[:held]
-            self._buffer = grown
+        buffer = self._workspace.window
+        if buffer.size < wanted + COPY_SLACK:
+            buffer = np.empty(wanted + COPY_SLACK, np.uint8)
+            buffer[:held] = self._workspace.window[:held]
+            self._workspace.window = buffer
         while held < wanted:
-            n_read = read_into(self._buffer[held:wanted].data, position + held)
+            n_read = read_into(buffer[held:wanted].data, position + held)
             if not n_read:
                 break
             held += n_read
@@ -186,7 +190,7 @@ class BatchWindows:
         """
         base_offset, needed = -1, layout.LOG_OVERHEAD
         if held >= layout.LOG_OVERHEAD:
-            prefix = self._buffer[: layout.LOG_OVERHEAD].tobytes()
+            prefix = self._workspace.window[: layout.LOG_OVERHEAD].tobytes()
             base_offset = int.from_bytes(prefix[: layout.BATCH_LENGTH_AT], "big", signed=True)
             needed += int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
         if needed > available or held == available:

@@ -10,8 +10,10 @@ import pytest
 import segmentlog
 from segmentlog.disk.local import LocalFile
 from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
+from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
+from segmentlog.records.read_memory import ReadMemory
 from segmentlog.segments import windows
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -63,6 +65,22 @@ def test_rows_do_not_depend_on_windows(
 
     assert expected == rows_of(log)
     assert part == rows_of(log, 17, 90)
+
+
+def test_rows_do_not_depend_on_what_earlier_slices_left(tmp_path: Path) -> None:
+    """Slices of all codecs take one workspace; rows of a slice stay as they are after it."""
+    log = written(tmp_path, b"".join(batches()))
+    slices = log.slices(*log.bounds(), 4_000)
+    memory = ReadMemory()
+    with memory.workspace() as workspace:
+        pass
+
+    found = [batch for each in slices for batch in scan.scan_slice(each, memory=memory)]
+
+    assert pa.Table.from_batches(found) == rows_of(log)
+    assert min(workspace.window.size, workspace.inflated.size) > COPY_SLACK
+    with memory.workspace() as last:
+        assert last is workspace, "a slice did not give it back, or took another one"
 
 
 def test_the_system_is_called_by_the_kernel(

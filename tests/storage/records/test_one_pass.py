@@ -13,9 +13,9 @@ from segmentlog.errors import TimestampOverflowError
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, OffsetRange, TopicPartition
 from segmentlog.records import native_codecs
-from segmentlog.records.columns import SpareOutputs
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.records.read_memory import ReadMemory
 from segmentlog.records.schema import record_schema
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
@@ -226,10 +226,10 @@ def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
 def test_only_the_first_rows_of_a_read_come_in_a_small_batch() -> None:
     """Nobody waits for the first rows of a later slice."""
     data = batch(0, 500) + batch(500, 500) + batch(1000, 500)
-    outputs = SpareOutputs(1)
+    memory = ReadMemory(1)
     sizes = []
     for _ in range(2):
-        one_pass = OnePassDecoder(WHERE, record_schema(["offset"]), outputs=outputs)
+        one_pass = OnePassDecoder(WHERE, record_schema(["offset"]), memory=memory)
         found = list(one_pass.decode(with_slack(data), 0, len(data), 0))
         sizes.append([each.num_rows for each in (*found, *one_pass.flush())])
 

@@ -1,0 +1,102 @@
+"""Memory that the slices of one read leave to one another."""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.records.columns import Output
+from segmentlog.records.native_codecs import NativeCodecs
+
+__all__ = ["ReadMemory", "Workspace"]
+
+_Shape: TypeAlias = tuple[pa.Schema, int, int]  # the arguments of `Output`
+
+_MOST_KEPT_BYTES = 8 << 20  # a slice of unusually large batches leaves nothing to the next one
+
+
+class Workspace:
+    """Working memory of one slice at a time.
+
+    Attributes
+    ----------
+    window : uint8 array, shape (n_bytes,), of bytes of a file; `COPY_SLACK` belong to no batch.
+    inflated : uint8 array, shape (n_bytes,), of one inflated batch, with `COPY_SLACK` after it.
+    codecs : for the thread that reads the slice.
+    """
+
+    def __init__(self) -> None:
+        self.window: Bytes = np.empty(0, np.uint8)
+        self.inflated: Bytes = np.empty(COPY_SLACK, np.uint8)
+        self.codecs = NativeCodecs()
+
+
+class ReadMemory:
+    """Memory for the rows of one read, and for the work of its threads.
+
+    Arrow's pool keeps memory for the thread that allocated it.  Batches are freed by their
+    consumer, so memory that a reading thread allocates goes back to the system, and comes again as
+    cleared pages.  So the consumer allocates outputs that other threads fill: two threads read at
+    1.67 times the speed of one, and at 1.5 without these outputs.
+
+    Parameters
+    ----------
+    n_outputs : how many outputs are held.
+
+    Attributes
+    ----------
+    are_first : whether no rows were made yet; a user may wait for the first ones.
+    """
+
+    def __init__(self, n_outputs: int = 0) -> None:
+        self._n_outputs = n_outputs
+        self._consumer = threading.get_ident()
+        self._shape: _Shape | None = None
+        self.are_first = True
+        self._spare: deque[tuple[_Shape, Output]] = deque()
+        self._workspaces: deque[Workspace] = deque()
+
+    @contextlib.contextmanager
+    def workspace(self) -> Iterator[Workspace]:
+        """Working memory for one slice, which it leaves to the next one unless it fails.
+
+        With it, two threads take 5 % less time for slices of 16 MiB, 7 % for slices of zstd.
+        """
+        try:
+            lent = self._workspaces.pop()  # the last one is in the cache
+        except IndexError:
+            lent = Workspace()
+        yield lent
+        if lent.window.nbytes + lent.inflated.nbytes <= _MOST_KEPT_BYTES:
+            self._workspaces.append(lent)
+
+    @property
+    def are_ahead(self) -> bool:
+        """Whether the thread that asks is not the consumer."""
+        return threading.get_ident() != self._consumer
+
+    def refill(self) -> None:
+        """Allocate outputs of the shape that is wanted; the consumer calls it."""
+        self._consumer = threading.get_ident()
+        shape = self._shape
+        while shape is not None and len(self._spare) < self._n_outputs:
+            self._spare.append((shape, Output(*shape, 0)))
+
+    def take(self, schema: pa.Schema, n_rows: int, n_bytes: int) -> Output:
+        """An output for so many rows, and for as many bytes or more; without headers."""
+        asked = schema, n_rows, n_bytes
+        shape = self._shape
+        if self.are_ahead:
+            if shape is None or n_rows > shape[1]:
+                self._shape = asked
+            elif schema is shape[0] and n_rows == shape[1] and n_bytes <= shape[2]:
+                with contextlib.suppress(IndexError):  # the consumer has not allocated another
+                    its_shape, found = self._spare.popleft()
+                    if its_shape is shape:
+                        return found
+        return Output(*asked, 0)
