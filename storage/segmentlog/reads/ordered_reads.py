@@ -30,9 +30,9 @@ _MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 _LAST_PIECES, _LEAST_BYTES = 4, 1 << 20  # pieces of each of the last slices, and their bytes
 
 #: Bytes that all threads together may be ahead with; a batch for each more, to be exact.  A slice
-#: of zstd becomes 70 MiB and more.  With 32 MiB, two threads read zstd at 1.54 times the speed of
-#: one; with 64 MiB at 1.59 to 1.66, in 260 MB; with 128 MiB at 1.64 to 1.73, in 340 MB.
-_AHEAD_BYTES = 64 << 20
+#: of zstd becomes 70 MiB and more.  With 40, 48, 56 and 64 MiB, two threads read it equally
+#: quickly, in 155 to 187, 143 to 190, 156 to 188 and 163 to 230 MB; with 128 MiB in 80 MB more.
+_AHEAD_BYTES = 48 << 20
 
 
 class _Reads:
@@ -305,7 +305,7 @@ def read_in_order(
 
     Notes
     -----
-    At most ``n_threads + 1`` slices are in memory, each with at most ``64 / n_threads`` MiB of
+    At most ``n_threads + 1`` slices are in memory, each with at most ``48 / n_threads`` MiB of
     batches and one batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
