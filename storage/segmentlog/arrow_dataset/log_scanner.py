@@ -1,7 +1,7 @@
 """One query of a dataset: what it reads, and the ways to take the result."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
@@ -110,12 +110,15 @@ class LogScanner:
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
             return self._merged()
+        slices = self._source.slices(self._condition, self._policy.timestamps)
+        return self._in_order(slices, n_threads)
+
+    def _in_order(self, slices: Iterable[LogSlice], n_threads: int) -> Iterator[pa.RecordBatch]:
         from segmentlog.records.read_memory import ReadMemory
 
-        slices = self._source.slices(self._condition, self._policy.timestamps)
-        memory = ReadMemory(n_threads + 1)
-        reads = (partial(self._read, each, memory) for each in slices)
-        return read_in_order(reads, n_threads, memory.refill)
+        with ReadMemory(n_threads + 1) as memory:
+            reads = (partial(self._read, each, memory) for each in slices)
+            yield from read_in_order(reads, n_threads, memory.refill)
 
     def _read(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""

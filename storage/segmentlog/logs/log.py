@@ -698,11 +698,11 @@ class Log:
                 cut_for_threads(self.slices, offsets) if use_threads else self.slices(*offsets)
             )
             n_threads = n_threads_of(use_threads=len(slices) > 1)
-            memory = ReadMemory(n_threads + 1)
-            read = partial(scan_slice, columns=schema.names, policy=policy, memory=memory)
-            yield from read_in_order(
-                [partial(read, each) for each in slices], n_threads, memory.refill
-            )
+            with ReadMemory(n_threads + 1) as memory:
+                read = partial(scan_slice, columns=schema.names, policy=policy, memory=memory)
+                yield from read_in_order(
+                    [partial(read, each) for each in slices], n_threads, memory.refill
+                )
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -15,17 +15,19 @@ from segmentlog.model import ScanPolicy
 from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.records.header import parse_header
+from segmentlog.records.read_memory import Workspace
 
 __all__ = ["PlannedFile"]
 
 
 class PlannedFile(Closing):
-    """A file of a slice, opened; a context that closes it.
+    """A file of a slice, opened; a context that closes it, or leaves it to the next slice.
 
     Parameters
     ----------
     planned : the file, and the bytes to read.
     policy : of the read: its limit of bytes a second, and its care for the page cache.
+    workspace : of the slice; the file may be open in it.
 
     Raises
     ------
@@ -37,11 +39,14 @@ class PlannedFile(Closing):
     Attributes
     ----------
     opened : the file.
+    was_open : whether the slice before this one has opened it.
     """
 
-    def __init__(self, planned: SliceFile, policy: ScanPolicy) -> None:
-        self.planned = planned
-        self.opened = open_planned(planned)
+    def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
+        self.planned, self._workspace = planned, workspace
+        left = workspace.take_file(planned.path, planned.inode)
+        self.was_open = left is not None
+        self.opened = open_planned(planned) if left is None else left
         if policy.spare_page_cache:
             self.opened.spare_page_cache(planned.start, planned.end)
         self._pace: Pace | None = None
@@ -59,10 +64,18 @@ class PlannedFile(Closing):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self.close()
+            return
         try:
-            if kind is None:
-                self.opened.check_unchanged()
-        finally:
+            self.opened.check_unchanged()
+        except BaseException:
+            self.close()
+            raise
+        planned = self.planned
+        if planned.inode and self.opened.descriptor is not None:
+            self._workspace.leave_file(planned.path, planned.inode, self.opened)
+        else:
             self.close()
 
     @property

@@ -9,6 +9,7 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -88,13 +89,17 @@ def scan_slice(
     StorageError
         If the disk fails, or a file is not this user's to read.
     """
-    policy, memory = policy or ScanPolicy(), memory or ReadMemory()
+    policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names
     text = TextColumns(wanted, policy.text, policy.on_invalid_utf8)
     schema, topic_partition = record_schema(text.scanned), log_slice.topic_partition
     attempt = 0
     place = log_slice.files[0].path if log_slice.files else log_slice.topic
-    with storage_errors(place), memory.workspace() as workspace:
+    with (
+        storage_errors(place),
+        nullcontext(memory) if memory else ReadMemory() as memory,
+        memory.workspace() as workspace,
+    ):
         while True:
             reader = _SliceReader(log_slice, schema, policy, memory, workspace)
             try:
@@ -145,7 +150,7 @@ class _SliceReader:
         memory: ReadMemory,
         workspace: Workspace,
     ) -> None:
-        self._slice, self._policy = log_slice, policy
+        self._slice, self._policy, self._workspace = log_slice, policy, workspace
         self._decoder = RecordDecoder(
             log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
         )
@@ -173,9 +178,10 @@ class _SliceReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for planned in self._slice.files:
-            with PlannedFile(planned, self._policy) as file:
+            with PlannedFile(planned, self._policy, self._workspace) as file:
                 # Once it is open: a file of an earlier topic stays that topic's.
-                self._check_topic()
+                if not file.was_open:
+                    self._check_topic()
                 yield from self._file(file)
 
     def _check_topic(self) -> None:

@@ -14,12 +14,15 @@ from segmentlog.layout.sparse_indexes import OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.planned_file import PlannedFile
+from segmentlog.records.read_memory import Workspace
 
 OPENED: dict[str, Callable[[str], Closing]] = {
     "file": LocalDisk().open,
     "index file": lambda path: IndexFile(path, mapped=False),
     "index": lambda path: OffsetIndex(path, 0, mapped=False),
-    "planned file": lambda path: PlannedFile(SliceFile(path, 0, 8, 0, UNCHECKED, 0), ScanPolicy()),
+    "planned file": lambda path: PlannedFile(
+        SliceFile(path, 0, 8, 0, UNCHECKED, 0), ScanPolicy(), Workspace()
+    ),
 }
 
 

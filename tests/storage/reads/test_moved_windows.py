@@ -13,7 +13,7 @@ from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
 from segmentlog.kernels.memory import COPY_SLACK
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
-from segmentlog.records.read_memory import ReadMemory
+from segmentlog.records.read_memory import ReadMemory, Workspace
 from segmentlog.segments import windows
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -178,7 +178,7 @@ def test_a_limit_of_bytes_a_second_keeps_the_reads_in_python(tmp_path: Path) -> 
         (ScanPolicy(max_bytes_per_second=1 << 30), False),
         (ScanPolicy(spare_page_cache=True), False),
     ]:
-        with scan.PlannedFile(planned, policy) as file:
+        with scan.PlannedFile(planned, policy, Workspace()) as file:
             assert may == (file.descriptor is not None), policy
 
 

@@ -1,5 +1,6 @@
 """A planned read finds its files although compaction has put other files under their names."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import segmentlog
 from segmentlog.compaction import swap_segments
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice
-from segmentlog.reads import plan
+from segmentlog.reads import plan, planned_file
 from segmentlog.reads.scan import scan_slice
+from segmentlog.records.read_memory import ReadMemory
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
@@ -130,3 +132,63 @@ def test_cuts_are_not_those_of_another_file(
     monkeypatch.setattr(plan, "_pieces_of", late)
     with pytest.raises(LogChangedError, match="compacted together with records"):
         log.slices(0, end, 500)
+
+
+def n_open(directory: Path) -> int:
+    """Number of descriptors of this process for segments of a directory."""
+    links = [os.path.realpath(each) for each in Path("/dev/fd").iterdir()]
+    return sum(each.startswith(str(directory)) and ".log" in each for each in links)
+
+
+def slices_of_one_file(directory: Path) -> tuple[segmentlog.Log, list[LogSlice]]:
+    """A log of one segment, and some slices of it."""
+    config = segmentlog.ProducerConfig(batch_size=1000)
+    with segmentlog.open_writer(directory, "t", config=config) as writer:
+        writer.append(pa.table({"value": [b"%0100d" % i for i in range(200)]}))
+    log = segmentlog.open_log_dir(directory).log("t", 0)
+    slices = log.slices(*log.bounds(), 2_000)
+    assert len(slices) > 3
+    return log, slices
+
+
+def test_slices_of_a_read_leave_their_file_open_to_the_next_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the planned file, even if another one has taken its name since."""
+    log, slices = slices_of_one_file(tmp_path)
+    expected = log.scan().read_all()
+    opened: list[str] = []
+    opens = planned_file.open_planned
+    monkeypatch.setattr(
+        planned_file, "open_planned", lambda file: (opened.append(file.path), opens(file))[1]
+    )
+    found: list[pa.RecordBatch] = []
+    with ReadMemory() as memory:
+        for each in slices:
+            found += scan_slice(each, memory=memory)
+            path = Path(each.files[0].path)
+            path.unlink(missing_ok=True)
+            path.write_bytes(b"another segment")
+        assert 1 == n_open(tmp_path)
+
+    assert expected == pa.Table.from_batches(found)
+    assert [str(path)] == opened
+    assert 0 == n_open(tmp_path)
+
+
+def test_no_file_stays_open_after_a_read_that_is_given_up(tmp_path: Path) -> None:
+    """The slice may be half read, and other slices may have left their files."""
+    _, slices = slices_of_one_file(tmp_path)
+    with ReadMemory() as memory:
+        list(scan_slice(slices[0], memory=memory))
+        half = scan_slice(slices[1], memory=memory)
+        next(half)
+        assert 1 == n_open(tmp_path)
+        half.close()
+        assert 0 == n_open(tmp_path)
+
+        late = scan_slice(slices[2], memory=memory)
+        next(late)
+    list(late)  # a thread for which the consumer did not wait
+
+    assert 0 == n_open(tmp_path)
