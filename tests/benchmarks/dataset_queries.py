@@ -158,7 +158,8 @@ def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     work = f"{work}, a thread for each core"
     against_one = (
         f"{rates['threads']:.0f} against {rates['one']:.0f} M rows/s; {n_rows:,} rows; "
-        f"±{many.spread:.0%}, ±{one.spread:.0%}; {memory:.0f} MB at most; bound as the next row"
+        f"±{many.spread:.0%}, ±{one.spread:.0%}; {memory:.0f} MB at most; bound by the second "
+        f"core of the machine: two processes reach {one.median / two.median:.2f}"
     )
     against_two = (
         f"{rates['threads']:.0f} against {rates['processes']:.0f} M rows/s; {n_rows:,} rows; "
