@@ -13,6 +13,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from quick_java import spark_variables
 from ready_worker import ready_python
+from spark_classes import begin_to_make, reading_flags
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -20,7 +21,7 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI") == "true":
     settings.load_profile("ci")
 
-os.environ.update(spark_variables())
+os.environ.update(spark_variables(*reading_flags()))
 
 TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
@@ -131,8 +132,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config("spark.jars", ",".join(jars))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    maker = begin_to_make()
     yield session
     session.stop()
+    if maker is not None:
+        maker.wait()
 
 
 def _jars_of_spark() -> list[str]:

@@ -9,12 +9,17 @@ __all__ = ["FLAGS", "spark_variables"]
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-def spark_variables() -> dict[str, str]:
-    """Variables that give the flags to each driver that pyspark starts, and to its executors."""
-    flags = " ".join(FLAGS)
+def spark_variables(*more: str) -> dict[str, str]:
+    """Variables that give flags to each driver that pyspark starts, and to its executors.
+
+    Parameters
+    ----------
+    more : flags on top of `FLAGS`.
+    """
+    flags = " ".join((*FLAGS, *more))
     processes = ("driver", "executor")
     settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]
     return {
         "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
-        "SPARK_LAUNCHER_OPTS": flags,  # of the JVM that finds out the driver's command
+        "SPARK_LAUNCHER_OPTS": " ".join(FLAGS),  # of the JVM that finds out the driver's command
     }

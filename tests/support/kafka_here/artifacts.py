@@ -57,13 +57,14 @@ def java() -> str:
     return found
 
 
-def _pyspark_jars() -> Path:
+def pyspark_jars() -> Path:
+    """The directory of Spark's jars."""
     return Path(pyspark.__file__).parent / "jars"
 
 
 def py4j_jar() -> Path:
     """The jar that lets Python call into a JVM."""
-    return next(_pyspark_jars().glob("py4j-*.jar"))
+    return next(pyspark_jars().glob("py4j-*.jar"))
 
 
 def cache() -> Path:
@@ -77,7 +78,7 @@ def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
 
 
 def _run_ivy(into: Path, coordinates: Sequence[str], options: Sequence[str]) -> None:
-    command = [java(), "-cp", str(_pyspark_jars() / "*"), "org.apache.ivy.Main"]
+    command = [java(), "-cp", str(pyspark_jars() / "*"), "org.apache.ivy.Main"]
     command += ["-cache", str(cache() / "ivy"), *options]
     command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
     command += ["-types", "jar", "bundle"]
@@ -205,7 +206,7 @@ def s3proxy_jars() -> Path:
 
 def hdfs_jars() -> Path:
     """Directory with a small HDFS cluster, of the version of the client that pyspark ships."""
-    (client,) = _pyspark_jars().glob("hadoop-client-runtime-*.jar")
+    (client,) = pyspark_jars().glob("hadoop-client-runtime-*.jar")
     version = client.stem.rpartition("-")[2]
     return _fetched(
         f"hdfs-{version}",

@@ -25,29 +25,34 @@ class ClassData:
     ----------
     name : of the file.
     directories : of jars, in the order of the class path.
+    into : the directory of the file.
     """
 
-    def __init__(self, name: str, directories: Sequence[Path]) -> None:
+    def __init__(self, name: str, directories: Sequence[Path], into: Path | None = None) -> None:
         parts = [_java_version(), *map(str, directories)]
         parts += [
             f"{jar}{jar.stat().st_mtime_ns}" for each in directories for jar in each.iterdir()
         ]
         digest = hashlib.sha256("".join(parts).encode()).hexdigest()[:12]
-        self._kept = cache() / f"{name}-{digest}.jsa"
-        self._new = self._kept.with_name(f"{self._kept.name}.{os.getpid()}.{id(self):x}")
+        self.kept = (into or cache()) / f"{name}-{digest}.jsa"
+        self._new = self.kept.with_name(f"{self.kept.name}.{os.getpid()}.{id(self):x}")
 
     def flags(self) -> list[str]:
         """Flags of a JVM that reads the file, or makes it."""
-        if self._kept.exists():
-            return [*_QUIET, f"-XX:SharedArchiveFile={self._kept}"]
+        if self.kept.exists():
+            return self.reading_flags()
         return [*_QUIET, f"-XX:ArchiveClassesAtExit={self._new}"]
+
+    def reading_flags(self) -> list[str]:
+        """Flags of a JVM that reads the file if there is one."""
+        return [*_QUIET, f"-XX:SharedArchiveFile={self.kept}"]
 
     def keep(self, *, is_whole: bool) -> None:
         """Take over the file of a JVM that has ended, or remove it if the JVM was killed."""
         if not is_whole:
             self._new.unlink(missing_ok=True)
         elif self._new.exists():
-            self._new.replace(self._kept)
+            self._new.replace(self.kept)
 
 
 def _java_version() -> str:
