@@ -114,24 +114,20 @@ def lay_out_logs(directory: Path, rng: random.Random) -> None:
         lay_out(directory, segments, f"t-{partition}")
 
 
-@pytest.mark.parametrize(
-    "n_rounds",
-    [
-        pytest.param(1, marks=pytest.mark.thorough),
-        pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_a_compaction_that_begins_as_soon_as_a_driver_is_killed(
-    tmp_path: Path, n_rounds: int
-) -> None:
+_N_ROUNDS = 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_compaction_that_begins_as_soon_as_a_driver_is_killed(tmp_path: Path) -> None:
     """No key is lost: the new compaction waits for the tasks of the dead driver.
 
     In some rounds workers are killed before the driver. In a quarter of the rounds the driver is
     killed as soon as a segment is replaced.
     """
-    rng = random.Random(n_rounds)
+    rng = random.Random(_N_ROUNDS)
     n_met = 0
-    for number in range(n_rounds):
+    for number in range(_N_ROUNDS):
         directory = tmp_path / str(number)
         lay_out_logs(directory, rng)
         expected = values_of(directory)

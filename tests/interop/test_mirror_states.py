@@ -11,7 +11,7 @@ from kafka_here import Broker, JavaClient
 
 import segmentlog
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 def filled(directory: Path, n_segments: int) -> Path:

@@ -1,7 +1,7 @@
 """Classes that Spark's JVM has loaded, kept in a file of the environment: see `ClassData`.
 
 A session and its first query take 6 s of the processor's time with the file, and 10 s without it.
-The file takes 15 s to make.  So the first session of tests lets a process make it beside itself,
+It takes 30 s to make.  So the first session of tests lets a process make the file beside itself,
 and JVMs that start after that find it.
 """
 

@@ -1,4 +1,4 @@
-"""What the slices of one read leave to one another: memory, and the file that is open."""
+"""Memory, and the open file, that the slices of one read leave to one another."""
 
 import contextlib
 import threading

@@ -162,7 +162,6 @@ def test_a_file_of_a_new_segment_that_cannot_be_made(
     "n_rounds",
     [
         4,
-        pytest.param(30, marks=pytest.mark.thorough),
         pytest.param(200, marks=pytest.mark.slow),
     ],
 )
@@ -188,7 +187,6 @@ def test_attempts_that_are_killed_one_after_the_other(
     "n_rounds",
     [
         3,
-        pytest.param(20, marks=pytest.mark.thorough),
         pytest.param(100, marks=pytest.mark.slow),
     ],
 )
