@@ -49,8 +49,8 @@ class Workspace(Closing):
     def leave_file(self, path: str, inode: int, file: ReadableFile) -> None:
         """Leave an open file to the next slice, most often of the same segment.
 
-        The next slice does not open it, nor prove whose it is: five calls of the system, each of
-        which hands the interpreter's lock over.  Two threads take 3 % less time without them.
+        The next slice does not open it, nor prove whose it is: each call of the system hands the
+        interpreter's lock over.  Two threads take 3 % less time without these calls.
         """
         self.close()
         self._left = path, inode, file

@@ -1,11 +1,11 @@
 """A planned read finds its files although compaction has put other files under their names."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from descriptors import descriptors_below
 
 import segmentlog
 from segmentlog.compaction import swap_segments
@@ -134,12 +134,6 @@ def test_cuts_are_not_those_of_another_file(
         log.slices(0, end, 500)
 
 
-def n_open(directory: Path) -> int:
-    """Number of descriptors of this process for segments of a directory."""
-    links = [os.path.realpath(each) for each in Path("/dev/fd").iterdir()]
-    return sum(each.startswith(str(directory)) and ".log" in each for each in links)
-
-
 def slices_of_one_file(directory: Path) -> tuple[segmentlog.Log, list[LogSlice]]:
     """A log of one segment, and some slices of it."""
     config = segmentlog.ProducerConfig(batch_size=1000)
@@ -151,6 +145,7 @@ def slices_of_one_file(directory: Path) -> tuple[segmentlog.Log, list[LogSlice]]
     return log, slices
 
 
+@pytest.mark.linux
 def test_slices_of_a_read_leave_their_file_open_to_the_next_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,13 +164,14 @@ def test_slices_of_a_read_leave_their_file_open_to_the_next_slice(
             path = Path(each.files[0].path)
             path.unlink(missing_ok=True)
             path.write_bytes(b"another segment")
-        assert 1 == n_open(tmp_path)
+        assert 1 == descriptors_below(tmp_path)
 
     assert expected == pa.Table.from_batches(found)
     assert [str(path)] == opened
-    assert 0 == n_open(tmp_path)
+    assert 0 == descriptors_below(tmp_path)
 
 
+@pytest.mark.linux
 def test_no_file_stays_open_after_a_read_that_is_given_up(tmp_path: Path) -> None:
     """The slice may be half read, and other slices may have left their files."""
     _, slices = slices_of_one_file(tmp_path)
@@ -183,12 +179,12 @@ def test_no_file_stays_open_after_a_read_that_is_given_up(tmp_path: Path) -> Non
         list(scan_slice(slices[0], memory=memory))
         half = scan_slice(slices[1], memory=memory)
         next(half)
-        assert 1 == n_open(tmp_path)
+        assert 1 == descriptors_below(tmp_path)
         half.close()
-        assert 0 == n_open(tmp_path)
+        assert 0 == descriptors_below(tmp_path)
 
         late = scan_slice(slices[2], memory=memory)
         next(late)
     list(late)  # a thread for which the consumer did not wait
 
-    assert 0 == n_open(tmp_path)
+    assert 0 == descriptors_below(tmp_path)
