@@ -108,11 +108,10 @@ class QueryData:
         write(directory, self.n_small, num_partitions=N_PARTITIONS)
         return directory
 
-    @cached_property
-    def zstd(self) -> Path:
-        """The log of `small`, compressed."""
-        directory = self._scratch / "zstd"
-        write(directory, self.n_small, num_partitions=N_PARTITIONS, codec=Codec.ZSTD)
+    def longer(self, codec: Codec) -> Path:
+        """A log directory of four times the records of `small`, of any codec."""
+        directory = self._scratch / f"longer-{codec.name.lower()}"
+        write(directory, 4 * self.n_small, num_partitions=N_PARTITIONS, codec=codec)
         return directory
 
     @cached_property
