@@ -16,6 +16,7 @@ from pyiceberg.exceptions import CommitFailedException
 
 import segmentlog
 
+N_KILLS = 100
 RECIPE = Path(__file__).parents[2] / "examples" / "load_into_tables.py"
 
 #: Loads what is new into both tables, for ever.
@@ -50,20 +51,13 @@ def offsets(rows: pa.Table) -> list[tuple[int, int]]:
     return sorted(zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "n_kills",
-    [
-        pytest.param(4, marks=pytest.mark.thorough),
-        pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_killed_loads_lose_and_repeat_nothing(
-    tmp_path: Path, recipe: dict[str, Any], n_kills: int
-) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_loads_lose_and_repeat_nothing(tmp_path: Path, recipe: dict[str, Any]) -> None:
     """A load is killed at any time after its process has loaded once."""
-    rng, source, target = random.Random(n_kills), tmp_path / "logs", tmp_path / "tables"
+    rng, source, target = random.Random(N_KILLS), tmp_path / "logs", tmp_path / "tables"
     append(source, 100)
-    for _ in range(n_kills):
+    for _ in range(N_KILLS):
         arguments = [sys.executable, "-c", LOADER, str(RECIPE), str(source), str(target)]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE) as loader:
             assert loader.stdout is not None
@@ -76,7 +70,7 @@ def test_killed_loads_lose_and_repeat_nothing(
     recipe["load_into_iceberg"](str(source), "t", catalog, "logs.t")
     expected = offsets(segmentlog.read(source, "t"))
 
-    assert 100 * (n_kills + 1) == len(expected)
+    assert 100 * (N_KILLS + 1) == len(expected)
     assert expected == offsets(pa.table(DeltaTable(f"{target}/t").to_pyarrow_table()))
     assert expected == offsets(catalog.load_table("logs.t").scan().to_arrow())
 

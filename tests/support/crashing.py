@@ -28,9 +28,9 @@ READS = ("open", "pread", "preadv", "scandir", "listdir", "stat", "lstat", "fsta
 Forward = partial[object]
 
 
-#: A loop over the calls at which something is cut: each seventh, and all of them in `.ci/run`.
+#: A loop over the calls at which something is cut: each seventh call, and each night all of them.
 #: `tests/storage/commit/test_change.py` always cuts each call of the steps that all changes share.
-cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.thorough)])
+cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 
 class Crash(BaseException):

@@ -361,7 +361,7 @@ def test_a_data_frame_joined_with_itself_and_in_a_union(
     spark: SparkSession, example_data: str
 ) -> None:
     """A join matches each row with itself once, and a union has each row twice."""
-    for options in ({}, {"lateBinding": "true"}, {"minPartitions": "7"}):
+    for options in ({}, {"lateBinding": "true", "minPartitions": "7"}):
         frame = load(spark, example_data, subscribe="orders", **options)
         frame = frame.select("partition", "offset")
         joined = frame.alias("a").join(frame.alias("b"), ["partition", "offset"])

@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_between_two_commits_is_repeated(
     assert any(logs(each) == files for each, files in before.items())
 
 
-@pytest.mark.parametrize("every", [31, pytest.param(5, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("every", [31, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_restoration_that_is_killed_can_be_repeated(
     restore: Restore, targets: list[Path], tmp_path: Path, every: int
 ) -> None:
