@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -151,7 +151,7 @@ _KEPT = {"MIMALLOC_PURGE_DELAY": "100000"}
 
 
 @contextmanager
-def _process(count: int = 1, **environment: str) -> Iterator[ProcessPoolExecutor]:
+def _processes(count: int, environment: Mapping[str, str]) -> Iterator[ProcessPoolExecutor]:
     """New processes for contestants; this one's many objects slow its garbage collector down."""
     with (
         patch.dict(os.environ, environment),
@@ -165,13 +165,17 @@ def _process(count: int = 1, **environment: str) -> Iterator[ProcessPoolExecutor
 def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     path = str(directory)
     halves = [tuple(range(each, N_PARTITIONS, 2)) for each in range(2)]
-    with _process() as alone, _process(2) as processes, _process(**_KEPT) as kept:
+    with (
+        _processes(1, {}) as alone,
+        _processes(2, {}) as processes,
+        _processes(1, _KEPT) as keeping,
+    ):
         contestants: dict[str, Callable[[], Digest]] = {
             "threads": lambda: alone.submit(_count_all, path, use_threads=True).result(),
             "one": lambda: alone.submit(_count_all, path, use_threads=False).result(),
             "processes": lambda: (sum(processes.map(_count, [path] * 2, halves)),),
             "apart": lambda: alone.submit(_count_apart, path, halves).result(),
-            "kept": lambda: kept.submit(_count_all, path, use_threads=True).result(),
+            "kept": lambda: keeping.submit(_count_all, path, use_threads=True).result(),
         }
         results = compare(contestants, rounds)
     n_rows = results["one"].digest[0]
