@@ -13,6 +13,8 @@ import segmentlog
 
 pytestmark = pytest.mark.spark
 
+N_KILLS, N_WORKERS_KILLED_FIRST = 200, 7
+
 #: Writes one job after the other and prints the number of each once it is committed. A job that
 #: failed is repeated under its number.
 DRIVER = f"""
@@ -42,31 +44,24 @@ for number in count(int(sys.argv[2])):
 """
 
 
-@pytest.mark.parametrize(
-    ("n_kills", "n_workers_killed_first"),
-    [
-        pytest.param(1, 1, marks=pytest.mark.thorough),
-        pytest.param(200, 7, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_killed_spark_jobs_lose_and_repeat_nothing(
-    tmp_path: Path, n_kills: int, n_workers_killed_first: int
-) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_killed_spark_jobs_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Workers are killed several times, then the whole driver. A reader sees only whole jobs.
 
     Two jobs are committed before each kill.
     """
-    directory, rng = tmp_path / "logs", random.Random(n_kills)
+    directory, rng = tmp_path / "logs", random.Random(N_KILLS)
     steps: Counter[tuple[str, str]] = Counter()
     with segmentlog.open_writer(directory, "t", num_partitions=N_PARTITIONS):
         pass
     driver = Driver(DRIVER, directory, 0)
     try:
         with Reader(directory) as reader:
-            for number in range(1, n_kills + 1):
+            for number in range(1, N_KILLS + 1):
                 driver.wait_for_a_job()
                 acknowledged = driver.wait_for_a_job()
-                is_driver = number % (n_workers_killed_first + 1) == 0
+                is_driver = number % (N_WORKERS_KILLED_FIRST + 1) == 0
                 kinds = {"worker", "java", "other"} if is_driver else {"worker"}
                 aim = directory if rng.random() < 0.7 else None
                 driver.kill(kinds, in_guard_of=aim, after=rng.uniform(0, 1))
@@ -81,10 +76,9 @@ def test_killed_spark_jobs_lose_and_repeat_nothing(
         driver.end()
     print(dict(steps), reader.n_looks)
 
-    assert n_whole_jobs(directory) - 1 >= acknowledged >= 2 * n_kills
+    assert n_whole_jobs(directory) - 1 >= acknowledged >= 2 * N_KILLS
     with segmentlog.open_writer(directory, "t"):  # an empty job recovers, too
         pass
     assert_settled(directory)
-    assert reader.n_looks > n_kills
-    if n_kills > 100:  # two kills may both come too late for a guard
-        assert sum(n for (_, step), n in steps.items() if step != "no guard") >= 0.3 * n_kills
+    assert reader.n_looks > N_KILLS
+    assert sum(n for (_, step), n in steps.items() if step != "no guard") >= 0.3 * N_KILLS

@@ -168,7 +168,7 @@ def assert_sound(directory: Path, topics: Sequence[str]) -> None:
 
 
 @seeds
-@pytest.mark.parametrize("map_slots", [1 << 17, pytest.param(9, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("map_slots", [1 << 17, pytest.param(9, marks=pytest.mark.slow)])
 def test_both_leave_the_same(
     java: Gateway, tmp_path: Path, seeds: Sequence[int], map_slots: int
 ) -> None:

@@ -73,6 +73,7 @@ def make_as_proposed(cluster: Cluster, client: ClusterClient, source: Path) -> N
     client.wait_for(lambda: [client.replicas("proposed", each) for each in (0, 1)] == [[3], [3]])
 
 
+@pytest.mark.slow
 def test_three_brokers_serve_what_was_restored_on_their_disks(
     new_version: str, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -116,7 +116,7 @@ def test_kernels_are_found_again_wherever_the_package_is(package: Path, cache: P
     assert [] == [*package.rglob("*.nbc"), *package.rglob("*.nbi")]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_changed_source_is_compiled(package: Path, cache: Path) -> None:
     """The changed function may be in another module that the kernel calls."""
     use(cache, package)
@@ -157,7 +157,7 @@ def test_settings_of_numba_have_kernels_of_their_own(
     assert LOADED == use(cache, package, NUMBA_NUM_THREADS="1").printed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_processes_compile_at_once(package: Path, cache: Path) -> None:
     """Each process has the right result. One compiles, announces it, and leaves whole files."""
     done = [end(each) for each in [start(cache, package) for _ in range(4)]]

@@ -197,7 +197,7 @@ def test_compressed_logs_to_the_record(rounds: Any, codec: int) -> None:
     play(rounds, codec, 1000, 1 << 30)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @given(ROUNDS, st.sampled_from([2, 5, 1000]), st.sampled_from([14, 400, 1 << 30]))
 @settings(max_examples=200, deadline=None)
 def test_more_logs(rounds: Any, most_keys: int, segment_bytes: int) -> None:

@@ -376,7 +376,7 @@ def test_kernels_give_the_same_as_plain_python() -> None:
     assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == f"{list(range(9))} 5"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_pass_gives_the_same_as_plain_python() -> None:
     """Decompression calls functions of C libraries in both cases."""
     code = (

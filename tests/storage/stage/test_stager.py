@@ -82,7 +82,7 @@ def assert_all_there(directory: Path) -> None:
     assert_tidy(directory)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_descriptors")
 def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
