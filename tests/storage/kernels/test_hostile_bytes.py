@@ -289,7 +289,8 @@ def compact(data, horizon_ms):
     rows = np.array([int(each < 0) for each in headers[:, layout.PRODUCER_ID]], np.int64)
     aborts = np.zeros(len(headers), np.int64)
     judge_batches(buf, headers, rows, is_aborted, producers, 9, 1000, fates, aborts)
-    rules = np.array([rng.randrange(9), 1000, horizon_ms, *rng.choices([0, 1], k=2)], np.int64)
+    flags = rng.choices([0, 1], k=compaction.RULE_COLUMNS - 3)
+    rules = np.array([rng.randrange(9), 1000, horizon_ms, *flags], np.int64)
     total, largest, most = compaction.most_bytes(headers)
     out = room[8 * PAGE - min(total, 8 * PAGE) : 8 * PAGE]
     kept, counts = np.zeros(most, np.int64), np.zeros(compaction.COUNT_COLUMNS, np.int64)
