@@ -128,8 +128,8 @@ def _count_apart(directory: str, halves: Sequence[tuple[int, ...]]) -> Digest:
 def threads(data: QueryData, rounds: int) -> list[Row]:
     """Slices side by side against one after the other.
 
-    A read of 4 million rows takes 70 ms.  Its begin and its end, when one thread has nothing to
-    do, are too large a part of it: two threads came to 0.73 to 0.90 of two processes.
+    A read of 4 million rows takes 70 ms.  Ratios of such short reads differed too much from run
+    to run: two threads came to 0.73 to 0.90 of two processes.
     """
     work = "all columns of a dataset"
     return [
@@ -146,7 +146,7 @@ print(sum(batch.num_rows for batch in dataset.to_batches()), peak() - before)
 """
 
 
-#: Arrow's allocator keeps freed memory for so many milliseconds, instead of 10 to 100.
+#: Arrow's allocator keeps freed memory for so many milliseconds.
 _KEPT = {"MIMALLOC_PURGE_DELAY": "100000"}
 
 
@@ -157,8 +157,7 @@ def _processes(count: int, environment: Mapping[str, str]) -> Iterator[ProcessPo
         patch.dict(os.environ, environment),
         ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool,
     ):
-        for started in [pool.submit(os.getpid) for _ in range(count)]:
-            started.result()  # they have this environment
+        pool.submit(os.getpid).result()  # starts a process, with this environment
         yield pool
 
 
