@@ -2,14 +2,12 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import duckdb
 import polars as pl
@@ -146,40 +144,25 @@ print(sum(batch.num_rows for batch in dataset.to_batches()), peak() - before)
 """
 
 
-#: Arrow's allocator keeps freed memory for so many milliseconds.
-_KEPT = {"MIMALLOC_PURGE_DELAY": "100000"}
-
-
-@contextmanager
-def _processes(count: int, environment: Mapping[str, str]) -> Iterator[ProcessPoolExecutor]:
+def _processes(count: int) -> ProcessPoolExecutor:
     """New processes for contestants; this one's many objects slow its garbage collector down."""
-    with (
-        patch.dict(os.environ, environment),
-        ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool,
-    ):
-        pool.submit(os.getpid).result()  # starts a process, with this environment
-        yield pool
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
 
 
 def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     path = str(directory)
     halves = [tuple(range(each, N_PARTITIONS, 2)) for each in range(2)]
-    with (
-        _processes(1, {}) as alone,
-        _processes(2, {}) as processes,
-        _processes(1, _KEPT) as keeping,
-    ):
+    with _processes(1) as alone, _processes(2) as processes:
         contestants: dict[str, Callable[[], Digest]] = {
             "threads": lambda: alone.submit(_count_all, path, use_threads=True).result(),
             "one": lambda: alone.submit(_count_all, path, use_threads=False).result(),
             "processes": lambda: (sum(processes.map(_count, [path] * 2, halves)),),
             "apart": lambda: alone.submit(_count_apart, path, halves).result(),
-            "kept": lambda: keeping.submit(_count_all, path, use_threads=True).result(),
         }
         results = compare(contestants, rounds)
     n_rows = results["one"].digest[0]
     rates = {name: n_rows / each.median / 1e6 for name, each in results.items()}
-    many, one, two, kept = (results[name] for name in ("threads", "one", "processes", "kept"))
+    many, one, two = (results[name] for name in ("threads", "one", "processes"))
     memory = max(run_program(_SCAN, os.environ, path)[1] for _ in range(3))
     work = f"{work}, a thread for each core"
     halved = "two processes, each with half of the partitions"
@@ -190,21 +173,14 @@ def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     )
     against_two = (
         f"{rates['threads']:.0f} against {rates['processes']:.0f} M rows/s; {n_rows:,} rows; "
-        f"±{many.spread:.0%}, ±{two.spread:.0%}; bound by memory that comes back from the system "
-        "(next row), by the begin of each slice, where threads take turns, and by memory for rows "
-        "that wait for their turn: two threads that read the same halves, and drop the rows, "
-        f"reach {two.median / results['apart'].median:.2f}"
-    )
-    with_kept = (
-        f"{rates['kept']:.0f} against {rates['processes']:.0f} M rows/s; {n_rows:,} rows; "
-        f"±{kept.spread:.0%}, ±{two.spread:.0%}; bound as the row above, but for freed memory"
+        f"±{many.spread:.0%}, ±{two.spread:.0%}; bound by the begin of each slice, where threads "
+        "take turns, and by memory for rows that wait for their turn: two threads that read the "
+        f"same halves, and drop the rows, reach {two.median / results['apart'].median:.2f}"
     )
     return [
         Row(work, "one thread", f"{goal}, < 300 MB", f"{one.median / many.median:.2f}",
             against_one),
         Row(work, halved, "≥ 0.85", f"{two.median / many.median:.2f}", against_two),
-        Row(f"{work}, with `MIMALLOC_PURGE_DELAY=100000`", halved, "≥ 0.85",
-            f"{two.median / kept.median:.2f}", with_kept),
     ]  # fmt: skip
 
 

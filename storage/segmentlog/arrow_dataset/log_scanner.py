@@ -116,9 +116,9 @@ class LogScanner:
     def _in_order(self, slices: Iterable[LogSlice], n_threads: int) -> Iterator[pa.RecordBatch]:
         from segmentlog.records.read_memory import ReadMemory
 
-        with ReadMemory(n_threads + 1) as memory:
+        with ReadMemory() as memory:
             reads = (partial(self._read, each, memory) for each in slices)
-            yield from read_in_order(reads, n_threads, memory.refill)
+            yield from read_in_order(reads, n_threads)
 
     def _read(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""

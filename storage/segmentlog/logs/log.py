@@ -698,11 +698,9 @@ class Log:
                 cut_for_threads(self.slices, offsets) if use_threads else self.slices(*offsets)
             )
             n_threads = n_threads_of(use_threads=len(slices) > 1)
-            with ReadMemory(n_threads + 1) as memory:
+            with ReadMemory() as memory:
                 read = partial(scan_slice, columns=schema.names, policy=policy, memory=memory)
-                yield from read_in_order(
-                    [partial(read, each) for each in slices], n_threads, memory.refill
-                )
+                yield from read_in_order([partial(read, each) for each in slices], n_threads)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 

@@ -39,16 +39,13 @@ class _Reads:
     """Slices that threads have read and that the consumer has not taken yet.
 
     Each thread reads the first slice that no thread reads.  The consumer does so, too, instead of
-    waiting for a batch: a thread for it beside a waiting consumer took turns with the others, and
-    memory that one thread has filled and another has freed is cleared again.  Memory is bounded,
-    because a slice is not begun if it is further ahead of the consumer than the number of threads.
+    waiting for a batch: a thread for it beside a waiting consumer took turns with the others.
+    Memory is bounded, because a slice is not begun if it is further ahead of the consumer than the
+    number of threads.
     """
 
-    def __init__(
-        self, reads: Iterator[Read], n_threads: int, before_take: Callable[[], object]
-    ) -> None:
+    def __init__(self, reads: Iterator[Read], n_threads: int) -> None:
         self._reads = reads
-        self._before_take = before_take
         self._n_threads = n_threads
         self._ahead_bytes = _AHEAD_BYTES // n_threads
         self.process = os.getpid()
@@ -116,7 +113,6 @@ class _Reads:
     def _take(self, queue: "_Queue") -> pa.RecordBatch | None:
         """The next batch of a slice, or None after its last."""
         self._refuse_in_fork()
-        self._before_take()
         while not queue.batches and not queue.is_done and self._read_one():
             pass
         with self._changed:
@@ -292,16 +288,13 @@ def n_threads_of(*, use_threads: bool) -> int:
     return min(pa.cpu_count(), _MOST_THREADS) if use_threads else 1
 
 
-def read_in_order(
-    reads: Iterable[Read], n_threads: int, before_take: Callable[[], object] = lambda: None
-) -> Iterator[pa.RecordBatch]:
+def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
     """Batches of all `reads`, in their order; the result is the same on any number of threads.
 
     Parameters
     ----------
     reads : each begins to read one slice.
     n_threads : how many are read side by side; the calling thread reads, too.
-    before_take : the calling thread calls it before it takes a batch of several threads.
 
     Notes
     -----
@@ -309,5 +302,5 @@ def read_in_order(
     batches and one batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
-        return _Reads(iter(reads), n_threads, before_take).batches()
+        return _Reads(iter(reads), n_threads).batches()
     return (batch for read in reads for batch in read())

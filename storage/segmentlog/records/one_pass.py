@@ -22,6 +22,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.records.arenas import Arenas
 from segmentlog.records.columns import Constants, Output
 from segmentlog.records.read_memory import ReadMemory, Workspace
 from segmentlog.records.schema import CONSTANT_COLUMNS
@@ -33,8 +34,11 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
 _MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
 _ROOM_BYTES = 8 << 20
+_SMALL_ROOM_BYTES = 1 << 20  # Arrow's pool has less for it to clear
 _MOST_BYTES = 32 << 20
 _SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
+# Keys and values have their own: a key that is written where a value was touches more memory.
+_ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK), Arenas(_ROOM_BYTES + COPY_SLACK)
 _IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
 
 
@@ -201,7 +205,10 @@ class OnePassDecoder:
 
     def _make_room(self, n_rows: int, n_bytes: int) -> None:
         n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
-        self._room = self._memory.take(self._schema, n_rows, n_bytes)
+        if _SMALL_ROOM_BYTES < n_bytes <= _ROOM_BYTES:
+            self._room = Output(self._schema, n_rows, _ROOM_BYTES, 0, _ARENAS)
+        else:
+            self._room = Output(self._schema, n_rows, n_bytes, 0)
         arrays = self._room.plain_arrays
         if not len(arrays.offsets):
             arrays = arrays._replace(offsets=np.empty(n_rows, np.int64))

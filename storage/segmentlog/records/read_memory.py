@@ -4,20 +4,15 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.records.columns import Output
 from segmentlog.records.native_codecs import NativeCodecs
 
 __all__ = ["ReadMemory", "Workspace"]
-
-_Shape: TypeAlias = tuple[pa.Schema, int, int]  # the arguments of `Output`
 
 _MOST_KEPT_BYTES = 8 << 20  # a slice of unusually large batches leaves nothing to the next one
 
@@ -63,28 +58,16 @@ class Workspace(Closing):
 
 
 class ReadMemory(Closing):
-    """Memory for the rows of one read, and for the work of its threads.
-
-    Arrow's pool keeps memory for the thread that allocated it.  Batches are freed by their
-    consumer, so memory that a reading thread allocates goes back to the system, and comes again as
-    cleared pages.  So the consumer allocates outputs that other threads fill: two threads read at
-    1.67 times the speed of one, and at 1.5 without these outputs.
-
-    Parameters
-    ----------
-    n_outputs : how many outputs are held.
+    """Working memory for the threads of one read, which begins in the thread that makes it.
 
     Attributes
     ----------
     are_first : whether no rows were made yet; a user may wait for the first ones.
     """
 
-    def __init__(self, n_outputs: int = 0) -> None:
-        self._n_outputs = n_outputs
+    def __init__(self) -> None:
         self._consumer = threading.get_ident()
-        self._shape: _Shape | None = None
         self.are_first = True
-        self._spare: deque[tuple[_Shape, Output]] = deque()
         self._workspaces: deque[Workspace] = deque()
         self._is_closed = False
 
@@ -118,24 +101,3 @@ class ReadMemory(Closing):
     def are_ahead(self) -> bool:
         """Whether the thread that asks is not the consumer."""
         return threading.get_ident() != self._consumer
-
-    def refill(self) -> None:
-        """Allocate outputs of the shape that is wanted; the consumer calls it."""
-        self._consumer = threading.get_ident()
-        shape = self._shape
-        while shape is not None and len(self._spare) < self._n_outputs:
-            self._spare.append((shape, Output(*shape, 0)))
-
-    def take(self, schema: pa.Schema, n_rows: int, n_bytes: int) -> Output:
-        """An output for so many rows, and for as many bytes or more; without headers."""
-        asked = schema, n_rows, n_bytes
-        shape = self._shape
-        if self.are_ahead:
-            if shape is None or n_rows > shape[1]:
-                self._shape = asked
-            elif schema is shape[0] and n_rows == shape[1] and n_bytes <= shape[2]:
-                with contextlib.suppress(IndexError):  # the consumer has not allocated another
-                    its_shape, found = self._spare.popleft()
-                    if its_shape is shape:
-                        return found
-        return Output(*asked, 0)

@@ -226,7 +226,7 @@ def test_rows_of_several_buffers_come_in_one_arrow_batch() -> None:
 def test_only_the_first_rows_of_a_read_come_in_a_small_batch() -> None:
     """Nobody waits for the first rows of a later slice."""
     data = batch(0, 500) + batch(500, 500) + batch(1000, 500)
-    memory = ReadMemory(1)
+    memory = ReadMemory()
     sizes = []
     for _ in range(2):
         one_pass = OnePassDecoder(WHERE, record_schema(["offset"]), memory=memory)
