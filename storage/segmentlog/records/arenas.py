@@ -1,13 +1,16 @@
 """Memory for keys and values, which is used again when nobody holds its rows any more."""
 
 from collections import deque
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.kernels.memory import Bytes
 
-__all__ = ["Arenas"]
+__all__ = ["Arenas", "Lent"]
+
+Lent: TypeAlias = tuple[pa.Buffer, Bytes]  #: the same memory, as Arrow's and as numpy's
 
 #: Two threads that read ahead hold 10 batches of records of 100 bytes, and more of small records.
 #: With 12, two threads took 4 % longer for records of 16 bytes; with 60, as long as with 24.
@@ -22,18 +25,23 @@ class Arenas:
     took more than 1.5 times as long as the others.  With this memory none did, and such a read
     takes 200 MB instead of 300.
 
+    A thread of another library takes the interpreter's lock to drop an arena.  So the columns of a
+    batch are parts of one arena, and a user who holds one of these columns holds the others, too.
+
     Parameters
     ----------
-    n_bytes : of each arena.
+    n_bytes : of each part of an arena.
+    n_parts : that are lent together.
     """
 
-    def __init__(self, n_bytes: int) -> None:
-        self.n_bytes = n_bytes
+    def __init__(self, n_bytes: int, n_parts: int) -> None:
+        self._n_bytes = n_bytes
+        self._n_parts = n_parts
         # The last one is the warmest.  None stands for memory that nobody has needed yet.
         self._spare: deque[Bytes | None] = deque([None] * _N_ARENAS)
 
-    def lend(self) -> tuple[pa.Buffer, Bytes] | None:
-        """Lend an arena, as Arrow's and as numpy's view of it; None if all of them are lent.
+    def lend(self) -> list[Lent] | None:
+        """Lend the parts of an arena; None if all arenas are lent.
 
         The arena is not cleared.
         """
@@ -42,12 +50,16 @@ class Arenas:
         except IndexError:
             return None
         if memory is None:
-            memory = np.empty(self.n_bytes, np.uint8)
-        lent = _Lent(memory, self._spare)
-        return pa.foreign_buffer(memory.ctypes.data, self.n_bytes, lent), np.asarray(lent)
+            memory = np.empty(self._n_parts * self._n_bytes, np.uint8)
+        held = _Held(memory, self._spare)
+        buffer, view = pa.foreign_buffer(memory.ctypes.data, memory.nbytes, held), np.asarray(held)
+        return [
+            (buffer.slice(at, self._n_bytes), view[at : at + self._n_bytes])
+            for at in range(0, memory.nbytes, self._n_bytes)
+        ]
 
 
-class _Lent:
+class _Held:
     """An arena that Arrow and numpy hold; when both have dropped it, it can be lent again.
 
     Any thread may be the last to drop it, at any time, even in the middle of `Arenas.lend`.  So

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segmentlog.kernels import output
 from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
-from segmentlog.records.arenas import Arenas
+from segmentlog.records.arenas import Arenas, Lent
 
 __all__ = ["Constants", "Output", "decode_as_java", "scalar"]
 
@@ -79,13 +79,11 @@ class _Buffer:
     arrow: pa.Buffer
     view: NDArray[Any]
 
-    def __init__(
-        self, n_items: int, dtype: type[np.generic], arenas: Arenas | None = None
-    ) -> None:
+    def __init__(self, n_items: int, dtype: type[np.generic], lent: Lent | None = None) -> None:
         n_bytes = n_items * np.dtype(dtype).itemsize
         if not n_items:  # the column was not requested
             self.arrow, self.view = _NO_BUFFER, _NO_ITEMS[dtype]
-        elif arenas is not None and (lent := arenas.lend()) is not None:
+        elif lent is not None:
             self.arrow, self.view = lent
         else:
             self.arrow = pa.allocate_buffer(n_bytes)
@@ -117,10 +115,10 @@ class _Bitmap(_Buffer):
 class _Binary:
     """Room for `n_rows` keys or values with `n_bytes` in total; no room if `n_rows` is 0."""
 
-    def __init__(self, n_rows: int, n_bytes: int, arenas: Arenas | None = None) -> None:
+    def __init__(self, n_rows: int, n_bytes: int, lent: Lent | None = None) -> None:
         self.ends = _Bounds(n_rows)
         self.valid = _Bitmap(n_rows)
-        self.data = _Buffer(n_bytes + COPY_SLACK if n_rows else 0, np.uint8, arenas)
+        self.data = _Buffer(n_bytes + COPY_SLACK if n_rows else 0, np.uint8, lent)
 
     def to_arrow(self, kind: pa.DataType, n_rows: int, n_bytes: int, n_nulls: int) -> pa.Array:
         """The first `n_rows`, without a copy."""
@@ -138,7 +136,8 @@ class Output:
     ----------
     schema : the requested columns; other columns get no memory.
     n_rows, n_bytes, n_headers : the limits; the kernel stops at the first limit that it reaches.
-    arenas : of `n_bytes` and `COPY_SLACK`, for keys and for values; by default, Arrow's pool.
+    arenas : of two parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by
+        default, the memory is Arrow's.
     """
 
     def __init__(
@@ -147,19 +146,22 @@ class Output:
         n_rows: int,
         n_bytes: int,
         n_headers: int,
-        arenas: tuple[Arenas | None, Arenas | None] = (None, None),
+        arenas: Arenas | None = None,
     ) -> None:
         names = schema.names  # builds a list
 
         def rows(name: str) -> int:
             return n_rows if name in names else 0
 
+        has_bytes = rows("key") or rows("value")
+        lent = arenas.lend() if arenas is not None and has_bytes else None
+        for_keys, for_values = lent or (None, None)
         self._schema = schema
         self._limits = (n_rows, n_bytes, n_headers)
         self._offsets = _Buffer(rows("offset"), np.int64)
         self._timestamps = _Buffer(rows("timestamp"), np.int64)
-        self._keys = _Binary(rows("key"), n_bytes, arenas[0])
-        self._values = _Binary(rows("value"), n_bytes, arenas[1])
+        self._keys = _Binary(rows("key"), n_bytes, for_keys)
+        self._values = _Binary(rows("value"), n_bytes, for_values)
         self._list_ends = _Bounds(rows("headers"))
         self._list_valid = _Bitmap(rows("headers"))
         has_headers = n_headers and rows("headers")

@@ -37,8 +37,7 @@ _ROOM_BYTES = 8 << 20
 _SMALL_ROOM_BYTES = 1 << 20  # Arrow's pool has less for it to clear
 _MOST_BYTES = 32 << 20
 _SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
-# Keys and values have their own: a key that is written where a value was touches more memory.
-_ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK), Arenas(_ROOM_BYTES + COPY_SLACK)
+_ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK, 2)  # for keys, and for values
 _IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
 
 

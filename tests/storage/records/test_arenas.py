@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pytest
 from both_ways import with_slack
@@ -29,27 +28,26 @@ from segmentlog.testing.reference import Record, encode_batch
 WHERE = TopicPartition("t", 0)
 N_BYTES = 100 + COPY_SLACK
 N_ROWS = 10_000
-ALL = [24, 24]  # arenas of keys, and of values
+ALL = arenas_module._N_ARENAS
 
 
 @pytest.fixture
 def arenas(monkeypatch: pytest.MonkeyPatch) -> Arenas:
-    """Two arenas."""
+    """Two arenas of two parts."""
     monkeypatch.setattr(arenas_module, "_N_ARENAS", 2)
-    return Arenas(N_BYTES)
+    return Arenas(N_BYTES, 2)
 
 
 @pytest.fixture
 def many_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs of few rows, in new arenas."""
     monkeypatch.setattr(one_pass, "_MOST_ROWS", 100)
-    size = one_pass._ROOM_BYTES + COPY_SLACK
-    monkeypatch.setattr(one_pass, "_ARENAS", (Arenas(size), Arenas(size)))
+    monkeypatch.setattr(one_pass, "_ARENAS", Arenas(one_pass._ROOM_BYTES + COPY_SLACK, 2))
 
 
-def n_spare() -> list[int]:
-    """How many arenas nobody holds, of keys and of values."""
-    return [len(each._spare) for each in one_pass._ARENAS]
+def n_spare() -> int:
+    """How many arenas nobody holds."""
+    return len(one_pass._ARENAS._spare)
 
 
 def log(n_rows: int = N_ROWS) -> bytes:
@@ -79,30 +77,32 @@ def are_whole(rows: pa.RecordBatch) -> bool:
 
 def test_memory_is_lent_again_when_arrow_and_numpy_have_dropped_it(arenas: Arenas) -> None:
     """The last one to drop it may be a slice of Arrow's buffer, or a view of numpy's array."""
-    buffer, view = arenas.lend()
-    address = buffer.address
+    (keys, _), (values, view) = arenas.lend()
+    address = keys.address
+    assert (values.address, view.nbytes) == (view.ctypes.data, N_BYTES)
+    assert values.address == address + N_BYTES
     other = arenas.lend()
     assert arenas.lend() is None
 
-    part = buffer.slice(10, 20)
-    del view, buffer
+    part = values.slice(10, 20)
+    del keys, values, view, _
     assert arenas.lend() is None
     del part
-    buffer, view = arenas.lend()
-    assert (address, address) == (buffer.address, view.ctypes.data)
+    (keys, _), (values, view) = arenas.lend()
+    assert address == keys.address
 
     part = view[10:]
-    del view, buffer
+    del keys, values, view, _
     assert arenas.lend() is None
     del part
-    assert address == arenas.lend()[0].address
-    assert other[0].address != address
+    assert address == arenas.lend()[0][0].address
+    assert other[0][0].address != address
 
 
 def test_who_holds_more_than_all_arenas_gets_memory_of_arrow(arenas: Arenas) -> None:
     """No two outputs share memory."""
     schema = record_schema(["key", "value"])
-    outputs = [Output(schema, 10, 100, 0, (arenas, None)) for _ in range(4)]
+    outputs = [Output(schema, 10, 100, 0, arenas) for _ in range(4)]
     for i, each in enumerate(outputs):
         each.arrays.keys.fill(i)
         each.arrays.values.fill(100 + i)
@@ -132,29 +132,19 @@ def test_rows_that_are_held_stay_as_they_are() -> None:
     assert ALL == n_spare()
 
 
-@pytest.mark.usefixtures("many_outputs")
-def test_a_column_alone_gives_back_the_memory_of_the_other() -> None:
-    """A user who selects one column does not hold the other one."""
-    first = next(read(log(500)))
-    keys = first["key"]
-    del first
-
-    assert [23, 24] == n_spare()
-    del keys
-    assert ALL == n_spare()
-
-
 def test_threads_that_lend_at_the_same_time_never_share_memory(arenas: Arenas) -> None:
     """No lock is taken, because the memory may come back in the middle of `lend`."""
     shared = []
 
     def work(number: int) -> None:
         for _ in range(3000):
-            if (lent := arenas.lend()) is not None:
-                lent[1].fill(number)
-                if {number} != {*lent[0].to_pybytes()}:
-                    shared.append(number)
-            del lent
+            lent = arenas.lend() or []
+            for _, view in lent:
+                view.fill(number)
+            found = {byte for buffer, _ in lent for byte in buffer.to_pybytes()}
+            if found not in ({number}, set()):
+                shared.append(number)
+            lent = view = _ = None
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -214,7 +204,7 @@ import atexit, sys, threading, polars, pyarrow as pa, segmentlog
 from segmentlog.records import arenas, one_pass
 log = segmentlog.open_log_dir(sys.argv[1]).log("t", 0)
 held = [*log.scan(use_threads=False)]  # in a module
-print(sum(len(each._spare) for each in one_pass._ARENAS))
+print(len(one_pass._ARENAS._spare))
 atexit.register(held.__len__)
 sys.held = held[0]["key"]  # until the very end
 polars.held = polars.from_arrow(held[1])  # in another library
@@ -245,12 +235,4 @@ def test_a_process_ends_while_rows_are_held_and_dropped(tmp_path: Path) -> None:
             capture_output=True, timeout=120, check=False,
         )  # fmt: skip
         assert (0, b"") == (done.returncode, done.stderr)
-        assert int(done.stdout) < sum(ALL)
-
-
-def test_an_arena_holds_an_output_of_usual_size() -> None:
-    """The kernels write up to `COPY_SLACK` bytes after the last value."""
-    for each in one_pass._ARENAS:
-        buffer, view = each.lend()
-        assert one_pass._ROOM_BYTES + COPY_SLACK == buffer.size == view.size
-        assert view.dtype == np.uint8
+        assert int(done.stdout) < ALL
