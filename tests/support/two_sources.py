@@ -25,8 +25,11 @@ __all__ = [
 
 T0 = 1_700_000_000_000
 
-#: Settings of the broker: by default, deleted heads reach the disk after a minute.
-BROKER = {"log.flush.start.offset.checkpoint.interval.ms": 100}
+#: Settings of the broker: by default, deleted heads reach the disk after a minute, and the first
+#: ones after 30 seconds.
+BROKER = {
+    "log.flush.start.offset.checkpoint.interval.ms": 100, "log.initial.task.delay.ms": 100,
+}  # fmt: skip
 
 #: Partitions of each topic that `fill` makes.
 PARTITIONS = {"a": 3, "b": 1, "ab-c": 2, "empty": 1}
