@@ -20,7 +20,7 @@ _N_ARENAS = 24
 class Arenas:
     """Areas of memory of one size, each of which is lent again when its last holder drops it.
 
-    Arrow's pool returns freed memory to the system after 10 ms, and gets it back as cleared pages.
+    Arrow's pool soon returns freed memory to the system, and gets it back as cleared pages.
     On a virtual machine that reports free pages to its host, 3 to 7 of 15 reads by two threads
     took more than 1.5 times as long as the others.  With this memory none did, and such a read
     takes 200 MB instead of 300.
