@@ -7,7 +7,6 @@ is made when a file is asked for.
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import NamedTuple, overload
 
 __all__ = ["LogPaths", "SliceFile", "SliceFiles"]
@@ -153,10 +152,10 @@ class SliceFiles(Sequence[SliceFile]):
         next_offsets : an offset for each of them that no batch of it reaches.
         """
         self._paths.extend(paths, begin, end)
-        self._starts.extend(repeat(0, end - begin))
+        self._starts += array("q", [0]) * (end - begin)
         self._ends += sizes[begin:end]
         self._first_offsets += paths.base_offsets[begin:end]
-        self._first_crcs.extend(repeat(first_crc, end - begin))
+        self._first_crcs += array("q", [first_crc]) * (end - begin)
         self._next_offsets.extend(next_offsets)
         self._inodes += inodes[begin:end]
 

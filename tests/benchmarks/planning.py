@@ -85,11 +85,11 @@ def peak():
 
 _PLAN = """
 from pyspark_segmentlog.options.read_options import ReadOptions
-from pyspark_segmentlog.reads.planner import plan_slices
+from pyspark_segmentlog.reads.planner import plan_tasks
 start = time.perf_counter()
-slices = plan_slices(ReadOptions.parse({"path": sys.argv[1]}))
+tasks = plan_tasks(ReadOptions.parse({"path": sys.argv[1]}))
 seconds = time.perf_counter() - start
-print(seconds, peak(), len(slices))
+print(seconds, peak(), len(tasks))
 """
 
 
@@ -130,7 +130,7 @@ def plan(scratch: Path, n_partitions: int, rounds: int) -> list[Row]:
         seconds = statistics.median(run[0] for run in runs)
         most = max(run[1] for run in runs)
         detail = (
-            f"{most:.0f} MB at most, {runs[0][2]:,.0f} slices; {_range(run[0] for run in runs)}; "
+            f"{most:.0f} MB at most, {runs[0][2]:,.0f} tasks; {_range(run[0] for run in runs)}; "
             "bound by listing, and a look at the state of each file"
         )
         work = f"plan {n_partitions * n_segments:,} segments in {n_partitions:,} partitions"

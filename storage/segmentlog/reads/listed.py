@@ -119,7 +119,7 @@ class ListedSegments:
         """Segment `i` of the log, from 0."""
         if i + 1 == len(self.files):
             return Segment(self.files[i], is_sealed=False)
-        is_sealed = self.files[i + 1].base_offset < self._sealed_below
+        is_sealed = self.files.paths.base_offsets[i + 1] < self._sealed_below
         return Segment(
             self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
         )
@@ -160,7 +160,7 @@ class ListedSegments:
     @cached_property
     def log_start_offset(self) -> int:
         """First offset that a reader may see."""
-        first = self.files[0].base_offset if self.files else 0
+        first = self.files.paths.base_offsets[0] if self.files else 0
         return max(self._log_start, first)
 
     @cached_property

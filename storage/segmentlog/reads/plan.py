@@ -144,7 +144,7 @@ def cut_slices(
     base_offsets, sizes = files.paths.base_offsets, files.sizes
     pieces = _Pieces(files, start_offset)
     last = len(files) - 1
-    is_far = max_bytes and is_url(files[0].path)
+    is_far = max_bytes and is_url(files.paths[0])
     cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
     first = listed.index_of(start_offset)
     # No index is asked about segments that are read whole, as most are.
@@ -175,8 +175,8 @@ def _cut_segment(
     """The bytes of segment `i` within the range, in parts of at most about `max_bytes`."""
     files = listed.files
     last = len(files) - 1
-    is_cut = i == last or end_offset < files[i + 1].base_offset
-    end = _Cut(files[i].size, listed.offset_limit(i))
+    is_cut = i == last or end_offset < files.paths.base_offsets[i + 1]
+    end = _Cut(files.sizes[i], listed.offset_limit(i))
     if i == last and end_offset <= listed.end.offset:
         end = _Cut(listed.end.position, listed.end.offset)
     elif i == last:
@@ -205,12 +205,13 @@ def _cut_side_by_side(
     At a URL, each index and each header is a request, and requests wait for no other ones.
     """
     files = listed.files
+    base_offsets = files.paths.base_offsets
     numbers = [
         i
         for i in range(listed.index_of(start_offset), len(files) - 1)
-        if files[i].base_offset >= start_offset
-        and files[i + 1].base_offset <= end_offset
-        and files[i].size > max_bytes
+        if base_offsets[i] >= start_offset
+        and base_offsets[i + 1] <= end_offset
+        and files.sizes[i] > max_bytes
     ]
 
     def pieces_of(i: int) -> list[_Piece]:
