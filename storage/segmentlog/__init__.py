@@ -51,8 +51,8 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.file_columns import SliceFile
-from segmentlog.kafka_tables.framing import message_indexes, payload, schema_guid, schema_id
 from segmentlog.kafka_tables.open_table import table, tables
+from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir

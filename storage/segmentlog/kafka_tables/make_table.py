@@ -22,10 +22,10 @@ from segmentlog.kafka_tables.metadata_tables import (
     topic_names_by_id,
     unknown_metadata,
 )
-from segmentlog.kafka_tables.mirror import mirror_changes
+from segmentlog.kafka_tables.mirror_maker import mirror_changes
 from segmentlog.kafka_tables.producer_rows import producer_changes, producer_rows
+from segmentlog.kafka_tables.registry_schemas import schema_changes
 from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
-from segmentlog.kafka_tables.schemas import schema_changes
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
