@@ -228,8 +228,8 @@ def machine() -> str:
 
 #: Follows the machine in front of a table of ratios.
 _RATIOS = (
-    "; medians of alternating rounds after a warm-up. Ratios above 1 are in our favour, but for "
-    "seeks and the goals with ≤, where less is better."
+    "; medians of alternating rounds after a warm-up. Ratios above 1 are in our favour, except in "
+    "rows whose goal has ≤ and in rows of producers' p99, where less is better."
 )
 
 

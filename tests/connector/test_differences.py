@@ -29,15 +29,15 @@ TESTS = {
     "the moment at which the end of a read is fixed": (
         "reads/test_reader:test_a_data_frame_keeps_the_ends_of_its_first_query"
     ),
-    "deleted records below a start at `earliest`": (
+    "records that are deleted after a read from `earliest` was planned": (
         "reads/test_task:test_a_read_from_earliest_follows_retention_in_silence"
     ),
     "`latest`": "test_differences:test_latest_is_what_the_broker_has_checkpointed",
     "tasks": "test_differences:test_one_partition_is_read_by_many_tasks",
-    "`maxRecordsPerPartition` alone, from earliest to latest": (
+    "`maxRecordsPerPartition` without `minPartitions`, in a read from earliest to latest": (
         "test_differences:test_a_bound_on_records_divides_the_default_range"
     ),
-    "an offset to start at that is beyond `latest`": (
+    "a starting offset beyond `latest`": (
         "test_differences:test_a_start_beyond_latest_is_refused"
     ),
     'a topic with `"earliest"` or `"latest"` in a map of offsets': (
@@ -46,7 +46,7 @@ TESTS = {
     "timestamps": (
         "options/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone"
     ),
-    "a start before the end": "test_differences:test_the_last_records_of_each_partition",
+    "a start that is relative to the end, or to the present time": "test_differences:test_the_last_records_of_each_partition",
     "a start or an end at the committed offsets of a streaming query": (
         "test_checkpoints:test_a_read_begins_and_ends_where_a_query_stands"
     ),

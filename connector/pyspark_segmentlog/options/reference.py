@@ -110,8 +110,8 @@ READ_OPTIONS = (
            "this option",
            _paths),
     Option("replicas", "`refuse`", "`refuse` or `reconcile`", "If several of the directories have "
-           "a partition: `refuse` refuses the read; `reconcile` takes the directories as those of "
-           "the brokers of one cluster, and returns the log that the cluster would serve",
+           "the same partition: `refuse` refuses the read; `reconcile` takes the directories as "
+           "those of the brokers of one cluster, and returns the log that the cluster would serve",
            one_of(Replicas)),
     Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
            "copied segments (KIP-405): partitions begin with their remote segments; without "
