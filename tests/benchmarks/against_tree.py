@@ -85,10 +85,10 @@ _TOOL = (
     _BEGIN
     + """
 import contextlib, io
-from segmentlog.tools.verify import verify_paths
+from segmentlog.tools.cli import app
 from segmentlog.tools.describe import describe_paths, write_json
 def verify():
-    verify_paths([sys.argv[1]], as_json=True, with_notes=True)
+    app(["verify", sys.argv[1], "--json", "--notes"], standalone_mode=False)
 def describe():
     write_json(describe_paths([sys.argv[1]]))
 def describe_all():

@@ -7,12 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from plain_writes import write
+from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog.errors import UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
+from segmentlog.tools.cli import app
 from segmentlog.tools.describe import describe_paths
-from segmentlog.tools.verify import verify_paths
 
 pytestmark = pytest.mark.linux
 
@@ -78,20 +79,19 @@ def test_a_topic_of_which_all_partitions_are_lost(log_dir: Path) -> None:
     assert ["orders-0", "orders-1", "orders-2"] == missing(log_dir)
 
 
-def test_verify_and_describe_report_a_lost_partition(
-    log_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_and_describe_report_a_lost_partition(log_dir: Path) -> None:
     """`verify` ends with an error. `describe` has a row that counts the partitions."""
-    assert verify_paths([str(log_dir)])
-    capsys.readouterr()
+    command = ["verify", str(log_dir)]
+    assert 0 == CliRunner().invoke(app, command).exit_code
     shutil.rmtree(log_dir / "orders-1")
 
-    assert not verify_paths([str(log_dir)])
-    out = capsys.readouterr().out
+    done = CliRunner().invoke(app, command)
+    out = done.stdout
+    assert 1 == done.exit_code
     assert out.startswith("error   missing-partition: ")
     assert "orders-1: its high watermark is 30" in out
     assert "failOnDataLoss=false" in out
-    assert verify_paths([str(log_dir)], ["payments"])
+    assert 0 == CliRunner().invoke(app, [*command, "--topic", "payments"]).exit_code
     rows = {(each.topic, each.partition): each for each in describe_paths([str(log_dir)])}
     assert 6 == len(rows)
     assert (rows["orders", 1].problem or "").startswith("2 of 3 partitions exist: ")

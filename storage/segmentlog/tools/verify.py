@@ -1,4 +1,4 @@
-"""Findings of a verification, as lines or as JSON."""
+"""``segmentlog verify``: the findings of a verification, as lines or as JSON."""
 
 import logging
 import re
@@ -7,17 +7,33 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Annotated
+
+import typer
 
 import segmentlog
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    READS,
+    AsJson,
+    Partitions,
+    PathsOrTier,
+    RemoteKeyFile,
+    RemoteLayout,
+    RemoteStorage,
+    Topics,
+    command,
+    with_tier,
+)
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 from segmentlog.verification.findings import Finding, FindingKind, Severity
 
-__all__ = ["verify_paths"]
+__all__ = ["verify"]
 
 _REINDEX = "segmentlog reindex builds them again from the batches"
 _BY_ITSELF = "a broker does the same when it starts"
@@ -68,25 +84,47 @@ _REPEATED = ("segments.log_end", "tiered.plan")
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
-def verify_paths(
-    paths: Sequence[str],
-    topics: Sequence[str] = (),
-    partitions: Sequence[int] = (),
-    *,
-    with_records: bool = False,
-    with_producers: bool = False,
-    with_notes: bool = False,
-    as_json: bool = False,
-) -> bool:
-    """Verify each partition and write the findings; return whether there is no error.
+@command(
+    READS,
+    "segmentlog verify /var/lib/kafka",
+    "segmentlog verify /backup --topic orders --records --json",
+    "segmentlog verify /var/lib/kafka/orders-0 --notes",
+    "segmentlog verify /var/lib/kafka --topic payments --producers",
+    "segmentlog verify /var/lib/kafka --remote-storage s3://tier/prefix/",
+)
+def verify(
+    paths: PathsOrTier = None,
+    topic: Topics = None,
+    partition: Partitions = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Also decompress and parse the records.")
+    ] = False,
+    producers: Annotated[
+        bool,
+        typer.Option("--producers", help="Also check the sequences of idempotent producers."),
+    ] = False,
+    notes: Annotated[
+        bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
+    ] = False,
+    as_json: AsJson = False,
+    remote_storage: RemoteStorage = None,
+    remote_storage_layout: RemoteLayout = None,
+    remote_storage_key_file: RemoteKeyFile = None,
+) -> None:
+    """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
-    Parameters
-    ----------
-    paths, topics, partitions, with_records, with_producers : see `segmentlog.verify`.
-    with_notes : whether notes on legal states are written as well, not only counted.
-    as_json : whether each finding is an object on a line; the summary is the last line.
+    An error is damage that cannot be read or would mislead a broker; the exit status is then 1.  A
+    warning, such as a torn tail, is repaired by a broker when it starts.  A note is legal, such as
+    a gap that compaction left or an open transaction.  The command repairs nothing.  While a
+    broker writes to the directory, findings may appear and be gone a moment later.
+
+    With --remote-storage, all segments of the tier are read, and compared with the broker's list
+    of them (__remote_log_metadata), if the directory has it, and with the local segments.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
+    tier = remote_storage, remote_storage_layout, remote_storage_key_file
+    given = with_tier(paths, *tier, fail_on_data_loss=False)
+    topics, partitions = topic or (), partition or ()
+    directory = open_log_dir(*given)
     logs = [directory.log(*each) for each in partitions_of(directory, topics, partitions)]
     with _findings_instead_of_warnings():
         sizes = [*filter(None, map(_size_of, logs))]
@@ -95,34 +133,32 @@ def verify_paths(
     with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
 
         def write(finding: Finding) -> None:
-            if with_notes or finding.severity != Severity.NOTE:
-                shown = _shown(finding, paths)
+            if notes or finding.severity != Severity.NOTE:
+                shown = _shown(finding, given)
                 bar.write(to_json(json_fields(shown)) if as_json else _line(shown))
 
         found = segmentlog.verify(
-            directory, topics=topics, partitions=partitions, records=with_records,
-            producers=with_producers, on_finding=write, on_bytes=bar.advance,
+            directory, topics=topics, partitions=partitions, records=records,
+            producers=producers, on_finding=write, on_bytes=bar.advance,
         )  # fmt: skip
+    n_segments = sum(of_log for of_log, _ in sizes)
+    read = {"partitions": len(logs), "segments": n_segments, "bytes": n_bytes}
     counts = Counter(finding.severity for finding in found)
-    kinds = {finding.kind for finding in found if finding.severity != Severity.NOTE}
-    read = {
-        "partitions": len(logs),
-        "segments": sum(n_segments for n_segments, _ in sizes),
-        "bytes": n_bytes,
-    }
     totals = {f"{severity}s": counts[severity] for severity in Severity}
     if as_json:
         _write_line(to_json(read | totals))
     else:
-        hint = " (--notes lists them)" if counts[Severity.NOTE] and not with_notes else ""
+        hint = " (--notes lists them)" if counts[Severity.NOTE] and not notes else ""
         _write_line(f"{counted(**read)}: {counted(**totals)}{hint}")
+        kinds = {finding.kind for finding in found if finding.severity != Severity.NOTE}
         for advice, about in _ADVICE.items():
             if not kinds.isdisjoint(about):
                 _write_line(advice)
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
-    return not counts[Severity.ERROR]
+    if counts[Severity.ERROR]:
+        raise typer.Exit(PROBLEM)
 
 
 def _size_of(log: Log) -> tuple[int, int] | None:
