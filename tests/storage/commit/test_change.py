@@ -18,6 +18,7 @@ from segmentlog.append.append import create_segment
 from segmentlog.append.prepare import ready_to_append, visible_ends
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import (
+    _EFFECTS,
     Effect,
     KeepProducers,
     MoveBounds,
@@ -52,6 +53,11 @@ def begin(directory: Path) -> None:
     segmentlog.alter_settings(directory, "gone", {"retention.ms": "1"})
 
 
+def every_effect(end: int) -> list[Effect]:
+    """One effect of each kind: ``orders`` is emptied to its end, and ``gone`` is deleted."""
+    return [MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone")]
+
+
 def change(directory: Path, delay_ms: int = 60_000) -> None:
     """Empty ``orders`` to a new segment, keep its producer, number the write, delete ``gone``."""
     path = str(directory)
@@ -64,16 +70,13 @@ def change(directory: Path, delay_ms: int = 60_000) -> None:
         held.checkpoints.write()
         visible = visible_ends(held, {ORDERS: end})[ORDERS]
         partitions = [PartitionIntent(*ORDERS, sizes, end, visible, end, end)]
-        effects: list[Effect] = [
-            MoveBounds(), PutAside([(*ORDERS, end)]), KeepProducers(), TakeOut("gone"),
-        ]  # fmt: skip
 
         def work(syncs: SyncTogether) -> None:
             create_segment(str(directory / "orders-0"), end)
             syncs.add_directory(str(directory / "orders-0"))
 
         begun.carry_out(
-            partitions, effects, work,
+            partitions, every_effect(end), work,
             noted=lambda state: state.with_version(NumberedWrite("app", 1), ["orders"]),
         )  # fmt: skip
 
@@ -101,6 +104,11 @@ def assert_as_a_whole(directory: Path, *, is_new: bool) -> None:
     assert {f"{len(ROWS) if is_new else 0:020d}.log"} == live
     assert [6] == list_snapshots(str(directory / "orders-0"))
     assert (directory / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def test_the_change_of_these_tests_has_every_effect() -> None:
+    """A new kind of effect is cut at each call, too."""
+    assert set(_EFFECTS) == {each.kind for each in every_effect(0)}
 
 
 def test_a_change_that_is_cut_at_any_call_is_whole_or_undone(tmp_path: Path) -> None:
