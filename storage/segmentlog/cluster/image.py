@@ -21,9 +21,9 @@ __all__ = [
     "MASK",
     "RECORDS",
     "TOPIC",
-    "Change",
     "Image",
     "Row",
+    "RowChange",
     "fold",
     "is_sensitive",
     "masked",
@@ -61,7 +61,7 @@ _PERMISSIONS = {2: "DENY", 3: "ALLOW"}
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A row of a table that a record has set, or removed.
 
     Attributes
@@ -104,28 +104,28 @@ class Image:
         self._configs_of: dict[tuple[int, str], set[tuple[int, str, str]]] = defaultdict(set)
         self._record: MetadataRecord
 
-    def apply(self, record: MetadataRecord) -> list[Change]:
+    def apply(self, record: MetadataRecord) -> list[RowChange]:
         """Take a record, and return its changes; a record of another kind makes none."""
         self._record = record
         rule = _RULES.get(record.name)
         return [*rule(self, record.fields)] if rule else []
 
-    def _set(self, table: str, key: object, row: Row) -> Change:
+    def _set(self, table: str, key: object, row: Row) -> RowChange:
         before = self.tables[table].get(key)
         self.tables[table][key] = row
-        return Change(table, key, row, before, self._record)
+        return RowChange(table, key, row, before, self._record)
 
-    def _remove(self, table: str, key: object) -> Iterator[Change]:
+    def _remove(self, table: str, key: object) -> Iterator[RowChange]:
         before = self.tables[table].pop(key, None)
         if before is not None:
-            yield Change(table, key, None, before, self._record)
+            yield RowChange(table, key, None, before, self._record)
 
-    def _topic(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _topic(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield self._set(
             "topics", fields["topic_id"], {"topic": fields["name"], "topic_id": fields["topic_id"]}
         )
 
-    def _remove_topic(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _remove_topic(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Remove a topic, its partitions and its settings, which have no records of their own."""
         topic_id = fields["topic_id"]
         topic = self.tables["topics"].get(topic_id)
@@ -136,7 +136,7 @@ class Image:
             yield from self._remove("partitions", key)
         yield from self._remove("topics", topic_id)
 
-    def _partition(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _partition(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         topic_id = fields["topic_id"]
         key = (topic_id, fields["partition_id"])
         self._partitions_of[topic_id].add(key)
@@ -150,7 +150,7 @@ class Image:
             row[name] = row.get(name) or []
         return {"topic": topic.get("topic")} | row
 
-    def _change_partition(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _change_partition(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Take the parts of a partition that a record has.
 
         A leader that is present begins a new epoch, also if it is the leader that was there.
@@ -172,7 +172,7 @@ class Image:
         row["partition_epoch"] += 1
         yield self._set("partitions", key, row)
 
-    def _clear_elr(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _clear_elr(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Empty the eligible leaders of a topic, or of all topics."""
         for key, row in [*self.tables["partitions"].items()]:
             if fields["topic_name"] not in ("", row["topic"]):
@@ -181,7 +181,7 @@ class Image:
                 empty: Row = {"eligible_leader_replicas": [], "last_known_elr": []}
                 yield self._set("partitions", key, row | empty)
 
-    def _config(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _config(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         kind, resource, name = fields["resource_type"], fields["resource_name"], fields["name"]
         key = (kind, resource, name)
         if fields["value"] is None:
@@ -195,13 +195,13 @@ class Image:
         }  # fmt: skip
         yield self._set("configs", key, row)
 
-    def _feature(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _feature(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         if fields["feature_level"] == 0:
             yield from self._remove("features", fields["name"])
         else:
             yield self._set("features", fields["name"], dict(fields))
 
-    def _broker(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _broker(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row: Row = {"in_controlled_shutdown": False, "log_dirs": []}
         row |= fields
         row["cordoned_log_dirs"] = fields.get("cordoned_log_dirs") or []
@@ -209,10 +209,10 @@ class Image:
             row[name] = sorted(fields[name], key=lambda each: str(each["name"]))
         yield self._set("brokers", fields["broker_id"], row)
 
-    def _remove_broker(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _remove_broker(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._remove("brokers", fields["broker_id"])
 
-    def _change_broker(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _change_broker(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Take the parts of a broker that a record has: 1 sets a state, -1 takes it back."""
         before = self.tables["brokers"].get(fields["broker_id"])
         if before is None:
@@ -228,18 +228,18 @@ class Image:
             row["cordoned_log_dirs"] = fields["cordoned_log_dirs"]
         yield self._set("brokers", fields["broker_id"], row)
 
-    def _fence(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _fence(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._fencing(fields["id"], is_fenced=True)
 
-    def _unfence(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _unfence(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._fencing(fields["id"], is_fenced=False)
 
-    def _fencing(self, broker_id: int, *, is_fenced: bool) -> Iterator[Change]:
+    def _fencing(self, broker_id: int, *, is_fenced: bool) -> Iterator[RowChange]:
         before = self.tables["brokers"].get(broker_id)
         if before is not None:
             yield self._set("brokers", broker_id, before | {"fenced": is_fenced})
 
-    def _quota(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _quota(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         entity = sorted(fields["entity"], key=lambda each: each["entity_type"])
         pairs = tuple((each["entity_type"], each["entity_name"]) for each in entity)
         key = (pairs, fields["key"])
@@ -249,7 +249,7 @@ class Image:
             row = {"entity": entity, "key": fields["key"], "value": fields["value"]}
             yield self._set("quotas", key, row)
 
-    def _acl(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _acl(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row = {
             "id": fields["id"], "principal": fields["principal"], "host": fields["host"],
             "resource_name": fields["resource_name"],
@@ -260,17 +260,17 @@ class Image:
         }  # fmt: skip
         yield self._set("acls", fields["id"], row)
 
-    def _remove_acl(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _remove_acl(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._remove("acls", fields["id"])
 
-    def _scram(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _scram(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row = {
             "name": fields["name"], "mechanism": _word(_MECHANISMS, fields["mechanism"]),
             "iterations": fields["iterations"],
         }  # fmt: skip
         yield self._set("scram_users", (fields["name"], fields["mechanism"]), row)
 
-    def _remove_scram(self, fields: Mapping[str, Any]) -> Iterator[Change]:
+    def _remove_scram(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._remove("scram_users", (fields["name"], fields["mechanism"]))
 
 
@@ -286,7 +286,7 @@ def _word(words: Mapping[int, str], number: int) -> str:
     return words.get(number, f"UNKNOWN({number})")
 
 
-_RULES: dict[str, Callable[[Image, Mapping[str, Any]], Iterator[Change]]] = {
+_RULES: dict[str, Callable[[Image, Mapping[str, Any]], Iterator[RowChange]]] = {
     "TopicRecord": Image._topic,
     "RemoveTopicRecord": Image._remove_topic,
     "PartitionRecord": Image._partition,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.image import RECORDS, Change, Image, fold, masked
+from segmentlog.cluster.image import RECORDS, Image, RowChange, fold, masked
 from segmentlog.cluster.metadata_log import (
     IN_A_SNAPSHOT,
     newest_metadata,
@@ -72,7 +72,7 @@ def metadata_table(
             for each in changes
         ]
         return rows_to_table(rows, found.history)
-    last: dict[object, Change] = {}
+    last: dict[object, RowChange] = {}
     for each in changes:
         if each.row is None:
             last.pop(each.key, None)
@@ -117,7 +117,7 @@ def unknown_metadata(
 
 def _changes(
     path: str, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
-) -> Iterator[Change]:
+) -> Iterator[RowChange]:
     """The changes of one table, in order."""
     image = Image()
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch)
@@ -138,7 +138,7 @@ def _newest(directory: LogDirectory) -> str:
     raise LogDirectoryError(", ".join(directory.paths), reason)
 
 
-def _row(change: Change, row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(change: RowChange, row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a row as they are shown."""
     offset = change.record.offset
     shown = {name: _shown(value) for name, value in row.items()}
