@@ -5,6 +5,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,22 @@ def test_every_room_has_a_folder_of_tests() -> None:
     ]
 
     assert sorted(TESTED_ELSEWHERE) == sorted(without)
+
+
+def test_the_connectors_door_names_each_room_that_it_opens() -> None:
+    """A room is either in the name of the contract, or the contract forbids it."""
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (door,) = [
+        each
+        for each in contracts["contracts"]
+        if each["type"] == "forbidden" and each["source_modules"] == ["pyspark_segmentlog"]
+    ]
+    rooms = {each.name for each in pkgutil.iter_modules(segmentlog.__path__)} - {"__main__"}
+    forbidden = {each.removeprefix("segmentlog.") for each in door["forbidden_modules"]}
+    named = rooms & set(re.findall(r"\w+", door["name"].partition(":")[2]))
+
+    assert named == rooms - forbidden
+    assert forbidden <= rooms | {"*.*"}
 
 
 def test_only_one_module_compiles() -> None:
