@@ -51,6 +51,28 @@ def output(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+def copy_examples(to: Path) -> dict[str, bytes]:
+    """Copy the directories that the documents name, and return the files of the copy."""
+    for name in ("brokers", "checkpoint", "cluster", "data", "tier"):
+        shutil.copytree(EXAMPLES / name, to / "examples" / name)
+    return files_of(to)
+
+
+def files_of(copy: Path) -> dict[str, bytes]:
+    """The files of a copy of the examples, without the lock file, which Git ignores."""
+    found = {str(path.relative_to(copy)): path for path in (copy / "examples").rglob("*")}
+    return {
+        name: path.read_bytes()
+        for name, path in found.items()
+        if path.is_file() and name != "examples/data/.lock"
+    }
+
+
+def changed_files(before: dict[str, bytes], copy: Path) -> list[str]:
+    """Files that were changed, created or removed since the examples were copied."""
+    return sorted({name for name, _ in before.items() ^ files_of(copy).items()})
+
+
 def test_the_engine_works_without_spark() -> None:
     """The example prints offsets, a look-up by time, and the records from there."""
     printed = output("engine_without_spark.py")
@@ -65,11 +87,12 @@ def test_the_engine_works_without_spark() -> None:
 def test_the_commands_of_the_documents_print_what_they_show(
     block: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    """The commands of a block run in a copy, in their order, and print what the block shows."""
-    for copy in ("examples/data", "build/data"):  # commands that write are shown on the second
-        shutil.copytree(EXAMPLES / "data", tmp_path / copy)
-    for name in ("brokers", "checkpoint", "cluster", "tier"):
-        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
+    """The commands of a block run in a copy, in their order, and print what the block shows.
+
+    They do not change the examples: a reader runs them in a checkout.
+    """
+    before = copy_examples(tmp_path)
+    shutil.copytree(EXAMPLES / "data", tmp_path / "build" / "data")  # commands write here
     for command, shown in block:
         done = subprocess.run(
             [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
@@ -80,6 +103,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
         assert done.returncode == status, done.stderr[-3000:]
         if shown:
             assert (shown, "") == (done.stdout, done.stderr)
+    assert [] == changed_files(before, tmp_path)
 
 
 def test_the_documents_show_every_command_of_the_command_line() -> None:
@@ -91,14 +115,16 @@ def test_the_documents_show_every_command_of_the_command_line() -> None:
     assert names <= {command.split()[0] for block in BLOCKS for command, _ in block}
 
 
-@pytest.mark.parametrize("name", ["clusters", "python", "tables", "tiers"])
+@pytest.mark.parametrize("name", ["clusters", "python", "tables", "tiers", "tools"])
 def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
-    """The blocks of a document run on a copy, in their order; other tests run those of Spark."""
+    """The blocks of a document run on a copy, in their order, and do not change the examples.
+
+    Other tests run the blocks of Spark.
+    """
     text = DOCUMENTS[f"storage/docs/{name}.md"]
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     blocks = [block for block in blocks if "spark." not in block]
-    for name in ("brokers", "data", "checkpoint", "cluster", "tier"):
-        shutil.copytree(EXAMPLES / name, tmp_path / "examples" / name)
+    before = copy_examples(tmp_path)
     (tmp_path / "build").mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(blocks)], cwd=tmp_path,
@@ -106,6 +132,7 @@ def test_the_python_of_the_documents_runs(tmp_path: Path, name: str) -> None:
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr[-3000:]
+    assert [] == changed_files(before, tmp_path)
 
 
 def test_polars_and_duckdb_take_the_stream(example_data: str) -> None:
