@@ -253,7 +253,7 @@ def test_the_notebook_counts_and_draws() -> None:
 
 @pytest.mark.thorough
 def test_the_notebook_of_a_dead_cluster_answers_and_draws() -> None:
-    """It prints the groups that were behind, the last changes, and the open transactions."""
+    """It prints the groups that lagged, the last changes, and the open transactions."""
     printed, (width, height) = executed("end_of_a_cluster.ipynb")
 
     assert "│ audit    │ Empty   │      15 │              1 │" in printed

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import re
 import subprocess
 import tokenize
@@ -184,9 +185,15 @@ def _plain_words(
     ]
 
 
-def _texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Places and texts of all strings and comments of the modules below a folder."""
-    for path in sorted(folder.rglob("*.py")):
+def _texts(place: Path) -> Iterator[tuple[str, str]]:
+    """Places and texts: strings and comments of modules, cells of notebooks, lines of a file."""
+    if place.is_file():
+        for number, line in enumerate(place.read_text().splitlines(), 1):
+            yield f"{place.relative_to(TOP)}:{number}", line
+    for path in sorted(place.rglob("*.ipynb")):
+        for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+            yield f"{path.relative_to(TOP)}, cell {number}", "".join(cell["source"])
+    for path in sorted(place.rglob("*.py")):
         name, source = path.relative_to(TOP), path.read_text()
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -205,10 +212,12 @@ def test_a_document_uses_plain_words(name: str) -> None:
     assert [] == _plain_words((line, line) for line in text.splitlines())
 
 
-@pytest.mark.parametrize("folder", ["storage/segmentlog", "connector/pyspark_segmentlog"])
-def test_docstrings_messages_and_comments_use_plain_words(folder: str) -> None:
+@pytest.mark.parametrize(
+    "place", ["storage/segmentlog", "connector", "examples", "pyproject.toml", ".ci/run"]
+)
+def test_docstrings_messages_and_comments_use_plain_words(place: str) -> None:
     """All texts of the code are read: docstrings, messages, help texts, comments."""
-    assert [] == _plain_words(_texts(TOP / folder))
+    assert [] == _plain_words(_texts(TOP / place))
 
 
 @pytest.mark.parametrize("folder", PLAIN_TESTS)
