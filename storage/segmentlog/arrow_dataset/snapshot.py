@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from segmentlog.arguments import instance_of, refuse_two, refused, whole_number
+from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.errors import OptionError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
@@ -127,7 +127,6 @@ def take_snapshot(
 
     One warning says what lies beyond the ends.
     """
-    refuse_two("since", since, "last", last)
     now_ms = time.time_ns() // 1_000_000  # durations begin at one moment in all partitions
     since_ms, until_ms = (
         None if given is None else epoch_milliseconds(option, given, now_ms)

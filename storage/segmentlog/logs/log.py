@@ -568,7 +568,6 @@ class Log:
         on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
         refuse_two("start_offset", start_offset, "since", since_ms)
         refuse_two("start_offset", start_offset, "last", last)
-        refuse_two("since", since_ms, "last", last)
         refuse_two("end_offset", end_offset, "until", until_ms)
         newest = end = self.end_offset(
             read_up_to, isolation_level, on_corrupt, fail_on_data_loss=fail_on_data_loss
@@ -599,8 +598,8 @@ class Log:
             start = given["start_offset"]
         elif since_ms is not None:  # a torn tail may hold the record: a read of it reports that
             start = find(since_ms, min(newest, max(self.end.offset, earliest)))
-        elif last is not None:
-            start = max(earliest, end - whole_number("last", last, 1))
+        if last is not None:
+            start = max(start, end - whole_number("last", last, 1))
         if lost:
             start, end = min(start, lost.start_offset), min(end, lost.start_offset)
         return OffsetRange(start, end)
@@ -637,7 +636,8 @@ class Log:
             that `offset_for_timestamp` finds, as with Spark's options ``startingTimestamp`` and
             ``endingTimestamp``, or for the end if every record is older.  A record between the two
             offsets may be older than `since`, or newer than `until`.
-        last : instead of a start: the read starts this number of offsets before the end.
+        last : instead of `start_offset`: the read starts this number of offsets before the end.
+            If `since` is also given, the read starts at the later of the two offsets.
         columns : names of the requested columns, in order; by default all.
         include_headers : whether "all" includes ``headers``.
         strings : whether ``key`` and ``value`` are strings instead of binary.

@@ -9,7 +9,7 @@ import pytest
 
 import segmentlog
 from segmentlog.arrow_dataset import latest_by_key
-from segmentlog.errors import InvalidUtf8Error, OptionError
+from segmentlog.errors import InvalidUtf8Error
 
 
 def test_a_topic_is_read_between_two_times(example_data: str) -> None:
@@ -35,9 +35,8 @@ def test_the_last_records_of_each_partition_are_read(example_data: str) -> None:
     assert [(0, 333), (0, 334), (1, 315), (1, 316), (2, 246), (2, 247)] == list(
         zip(*table.to_pydict().values(), strict=True)
     )
-    with pytest.raises(OptionError, match="give since or last, not both"):
-        segmentlog.read(example_data, "orders", last=2, since="2h")
     assert 0 == segmentlog.read(example_data, "orders", since="2h").num_rows
+    assert 0 == segmentlog.read(example_data, "orders", since="2h", last=2).num_rows
 
 
 def test_keys_and_values_are_strings_everywhere(example_data: str) -> None:

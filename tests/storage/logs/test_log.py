@@ -442,7 +442,8 @@ def test_nothing_stays_open(partition: Path) -> None:
 def test_times_are_bounds_of_a_scan(partition: Path) -> None:
     """The bounds are those of a look-up by time: a `datetime` with a zone, or milliseconds.
 
-    A bound by time and a bound by offset exclude each other.
+    A bound by time and a bound by offset exclude each other. Of a time and a number of last
+    records, the later start counts.
     """
     log = opened(partition)
     at_12 = datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
@@ -454,6 +455,10 @@ def test_times_are_bounds_of_a_scan(partition: Path) -> None:
     assert [*range(30)] == offsets_of(log.scan(until=30_000))
     assert [] == offsets_of(log.scan(since=20_000, until=10_000))
     assert (12, 30) == log.bounds(since=at_12)
+    assert (28, 30) == log.bounds(since=at_12, last=2)
+    assert (12, 30) == log.bounds(since=at_12, last=29)
+    assert (12, 14) == log.bounds(since=at_12, until=13_001, last=9)
+    assert (30, 30) == log.bounds(since=30_000, last=9)
     with pytest.raises(OptionError, match="give start_offset or since, not both"):
         log.scan(3, since=at_12)
     with pytest.raises(OptionError, match="no zone, and no zone is guessed"):

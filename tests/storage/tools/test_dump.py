@@ -324,6 +324,19 @@ def test_the_last_offsets_of_each_log(run: Run, example_data: str, n: int) -> No
     assert [each for each in expected if each[0] == 1] == records_of(run("dump", file, *options))
 
 
+@pytest.mark.parametrize("n", [2, 255, 1000])
+def test_the_last_offsets_since_a_time(run: Run, example_data: str, n: int) -> None:
+    """The later of the two starts counts, in the command as in Python."""
+    options = ("--topic", "orders", "--records", "--format", "json", "--since", "2025-10-10")
+    table = segmentlog.read(
+        example_data, "orders", since="2025-10-10", last=n, columns=["partition", "offset"]
+    )
+    expected = list(zip(*table.to_pydict().values(), strict=True))
+
+    assert 0 < len(expected) <= 3 * n
+    assert expected == records_of(run("dump", example_data, *options, "--last", n))
+
+
 @pytest.mark.parametrize("n", [1, 20, 21, 400, 10_000])
 def test_so_many_records_and_no_more(run: Run, example_data: str, n: int) -> None:
     """The number applies to all files together. Only the batches of these records are shown."""
