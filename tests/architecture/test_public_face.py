@@ -155,12 +155,30 @@ def test_python_and_the_command_line_have_the_same_names() -> None:
             lambda given: ReadOptions.parse({"path": "/d", "startingTimestamp": given}), id="spark"
         ),
         pytest.param(lambda given: segmentlog.read(DATA, "orders", since=given), id="python"),
+        pytest.param(
+            segmentlog.open_log_dir(DATA).log("orders", 0).offset_for_timestamp, id="log"
+        ),
     ],
 )
 def test_a_time_in_seconds_is_refused(take: Callable[[str], object]) -> None:
     """The message has the time that was probably meant, in every function."""
     with pytest.raises(segmentlog.OptionError, match="give 1760000000000 or 2025-10-09T08:53:20Z"):
         take("1760000000")
+
+
+def test_public_functions_take_no_time_as_bare_milliseconds() -> None:
+    """A parameter that is a `Time` refuses a time in seconds, but a bare number cannot.
+
+    `compact` takes a duration and its own clock as numbers.
+    """
+    taken = {
+        f"{function.__name__} {name}"
+        for function in public_functions()
+        for name in inspect.signature(function).parameters
+        if name.endswith("_ms")
+    }
+
+    assert {"compact producer_expiration_ms", "compact now_ms"} == taken
 
 
 def test_a_time_in_seconds_is_refused_by_a_command() -> None:

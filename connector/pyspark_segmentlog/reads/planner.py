@@ -22,6 +22,7 @@ from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartit
 from segmentlog.logs import (
     LogDirectory,
     exists,
+    find_offset,
     is_url,
     readable_path,
     report_missing,
@@ -325,8 +326,13 @@ class PlannedMoment:
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(self.assigned)
         found = {
-            each: self.directory.log(*each).find_offset(
-                times[each], options.read_up_to, level, on_corrupt, one_segment=one_segment
+            each: find_offset(
+                self.directory.log(*each),
+                times[each],
+                options.read_up_to,
+                level,
+                on_corrupt,
+                one_segment=one_segment,
             )
             for each in times
         }

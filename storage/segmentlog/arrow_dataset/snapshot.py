@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.errors import OptionError
-from segmentlog.logs.log import Log
+from segmentlog.logs.log import Log, find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import cut_for_threads
@@ -154,7 +154,8 @@ def take_snapshot(
     for topic_partition in chosen:
         log = directory.log(*topic_partition)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
-        offsets = log.find_bounds(
+        offsets = find_bounds(
+            log,
             start,
             end,
             since_ms=since_ms if start is None else None,

@@ -14,7 +14,7 @@ from segmentlog.layout.stream_checkpoint import (
     read_initial_offsets,
     read_stream_checkpoint,
 )
-from segmentlog.logs.log import Log
+from segmentlog.logs.log import Log, find_offset
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.tiered.location import tiered_paths
 
@@ -22,6 +22,7 @@ __all__ = [
     "Log",
     "LogDirectory",
     "exists",
+    "find_offset",
     "is_url",
     "offsets_as_json",
     "offsets_as_topics",

@@ -44,7 +44,7 @@ from segmentlog.segments.log_end import LogEnd
 from segmentlog.segments.segment import Segment
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["KeptLog", "Log", "keep"]
+__all__ = ["KeptLog", "Log", "find_bounds", "find_offset", "keep"]
 
 logger = logging.getLogger(__name__)
 
@@ -404,29 +404,13 @@ class Log:
         LogChangedError
             If records that existed when the directory was opened are gone.
         """
-        return self.find_offset(
+        return find_offset(
+            self,
             epoch_milliseconds("timestamp", timestamp),
             one_of("read_up_to", read_up_to, ReadUpTo),
             one_of("isolation_level", isolation_level, IsolationLevel),
             one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
             one_segment=one_segment,
-        )
-
-    @looks_again
-    def find_offset(
-        self,
-        timestamp_ms: int,
-        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
-        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
-        *,
-        one_segment: bool = False,
-    ) -> TimestampAndOffset | None:
-        """`offset_for_timestamp` of a time that is known in epoch milliseconds."""
-        end_offset = self.end_offset(read_up_to, isolation_level, on_corrupt_batch)
-        newest = self._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
-        return find_offset_by_timestamp(
-            newest, timestamp_ms, self.log_start_offset, end_offset, one_segment=one_segment
         )
 
     def newest_timestamp(self, log_slice: LogSlice) -> int | None:
@@ -536,8 +520,8 @@ class Log:
             None if given is None else epoch_milliseconds(option, given, now_ms)
             for option, given in (("since", since), ("until", until))
         )
-        found = self.find_bounds(
-            start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
+        found = find_bounds(
+            self, start_offset, end_offset, since_ms=since_ms, until_ms=until_ms, last=last,
             read_up_to=read_up_to, isolation_level=isolation_level,
             on_corrupt_batch=on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
@@ -548,61 +532,6 @@ class Log:
 
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
         return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
-
-    def find_bounds(
-        self,
-        start_offset: int | None,
-        end_offset: int | None,
-        *,
-        since_ms: int | None,
-        until_ms: int | None,
-        last: int | None,
-        read_up_to: ReadUpTo | str,
-        isolation_level: IsolationLevel | str,
-        on_corrupt_batch: OnCorruptBatch | str,
-        fail_on_data_loss: bool = True,
-    ) -> OffsetRange:
-        """`bounds` for times that are known in epoch milliseconds."""
-        isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
-        read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
-        on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-        refuse_two("start_offset", start_offset, "since", since_ms)
-        refuse_two("start_offset", start_offset, "last", last)
-        refuse_two("end_offset", end_offset, "until", until_ms)
-        newest = end = self.end_offset(
-            read_up_to, isolation_level, on_corrupt, fail_on_data_loss=fail_on_data_loss
-        )
-        earliest = start = self.log_start_offset
-        most = newest
-        if isolation_level == IsolationLevel.READ_UNCOMMITTED:
-            most = max(newest, self.log_end_offset)
-        lost = None if fail_on_data_loss else self._lost_of(read_up_to)
-        if lost:
-            most = lost.end_offset
-        given: dict[str, int] = {}
-        for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
-            if offset is not None:
-                given[option] = whole_number(option, offset, LEAST_LONG)
-                if not earliest <= given[option] <= most:
-                    raise OffsetOutOfRangeError(str(self.topic_partition), offset, earliest, most)
-
-        def find(timestamp_ms: int, otherwise: int) -> int:
-            found = self.find_offset(timestamp_ms, read_up_to, isolation_level, on_corrupt)
-            return otherwise if found is None else found.offset
-
-        if "end_offset" in given:
-            end = given["end_offset"]
-        elif until_ms is not None:
-            end = find(until_ms, newest)
-        if "start_offset" in given:
-            start = given["start_offset"]
-        elif since_ms is not None:  # a torn tail may hold the record: a read of it reports that
-            start = find(since_ms, min(newest, max(self.end.offset, earliest)))
-        if last is not None:
-            start = max(start, end - whole_number("last", last, 1))
-        if lost:
-            start, end = min(start, lost.start_offset), min(end, lost.start_offset)
-        return OffsetRange(start, end)
 
     def scan(
         self,
@@ -703,6 +632,80 @@ class Log:
                 yield from read_in_order([partial(read, each) for each in slices], n_threads)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+@looks_again
+def find_offset(
+    log: Log,
+    timestamp_ms: int,
+    read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+    *,
+    one_segment: bool = False,
+) -> TimestampAndOffset | None:
+    """`Log.offset_for_timestamp` of a time that is known in epoch milliseconds."""
+    end_offset = log.end_offset(read_up_to, isolation_level, on_corrupt_batch)
+    newest = log._listed.newest_timestamps(skips=on_corrupt_batch == OnCorruptBatch.SKIP)
+    return find_offset_by_timestamp(
+        newest, timestamp_ms, log.log_start_offset, end_offset, one_segment=one_segment
+    )
+
+
+def find_bounds(
+    log: Log,
+    start_offset: int | None,
+    end_offset: int | None,
+    *,
+    since_ms: int | None,
+    until_ms: int | None,
+    last: int | None,
+    read_up_to: ReadUpTo | str,
+    isolation_level: IsolationLevel | str,
+    on_corrupt_batch: OnCorruptBatch | str,
+    fail_on_data_loss: bool = True,
+) -> OffsetRange:
+    """`Log.bounds` for times that are known in epoch milliseconds."""
+    isolation_level = one_of("isolation_level", isolation_level, IsolationLevel)
+    read_up_to = one_of("read_up_to", read_up_to, ReadUpTo)
+    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+    refuse_two("start_offset", start_offset, "since", since_ms)
+    refuse_two("start_offset", start_offset, "last", last)
+    refuse_two("end_offset", end_offset, "until", until_ms)
+    newest = end = log.end_offset(
+        read_up_to, isolation_level, on_corrupt, fail_on_data_loss=fail_on_data_loss
+    )
+    earliest = start = log.log_start_offset
+    most = newest
+    if isolation_level == IsolationLevel.READ_UNCOMMITTED:
+        most = max(newest, log.log_end_offset)
+    lost = None if fail_on_data_loss else log._lost_of(read_up_to)
+    if lost:
+        most = lost.end_offset
+    given: dict[str, int] = {}
+    for option, offset in (("start_offset", start_offset), ("end_offset", end_offset)):
+        if offset is not None:
+            given[option] = whole_number(option, offset, LEAST_LONG)
+            if not earliest <= given[option] <= most:
+                raise OffsetOutOfRangeError(str(log.topic_partition), offset, earliest, most)
+
+    def find(timestamp_ms: int, otherwise: int) -> int:
+        found = find_offset(log, timestamp_ms, read_up_to, isolation_level, on_corrupt)
+        return otherwise if found is None else found.offset
+
+    if "end_offset" in given:
+        end = given["end_offset"]
+    elif until_ms is not None:
+        end = find(until_ms, newest)
+    if "start_offset" in given:
+        start = given["start_offset"]
+    elif since_ms is not None:  # a torn tail may hold the record: a read of it reports that
+        start = find(since_ms, min(newest, max(log.end.offset, earliest)))
+    if last is not None:
+        start = max(start, end - whole_number("last", last, 1))
+    if lost:
+        start, end = min(start, lost.start_offset), min(end, lost.start_offset)
+    return OffsetRange(start, end)
 
 
 def keep(log: Log) -> KeptLog | None:

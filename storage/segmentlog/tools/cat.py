@@ -13,7 +13,7 @@ import typer
 from segmentlog.arguments import LARGEST_LONG
 from segmentlog.errors import OptionError
 from segmentlog.logs.choose import partitions_of
-from segmentlog.logs.log import Log
+from segmentlog.logs.log import Log, find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     IsolationLevel,
@@ -93,8 +93,8 @@ class Bounds(NamedTuple):
 
     def of(self, log: Log, read: "_Read") -> OffsetRange:
         """The offsets of a log; a bound beyond the log is its start or its end."""
-        start, end = log.find_bounds(
-            None, None, since_ms=self.since_ms, until_ms=None,
+        start, end = find_bounds(
+            log, None, None, since_ms=self.since_ms, until_ms=None,
             last=self.last if self.since_ms is None else None, read_up_to=read.read_up_to,
             isolation_level=read.isolation_level, on_corrupt_batch=OnCorruptBatch.SKIP,
         )  # fmt: skip

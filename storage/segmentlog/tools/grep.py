@@ -18,6 +18,7 @@ import typer
 
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
+from segmentlog.logs.log import find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     INTERNAL_TOPICS,
@@ -304,8 +305,8 @@ class _Search:
         for log in logs:
             try:
                 # A record that is old enough may follow a newer one, so the end is the log's.
-                offsets = log.find_bounds(
-                    None, None, since_ms=since_ms, until_ms=None, last=None,
+                offsets = find_bounds(
+                    log, None, None, since_ms=since_ms, until_ms=None, last=None,
                     read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
                     on_corrupt_batch=OnCorruptBatch.SKIP,
                 )  # fmt: skip

@@ -14,7 +14,7 @@ from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
 from segmentlog.commit.held import hold
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
-from segmentlog.logs.log import Log
+from segmentlog.logs.log import Log, find_offset
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -128,7 +128,7 @@ def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
     start, end = log.log_start_offset, log.high_watermark
     end = log.log_end_offset if end is None else end
     if before_ms is not None:
-        found = log.find_offset(before_ms)
+        found = find_offset(log, before_ms)
         return end if found is None else max(start, found.offset)
     if offset == -1:
         return end
