@@ -127,9 +127,7 @@ def produce(
     n_records = 0
     with (
         ExitStack() as stack,
-        open_writer(
-            directory, topic, num_partitions=num_partitions, config=config, lock_timeout_seconds=0
-        ) as writer,
+        open_writer(directory, topic, num_partitions=num_partitions, config=config) as writer,
     ):
         for values in _values(files or (), split, stack, by_line=by_line):
             left = values if count is None else values.slice(0, count - n_records)

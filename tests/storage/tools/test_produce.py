@@ -2,7 +2,9 @@
 
 import io
 import json
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import OptionError
 from segmentlog.tools import produce
 from segmentlog.tools.produce import records_of
@@ -55,6 +58,16 @@ def test_partitions_and_headers(run: Run, tmp_path: Path) -> None:
 
     assert {"topic": "orders", "records": 2} == json.loads(done.stdout)
     assert [[{"key": "source", "value": b"web"}, {"key": "flag", "value": None}]] * 2 == headers
+
+
+def test_another_writer_is_waited_for(run: Run, tmp_path: Path) -> None:
+    """The lines are not lost if the directory is locked when the input ends."""
+    with ExitStack() as held:
+        held.enter_context(DirectoryLock(str(tmp_path)))
+        threading.Timer(0.2, held.close).start()
+        run("produce", tmp_path, "orders", input="a\n")
+
+    assert [(None, b"a")] == rows(tmp_path)
 
 
 def test_files_are_records_or_lines(run: Run, tmp_path: Path) -> None:
