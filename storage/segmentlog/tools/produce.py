@@ -44,7 +44,7 @@ class Compression(StrEnum):
     "segmentlog produce build/log orders < orders.txt",
     "segmentlog produce build/log orders -K : -z zstd < lines-with-keys.txt",
     "segmentlog produce build/log images -H source=web photo.jpg",
-    "zstdcat orders.zst | segmentlog produce build/log orders --partitions 3 -K '\\t'",
+    "zstdcat orders.zst | segmentlog produce build/log orders --num-partitions 3 -K '\\t'",
 )
 def produce(
     directory: Directory,
@@ -102,7 +102,7 @@ def produce(
     num_partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", help="Number of partitions of a new topic.", min=1, max=LARGEST_INT
+            "--num-partitions", help="Number of partitions of a new topic.", min=1, max=LARGEST_INT
         ),
     ] = None,
     as_json: Annotated[

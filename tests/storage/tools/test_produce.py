@@ -51,7 +51,7 @@ def test_lines_become_records(
 
 def test_partitions_and_headers(run: Run, tmp_path: Path) -> None:
     """A missing topic gets the number of partitions, and every record has the headers."""
-    options = ("--partitions", 3, "-p", 2, "-H", "source=web", "-H", "flag", "--json")
+    options = ("--num-partitions", 3, "-p", 2, "-H", "source=web", "-H", "flag", "--json")
     done = run("produce", tmp_path, "orders", *options, input="a\nb\n")
     log = segmentlog.open_log_dir(tmp_path).log("orders", 2)
     headers = log.scan(columns=["headers"]).read_all()["headers"].to_pylist()
