@@ -64,7 +64,7 @@ _OF_A_BROKER = (
 
 
 class DirectoryView:
-    """One log directory, as it was at the moment when it was opened.
+    """A `Census` of a log directory, and what shows whether the directory has changed since.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class DirectoryView:
         self._names: _Names
         census = before.census if before else None
         self.census: Census = Census(path, partial(self._list, before), census)
-        # A view of a store is not renewed, and each file takes a request.
+        # A view of a store is not refreshed, and each file takes a request.
         self._read: dict[str, OffsetsAsRead] = {
             name: read_again(path, name, before._read[name] if before else None)
             for name in (() if is_url(path) else _LATER_COMPARED)
@@ -157,7 +157,7 @@ class DirectoryView:
         named = {each.topic_partition for each in self._names.named.values()}
         return {each: end for each, end in ends.items() if end > 0 and each not in named}
 
-    def renewed(self) -> "DirectoryView":
+    def refresh(self) -> "DirectoryView":
         """A view of the directory as it is now; this one, if nothing has changed.
 
         Raises

@@ -362,7 +362,7 @@ class LogDirectory:
 
     def _refreshed(self, *, log_ends: bool) -> "LogDirectory":
         try:
-            views = {path: view.renewed() for path, view in self._views.items()}
+            views = {path: view.refresh() for path, view in self._views.items()}
             is_same = all(map(is_, views.values(), self._views.values()))
             may_differ = self._names_one or not is_same
             if may_differ and self._resolved != [*map(_resolve, self.paths)]:

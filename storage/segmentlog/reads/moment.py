@@ -212,7 +212,10 @@ def _with(offsets: _Offsets, others: Iterable[tuple[TopicPartition, int]]) -> _O
 
 
 class Census:
-    """One log directory, as it was at the moment when it was opened.
+    """The partitions of a log directory and their bounds, both of one moment.
+
+    A census compares each later listing of a partition with that moment.  `DirectoryView` finds
+    the partitions, and whether a census still holds.
 
     A job makes the partitions of a new topic, and is decided later.  A reader that lists
     partitions before the former and reads high watermarks after the latter would see a part of the

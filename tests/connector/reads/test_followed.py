@@ -353,7 +353,7 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
         write(tmp_path / name, rows(10), topic="t" if name == "a" else "u")
     stream = Stream(tmp_path / "b", paths=json.dumps([str(tmp_path / "a")]), **limit)
     assert {"t-0": [0, 10], "u-0": [0, 10]} == stream.batch()
-    renewed = DirectoryView.renewed
+    refresh = DirectoryView.refresh
 
     def move(view: DirectoryView) -> DirectoryView:
         if view.path.endswith("/a"):
@@ -363,9 +363,9 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
             path = tmp_path / "b" / "replication-offset-checkpoint"
             write(tmp_path / "b", rows(2))
             path.write_text("0\n2\nt 0 12\nu 0 10\n")
-        return renewed(view)
+        return refresh(view)
 
-    monkeypatch.setattr(DirectoryView, "renewed", move)
+    monkeypatch.setattr(DirectoryView, "refresh", move)
     assert {"t-0": [10, 12]} == stream.batch()
     assert {"t": {"0": 12}, "u": {"0": 10}} == stream.offset
 
