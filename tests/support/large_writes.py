@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.staged_files import Extent
+from segmentlog.stage.extents import Extent
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest

@@ -27,9 +27,9 @@ from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.segments.listing import list_segments
-from segmentlog.stage.extents import JobExtents
+from segmentlog.stage.extents import Extent, JobExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
-from segmentlog.stage.staged_files import Extent, TaskStage
+from segmentlog.stage.staged_files import TaskStage
 
 __all__ = ["CommitSettings", "commit_staged"]
 

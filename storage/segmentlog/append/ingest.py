@@ -33,7 +33,8 @@ from segmentlog.stage.batch_table import (
     are_in_order,
     read_table,
 )
-from segmentlog.stage.staged_files import Extent, least_moved_bytes
+from segmentlog.stage.extents import Extent
+from segmentlog.stage.staged_files import least_moved_bytes
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["SegmentPlan", "enter_partition", "move_segment", "plan_segment"]

@@ -20,12 +20,12 @@ from segmentlog.kernels.memory import Bytes
 from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 from segmentlog.stage.batch_table import BatchTable, table_name
-from segmentlog.stage.extents import RELATIVE, STAGE_SUFFIX, Extent, TaskExtents, staged_name
+from segmentlog.stage.extents import RELATIVE, Extent, TaskExtents, staged_name
 from segmentlog.stage.log_places import LogPlace, LogPlaces
 from segmentlog.stage.open_files import OpenFiles
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 
-__all__ = ["STAGE_SUFFIX", "Extent", "TaskStage", "least_moved_bytes"]
+__all__ = ["TaskStage", "least_moved_bytes"]
 
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
 #: bound, 10,000 partitions with a piece each would be 10,000 files.
