@@ -28,7 +28,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.upkeep.places import log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 
 __all__ = ["CompactionJob", "begin_compaction", "compact"]
 
@@ -128,7 +128,7 @@ def begin_compaction(
             directory, settings, given.metadata, given.server_properties
         )
         held.config_of = known.config
-        partitions = partitions_of(directory, given.topics, has_settings=bool(settings))
+        partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
         if held.may_write:
             _finish_earlier(held, partitions)
             if given.roll:

@@ -41,7 +41,7 @@ from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
 from segmentlog.upkeep.delete_records import DeletedRecords
 from segmentlog.upkeep.delete_topic import DeletedTopic
-from segmentlog.upkeep.places import log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 from segmentlog.upkeep.retain import Reason, RemovedSegment
 
 __all__ = [
@@ -284,7 +284,7 @@ def _why_none(
 ) -> str:
     """The reasons for which no partition is due, each with its number of partitions."""
     directory, now_ms = log_directory(path), int(time.time() * 1000)
-    partitions = partitions_of(directory, topics, has_settings=has_settings)
+    partitions = partitions_for_upkeep(directory, topics, has_settings=has_settings)
     cleaned = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
     planned = plan_compaction(directory, partitions, known, cleaned, now_ms)
     if not planned:

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from segmentlog.arguments import topic_names
 from segmentlog.disk.paths import local_path
 from segmentlog.layout.partitions import refuse_partition
+from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 
-__all__ = ["log_directory", "partitions_of"]
+__all__ = ["log_directory", "partitions_for_upkeep"]
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -26,10 +27,10 @@ def log_directory(path: str | os.PathLike[str]) -> str:
     return directory
 
 
-def partitions_of(
+def partitions_for_upkeep(
     directory: str, topics: str | Collection[str], *, has_settings: bool
 ) -> list[TopicPartition]:
-    """The partitions to look at; raises for a topic that the directory does not hold.
+    """The partitions that upkeep looks at.
 
     Settings that are given for all topics are not meant for those of brokers: a policy of
     ``delete`` would take away committed offsets.
@@ -43,11 +44,8 @@ def partitions_of(
     UnknownTopicOrPartitionError
         If the directory does not hold a topic.
     """
-    opened = open_log_dir(directory)
-    held = opened.topics(internal=True)
     topics = topic_names("topics", topics)
-    for topic in topics:
-        if topic not in held:
-            opened.log(topic, -1)  # raises, and names the nearest topic
-    wanted = topics or (held.keys() - INTERNAL_TOPICS if has_settings else held.keys())
-    return [each for each in opened.topic_partitions() if each.topic in wanted]
+    chosen = partitions_of(open_log_dir(directory), topics)
+    if topics or not has_settings:
+        return chosen
+    return [each for each in chosen if each.topic not in INTERNAL_TOPICS]

@@ -34,7 +34,7 @@ from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings, Source
 from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.places import log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 
 __all__ = [
     "Expired",
@@ -194,7 +194,7 @@ def retain(
         make_room=lambda held: held.remove_due(topics or None),
     ) as held:
         now_ms = int(time.time() * 1000)
-        partitions = partitions_of(directory, topics, has_settings=bool(settings))
+        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
         plans = _plans(directory, partitions, known(), now_ms)
         found = [each.topic_partition for each in plans]
         if held.may_write and found:

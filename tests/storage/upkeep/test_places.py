@@ -8,7 +8,7 @@ from plain_writes import write
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import TopicPartition
-from segmentlog.upkeep.places import log_directory, partitions_of
+from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_one_topic_may_be_named_without_a_list(directory: Path) -> None:
     """The letters of the name are not taken for topics."""
     write(directory, pa.table({"value": [b"a"]}), topic="tt", num_partitions=1)
 
-    assert [TopicPartition("tt", 0)] == partitions_of(str(directory), "tt", has_settings=True)
+    assert [TopicPartition("tt", 0)] == partitions_for_upkeep(
+        str(directory), "tt", has_settings=True
+    )
     assert ["t", "tt"] == [
-        each.topic for each in partitions_of(str(directory), "", has_settings=True)
+        each.topic for each in partitions_for_upkeep(str(directory), "", has_settings=True)
     ]
