@@ -28,7 +28,8 @@ __all__ = [
     "INDEXES",
     "LEADER_EPOCH_CHECKPOINT",
     "LOCK_FILE",
-    "LOG_AND_INDEXES",
+    "LOG_AND_ALL_INDEXES",
+    "LOG_AND_SPARSE_INDEXES",
     "LOG_START_CHECKPOINT",
     "META_PROPERTIES_FILE",
     "PARTITION_METADATA_FILE",
@@ -101,7 +102,9 @@ SPARSE_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 #: All indexes of a segment; the last one is there only if a transaction was aborted.
 INDEXES = (*SPARSE_INDEXES, FileKind.TRANSACTION_INDEX)
 #: Files that each segment has.
-LOG_AND_INDEXES = (FileKind.LOG, *SPARSE_INDEXES)
+LOG_AND_SPARSE_INDEXES = (FileKind.LOG, *SPARSE_INDEXES)
+#: All files of a segment.
+LOG_AND_ALL_INDEXES = (FileKind.LOG, *INDEXES)
 
 
 class FileState(StrEnum):

@@ -16,7 +16,7 @@ from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Int64s
 from segmentlog.layout.encode_index import encode_offsets, encode_times, last_time, new_state
 from segmentlog.layout.sparse_indexes import OffsetIndex, TimeIndex
-from segmentlog.names import LOG_AND_INDEXES, FileKind, segment_file_name
+from segmentlog.names import LOG_AND_SPARSE_INDEXES, FileKind, segment_file_name
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import walk_file
 from segmentlog.segments.listing import SegmentFiles
@@ -73,7 +73,7 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
 
 def create_segment(partition_path: str, base_offset: int) -> None:
     """Make the files of a new segment, empty, and the ``.log`` last; the caller syncs names."""
-    for kind in reversed(LOG_AND_INDEXES):
+    for kind in reversed(LOG_AND_SPARSE_INDEXES):
         os.close(create_file(os.path.join(partition_path, segment_file_name(base_offset, kind))))
 
 
@@ -107,10 +107,10 @@ class LogAppender:
                       FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
         self._syncs = syncs
         self._has_new_names = is_moved
-        self._unsynced = set(LOG_AND_INDEXES if is_moved else ())
+        self._unsynced = set(LOG_AND_SPARSE_INDEXES if is_moved else ())
         self._files: dict[FileKind, tuple[int, str]] = {}
         try:
-            for kind in LOG_AND_INDEXES:
+            for kind in LOG_AND_SPARSE_INDEXES:
                 self._files[kind] = self._open(base_offset, kind)
         except OSError:
             self.abandon()
@@ -136,10 +136,10 @@ class LogAppender:
         A job may roll thousands of times, so the files of the old segment are closed at once.
         """
         self._end_segment()
-        for kind in LOG_AND_INDEXES:
+        for kind in LOG_AND_SPARSE_INDEXES:
             self._files[kind] = self._new(base_offset, kind)
         self._unsynced.clear()
-        self._ends = dict.fromkeys(LOG_AND_INDEXES, 0)
+        self._ends = dict.fromkeys(LOG_AND_SPARSE_INDEXES, 0)
         self._state = new_state(base_offset)
         self._has_new_names = True
 

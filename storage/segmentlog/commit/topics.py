@@ -24,9 +24,8 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_AND_SPARSE_INDEXES,
     PARTITION_METADATA_FILE,
-    SPARSE_INDEXES,
-    FileKind,
     partition_path,
     segment_file_name,
 )
@@ -36,7 +35,6 @@ __all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions", "crea
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
 _SEGMENT = re.compile(r"\d{20}\.log")
-_FILES = (*SPARSE_INDEXES, FileKind.LOG)  # a log is there when .log is
 
 
 def check_partition_path(path: str) -> None:
@@ -65,7 +63,7 @@ def check_partition_path(path: str) -> None:
             raise LogDirectoryError(path, why_not_written(path))
         logs = [name for name in list_names(path) if _SEGMENT.fullmatch(name)]
         active = max(logs, default="").removesuffix(".log")
-        for kind in _FILES if active else ():
+        for kind in LOG_AND_SPARSE_INDEXES if active else ():
             file = os.path.join(path, f"{active}.{kind}")
             if exists(file) and not may_write(file):
                 raise LogDirectoryError(file, why_not_written(file))
@@ -196,7 +194,7 @@ def _create(path: str, topic_id: str) -> None:
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
     # lacked then would never be added.
-    for kind in _FILES:
+    for kind in reversed(LOG_AND_SPARSE_INDEXES):
         with contextlib.suppress(FileExistsError):
             os.close(create_file(os.path.join(path, segment_file_name(0, kind))))
     sync_directory(path)

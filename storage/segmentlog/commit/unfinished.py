@@ -28,7 +28,7 @@ from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import LogDirectoryError
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
-    LOG_AND_INDEXES,
+    LOG_AND_SPARSE_INDEXES,
     FileKind,
     parse_segment_file,
     partition_path,
@@ -194,9 +194,9 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     lost = ""
     for name in list_names(path):
         parsed = parse_segment_file(name)
-        if parsed and parsed.kind in LOG_AND_INDEXES and parsed.offset > sizes.base_offset:
+        if parsed and parsed.kind in LOG_AND_SPARSE_INDEXES and parsed.offset > sizes.base_offset:
             os.unlink(os.path.join(path, name))
-    for kind, size in zip(LOG_AND_INDEXES, sizes[1:], strict=True):
+    for kind, size in zip(LOG_AND_SPARSE_INDEXES, sizes[1:], strict=True):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
         found = status_of(file).size if exists(file) else -1
         if kind is FileKind.LOG and found < size:

@@ -12,7 +12,7 @@ from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Bytes, Int64s
 from segmentlog.layout.encode_index import encode_offsets, encode_times, last_time, new_state
 from segmentlog.layout.transaction_index import AbortedTransaction, encode_transactions
-from segmentlog.names import LOG_AND_INDEXES, FileKind, FileState, segment_file_name
+from segmentlog.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
 
 __all__ = ["CleanedSegment"]
 
@@ -39,7 +39,7 @@ class CleanedSegment:
         self._files: dict[FileKind, int] = {}
         self._paths: list[str] = []
         try:
-            for kind in LOG_AND_INDEXES:
+            for kind in LOG_AND_SPARSE_INDEXES:
                 self._open(kind)
         except BaseException:
             self.remove()

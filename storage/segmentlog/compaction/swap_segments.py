@@ -23,13 +23,12 @@ from segmentlog.disk.aside import set_aside
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.errors import LogDirectoryError
-from segmentlog.names import INDEXES, FileKind, FileState, parse_segment_file
+from segmentlog.names import LOG_AND_ALL_INDEXES, FileKind, FileState, parse_segment_file
 from segmentlog.recovery.swaps import take_places
 
 __all__ = ["swap_in"]
 
 _LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
-_KINDS = (FileKind.LOG, *INDEXES)
 
 
 def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
@@ -51,9 +50,9 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     """
     found = {name: parse_segment_file(name) for name in list_names(path)}
     cleaned = [
-        (-each.offset, _KINDS.index(each.kind), name)
+        (-each.offset, LOG_AND_ALL_INDEXES.index(each.kind), name)
         for name, each in found.items()
-        if each and each.state is FileState.CLEANED and each.kind in _KINDS
+        if each and each.state is FileState.CLEANED and each.kind in LOG_AND_ALL_INDEXES
     ]
     old = [
         (each.offset, name)
@@ -61,7 +60,7 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
         if each
         and each.state is FileState.LIVE
         and each.offset in old_bases
-        and (each.kind in _KINDS or each.offset not in new_bases)
+        and (each.kind in LOG_AND_ALL_INDEXES or each.offset not in new_bases)
     ]
     bases = {-minus_base for minus_base, _, name in cleaned if _LOG_CLEANED in name}
     swaps = {name for name, each in found.items() if each and each.state is FileState.SWAP}

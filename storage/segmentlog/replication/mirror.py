@@ -67,6 +67,7 @@ from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     INDEXES,
     LEADER_EPOCH_CHECKPOINT,
+    LOG_AND_ALL_INDEXES,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
@@ -494,7 +495,7 @@ class _Follower:
 
         A snapshot of hard links would change with the destination, and so would a source.
         """
-        for kind in (FileKind.LOG, *INDEXES):
+        for kind in LOG_AND_ALL_INDEXES:
             name = segment_file_name(base_offset, kind)
             path = os.path.join(self._path, name)
             with contextlib.suppress(FileNotFoundError), opened_source(path) as file:
