@@ -21,7 +21,7 @@ from segmentlog.commit.deleted import (
     take_out,
 )
 from segmentlog.commit.json_file import check_types
-from segmentlog.commit.put_aside import DelayOf, put_aside
+from segmentlog.commit.put_aside import DelayOf, put_segments_aside
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.commit.state import State
 from segmentlog.disk.aside import remove_deleted
@@ -154,7 +154,7 @@ class PutAside(Effect):
 
         def put(each: tuple[TopicPartition, str, int]) -> None:
             topic_partition, path, below = each
-            put_aside(path, below, starts.get(topic_partition, below))
+            put_segments_aside(path, below, starts.get(topic_partition, below))
 
         do_together(put, self._paths(directory))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeAlias
 
 from segmentlog.commit.state import State
-from segmentlog.disk.aside import remove_deleted, set_aside
+from segmentlog.disk.aside import put_file_aside, remove_deleted
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
@@ -19,13 +19,13 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import FileKind, FileState, parse_segment_file
 from segmentlog.segments.leader_epochs import EpochStarts
 
-__all__ = ["DelayOf", "put_aside", "remove_due", "topics_aside"]
+__all__ = ["DelayOf", "put_segments_aside", "remove_due", "topics_aside"]
 
 #: ``file.delete.delay.ms`` of a topic.
 DelayOf: TypeAlias = Callable[[str], int]
 
 
-def put_aside(path: str, below: int, log_start: int) -> None:
+def put_segments_aside(path: str, below: int, log_start: int) -> None:
     """Rename the files of segments that lie wholly below the log start, and cut leader epochs.
 
     The files of one segment are renamed together, and the segments from the oldest one on: a
@@ -49,7 +49,7 @@ def put_aside(path: str, below: int, log_start: int) -> None:
         if each.offset < below and (each.kind, each.offset) != (FileKind.SNAPSHOT, newest)
     )
     for _, name in going:
-        set_aside(path, name)
+        put_file_aside(path, name)
     epochs = EpochStarts(path)
     epochs.truncate_from_start(log_start)
     is_synced = epochs.write()  # it syncs the directory, and with it these renames

@@ -19,7 +19,7 @@ starting broker, by `segmentlog recover`, and by the next compaction or job
 import os
 from collections.abc import Set
 
-from segmentlog.disk.aside import set_aside
+from segmentlog.disk.aside import put_file_aside
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.errors import LogDirectoryError
@@ -81,7 +81,7 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
                 _rename(path, f"{name}.{FileState.CLEANED}", f"{name}.{FileState.SWAP}")
         sync_directory(path)
     for _, name in sorted(old):
-        set_aside(path, name)
+        put_file_aside(path, name)
     sync_directory(path)
     take_places(path, [f"{name}.{FileState.SWAP}" for name in names])
 

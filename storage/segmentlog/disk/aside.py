@@ -14,7 +14,7 @@ from collections.abc import Callable
 from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import FileKind, FileState, parse_segment_file
 
-__all__ = ["names_aside", "remove_deleted", "set_aside"]
+__all__ = ["names_aside", "put_file_aside", "remove_deleted"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,10 +22,10 @@ _LOG = f".{FileKind.LOG}"
 _MINUTE_NS = 60 * 10**9
 
 
-def set_aside(directory: str, name: str) -> None:
+def put_file_aside(directory: str, name: str) -> None:
     """Rename a file of a segment to ``.deleted``; the caller syncs the directory.
 
-    Two compactions within ``file.delete.delay.ms`` set aside two files of one name.  The earlier
+    Two compactions within ``file.delete.delay.ms`` put aside two files of one name.  The earlier
     log gets a name with its inode, and stays as long as the later one.  Brokers remove both when
     they start (``LogLoader`` looks at the ending).
 

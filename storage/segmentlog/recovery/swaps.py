@@ -8,7 +8,7 @@ the compaction is undone; otherwise it is finished.
 import os
 from collections.abc import Collection
 
-from segmentlog.disk.aside import set_aside
+from segmentlog.disk.aside import put_file_aside
 from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.names import FileKind, FileState, SegmentFileName, parse_segment_file
@@ -57,7 +57,7 @@ def finish_swaps(path: str) -> None:
     # once, as a starting broker does it, they took the last values of a thousand keys out of it.
     for name, each in files.items():
         if each.state == FileState.LIVE and each.offset in replaced:
-            set_aside(path, name)
+            put_file_aside(path, name)
     sync_directory(path)
     take_places(path, finished)
 

@@ -10,7 +10,7 @@ For each partition the steps are these; each is on the disk before the next begi
 1. If the copy at the destination has batches that the log lacks, it is cut where a broker would
    cut it (`segmentlog.replication.epochs`).  The bytes that are cut off are kept in ``.broken``
    files, as a recovery keeps them.
-2. Segments that have the records of the log in other bytes are set aside, the last one first: the
+2. Segments that have the records of the log in other bytes are put aside, the last one first: the
    source has compacted them, or has rolled them at other offsets.
 3. The leader epochs are replaced.  A leader writes them before its batches, too, and entries
    beyond the log end have no effect.
@@ -35,7 +35,7 @@ from typing import NamedTuple
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.stamp import renew_stamp
-from segmentlog.disk.aside import set_aside
+from segmentlog.disk.aside import put_file_aside
 from segmentlog.disk.copy import (
     copy_range,
     digest_of,
@@ -108,7 +108,7 @@ class MirroredPartition(NamedTuple):
     n_copied : bytes of them that the destination lacked.
     cut_at : the offset at which the copy at the destination was cut; None if it did not diverge.
     kept : the files with the bytes that were cut off; none in a dry run.
-    n_set_aside : number of segments of the destination that are set aside, because the source has
+    n_put_aside : number of segments of the destination that are put aside, because the source has
         other bytes in their place, or begins after them.
     sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex;
         empty in a dry run.
@@ -123,7 +123,7 @@ class MirroredPartition(NamedTuple):
     n_copied: int
     cut_at: int | None
     kept: tuple[str, ...]
-    n_set_aside: int
+    n_put_aside: int
     sha256: str
 
 
@@ -319,7 +319,7 @@ class _Follower:
         cut_at, kept = self._cut()
         log = self._own()
         compared = self._compare(_segments_of(log) if log else [])
-        self._set_others_aside(compared)
+        self._put_others_aside(compared)
         self._replace(LEADER_EPOCH_CHECKPOINT)
         for each, size in zip(self.segments, self._sizes, strict=True):
             self._copy_segment(each, size, is_there=each.base_offset in compared.same)
@@ -344,11 +344,11 @@ class _Follower:
         compared: _Compared,
         digest: str,
     ) -> MirroredPartition:
-        n_set_aside = len(compared.others) + len(compared.older)
+        n_put_aside = len(compared.others) + len(compared.older)
         return MirroredPartition(
             *self._topic_partition, self._log.path, self._log.log_start_offset,
             self._log.log_end_offset, sum(self._sizes), n_copied, cut_at, tuple(kept),
-            n_set_aside, digest,
+            n_put_aside, digest,
         )  # fmt: skip
 
     def _begin(self) -> None:
@@ -426,7 +426,7 @@ class _Follower:
             same, [each.base_offset for each in others], [each.base_offset for each in older]
         )
 
-    def _set_others_aside(self, compared: _Compared) -> None:
+    def _put_others_aside(self, compared: _Compared) -> None:
         """Step 2."""
         _, others, older = compared
         if older or others:
@@ -434,9 +434,9 @@ class _Follower:
             with self._shortening(end):
                 # A crash leaves a log without a hole.
                 for each in (*reversed(others), *older):
-                    self._set_segment_aside(each)
+                    self._put_segment_aside(each)
 
-    def _set_segment_aside(self, base_offset: int) -> None:
+    def _put_segment_aside(self, base_offset: int) -> None:
         for name in list_names(self._path):
             parsed = parse_segment_file(name)
             if (
@@ -445,7 +445,7 @@ class _Follower:
                 and parsed.state is FileState.LIVE
                 and parsed.kind is not FileKind.SNAPSHOT
             ):
-                set_aside(self._path, name)
+                put_file_aside(self._path, name)
         sync_directory(self._path)
 
     def _copy_segment(self, segment: Segment, size: int, *, is_there: bool) -> None:

@@ -91,6 +91,6 @@ def _line(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) ->
     elif found.cut_at is not None:
         kept = ", ".join(escape(as_given(each, paths)) for each in found.kept) or "no file"
         text += f"; was cut at offset {found.cut_at}, kept in {kept}"
-    if found.n_set_aside:
-        text += f"; {counted(segments=found.n_set_aside)} set aside"
+    if found.n_put_aside:
+        text += f"; {counted(segments=found.n_put_aside)} put aside"
     return text

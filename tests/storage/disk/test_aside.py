@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.disk import aside
-from segmentlog.disk.aside import names_aside, remove_deleted, set_aside
+from segmentlog.disk.aside import names_aside, put_file_aside, remove_deleted
 from segmentlog.disk.readable import FileStatus
 from segmentlog.names import FileState, parse_segment_file
 
@@ -22,7 +22,7 @@ def test_each_file_of_a_name_is_found_by_its_inode(tmp_path: Path) -> None:
     for content in (b"first", b"second", b"third"):
         (tmp_path / LOG).write_bytes(content)
         inodes[content] = (tmp_path / LOG).stat().st_ino
-        set_aside(str(tmp_path), LOG)
+        put_file_aside(str(tmp_path), LOG)
 
     for content, inode in inodes.items():
         names = names_aside(str(tmp_path / LOG), inode)
@@ -37,7 +37,7 @@ def test_no_read_needs_two_of_another_kind(tmp_path: Path, name: str) -> None:
     """Only the last file of a name is kept, because an index is read only during planning."""
     for content in (b"first", b"second"):
         (tmp_path / name).write_bytes(content)
-        set_aside(str(tmp_path), name)
+        put_file_aside(str(tmp_path), name)
 
     assert {f"{name}.deleted": b"second"} == {
         path.name: path.read_bytes() for path in tmp_path.iterdir()
@@ -49,7 +49,7 @@ def test_a_file_of_a_clock_that_was_ahead_goes_after_its_delay(
 ) -> None:
     """The file is removed after its delay, although the clock was a year ahead before."""
     (tmp_path / LOG).touch()
-    set_aside(str(tmp_path), LOG)
+    put_file_aside(str(tmp_path), LOG)
     year_ns, real = 365 * 24 * 3600 * 10**9, aside.status_of
     ahead_until_ns = time.time_ns()
 

@@ -78,7 +78,7 @@ def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(swap_segments, "set_aside", None)  # it dies before this step
+        patched.setattr(swap_segments, "put_file_aside", None)  # it dies before this step
         with pytest.raises(TypeError):
             overtake(tmp_path)
     segmentlog.compact(tmp_path, settings=COMPACT)

@@ -128,14 +128,14 @@ def test_a_destination_without_anything_in_common_begins_again(tmp_path: Path) -
 
 
 def test_compacted_segments_of_the_source_replace_those_of_the_destination(tmp_path: Path) -> None:
-    """They have the same records in other bytes; the old ones are set aside."""
+    """They have the same records in other bytes; the old ones are put aside."""
     source, to = filled(tmp_path / "a"), tmp_path / "b"
     only([source], to)
     path = sorted((source / "t-0").glob("*.log"))[1]
     other = filled(tmp_path / "c") / "t-0" / path.name
     path.write_bytes(other.read_bytes())  # the same offsets at other times
     found = only([source], to)
-    assert None is found.cut_at
+    assert (None, 3) == (found.cut_at, found.n_put_aside)
     assert files(source) == files(to)
     assert [*(to / "t-0").glob(f"{path.name}*.deleted")]
 
@@ -167,7 +167,7 @@ def killed_erasure(directory: Path, step: str, monkeypatch: pytest.MonkeyPatch) 
     assert [*(directory / "t-0").glob("*.index.swap")]
 
 
-@pytest.mark.parametrize("step", ["set_aside", "take_places"])
+@pytest.mark.parametrize("step", ["put_file_aside", "take_places"])
 def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -179,7 +179,7 @@ def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
     assert [] == [each.message for each in segmentlog.verify(to)]
 
 
-@pytest.mark.parametrize("step", ["set_aside", "take_places"])
+@pytest.mark.parametrize("step", ["put_file_aside", "take_places"])
 def test_an_unfinished_compaction_of_the_destination_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

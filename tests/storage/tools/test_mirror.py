@@ -1,9 +1,11 @@
 """The command ``mirror``: byte-identical copies, and the reports about them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from broker_copies import killed_in_sequence
 from typer.testing import Result
@@ -32,6 +34,19 @@ def test_json_has_a_digest(run: Run, tmp_path: Path) -> None:
     assert rows[0]["bytes"] == rows[0]["copied"] > 0
     assert 0 == rows[1]["copied"]
     assert rows[0]["sha256"] == rows[1]["sha256"]
+
+
+def test_segments_that_are_put_aside_are_counted(run: Run, tmp_path: Path) -> None:
+    """The source has other bytes at the offsets of a segment of the destination."""
+    source, other, to = (tmp_path / name for name in ("a", "b", "to"))
+    for directory in (source, other):
+        with segmentlog.open_writer(directory, "t", num_partitions=1) as writer:
+            writer.append(pa.table({"value": ["a"]}))
+    run("mirror", source, to)
+    (name,) = (path.name for path in (source / "t-0").glob("*.log"))
+    shutil.copy(other / "t-0" / name, source / "t-0")
+    assert 1 == json.loads(run("mirror", source, to, "--json", "--dry-run").stdout)["putAside"]
+    assert run("mirror", source, to).stdout.endswith("; 1 segment put aside\n")
 
 
 def test_a_mirror_needs_a_source_and_a_destination(run: Run, tmp_path: Path) -> None:
