@@ -3,9 +3,10 @@
 Readers of records ask a partition for its segments, its snapshots and its checkpoints.  Writers,
 upkeep and recovery list the directory themselves: they need a mounted file system.
 
-All files of a log lie in one directory today, and `Partition.of_slice` finds it from the first
-file of a slice.  A new kind of store is a `Disk` (`segmentlog.disk.contract`).  A log in two
-places needs its directory in `LogSlice`, and another answer of `Partition.files`.
+All files of a log are in one directory of a `Disk` (`segmentlog.disk.contract`), and
+`Partition.of_slice` finds the directory from the first file of a slice.  A log that lies in two
+places has a disk that shows both as one directory, as `segmentlog.tiered.disk` does for a local
+log and its tier.
 """
 
 import os
