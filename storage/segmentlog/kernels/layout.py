@@ -66,7 +66,14 @@ MIN_LEGACY_LENGTH = 14
 #: Least size field of magic 1.
 MIN_TIMESTAMPED_LENGTH = 22
 
+#: Magic of the batches that are written; the layout above is theirs.
 MAGIC = 2
+
+#: Lower magics are messages, which have no batch header.
+FIRST_BATCH_MAGIC = 2
+
+#: Higher magics are formats that this version does not know.
+NEWEST_MAGIC = 2
 
 # By magic.
 MIN_LENGTHS = (MIN_LEGACY_LENGTH, MIN_TIMESTAMPED_LENGTH, MIN_BATCH_LENGTH)

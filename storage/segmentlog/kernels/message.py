@@ -67,7 +67,7 @@ def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[in
         return st.BAD_LENGTH, end
     if behind > end:
         return st.MESSAGE_CUT_SHORT, end
-    if load_u8(buf, position + layout.MAGIC_AT) >= layout.MAGIC:
+    if load_u8(buf, position + layout.MAGIC_AT) >= layout.FIRST_BATCH_MAGIC:
         return st.BAD_INNER_MAGIC, end
     if load_u8(buf, position + layout.LEGACY_ATTRIBUTES_AT) & layout.CODEC_MASK != 0:
         return st.NESTED_WRAPPER, end

@@ -51,7 +51,7 @@ def scan_batches(
     while code == st.OTHER_FORMAT:
         if n_batches:
             next_offset = int(headers[n_batches - 1, layout.LAST_OFFSET]) + 1
-        is_message = buf[position + layout.MAGIC_AT] < layout.MAGIC
+        is_message = buf[position + layout.MAGIC_AT] < layout.FIRST_BATCH_MAGIC
         scan = _scan_messages if is_message else _scan_batches
         code, position, n_batches = scan(buf, position, end, next_offset, headers, n_batches)
     return code, position, n_batches
@@ -109,11 +109,13 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
     length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
     magic = load_u8(buf, position + layout.MAGIC_AT)
     batch_end = position + layout.LOG_OVERHEAD + length
-    least = layout.MIN_BATCH_LENGTH if magic >= layout.MAGIC else layout.MIN_LEGACY_LENGTH
+    least = (
+        layout.MIN_BATCH_LENGTH if magic >= layout.FIRST_BATCH_MAGIC else layout.MIN_LEGACY_LENGTH
+    )
     status = st.OK
     if length < least:
         status = st.BAD_LENGTH
-    elif magic > layout.MAGIC:
+    elif magic > layout.NEWEST_MAGIC:
         status = st.BAD_MAGIC
     elif batch_end > end:
         status = st.NEED_MORE

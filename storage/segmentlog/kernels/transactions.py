@@ -74,9 +74,9 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
             return st.NEED_MORE, position, n_batches
         length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
         magic = load_u8(buf, position + layout.MAGIC_AT)
-        if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
+        if length < layout.MIN_LENGTHS[min(magic, layout.NEWEST_MAGIC)]:
             return st.BAD_LENGTH, position, n_batches
-        if magic > layout.MAGIC:
+        if magic > layout.NEWEST_MAGIC:
             return st.BAD_MAGIC, position, n_batches
         size = layout.LOG_OVERHEAD + length
         if position + layout.HEADER_SIZES[magic] > end:

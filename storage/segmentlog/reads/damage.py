@@ -97,7 +97,7 @@ class DamagePolicy:
         head = file.opened.read(position, min(layout.HEADER_BYTES, max(end - position, 0)))
         if len(head) < layout.SMALLEST_BATCH_BYTES:
             return batches
-        if len(head) < layout.HEADER_BYTES and head[layout.MAGIC_AT] >= layout.MAGIC:
+        if len(head) < layout.HEADER_BYTES and head[layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
             return batches  # only a message of magic 0 or 1 may be shorter
         follows = PlacedHeader(position, parse_header(head))
         next_base, at = follows.header.base_offset, batches.position_of(-1)

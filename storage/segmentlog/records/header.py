@@ -51,7 +51,7 @@ class BatchHeader(NamedTuple):
     @property
     def is_wrapper(self) -> bool:
         """Whether it is a compressed message of magic 0 or 1, whose first offset is not known."""
-        return self.magic < layout.MAGIC and bool(self.codec)
+        return self.magic < layout.FIRST_BATCH_MAGIC and bool(self.codec)
 
     @property
     def codec(self) -> int:
@@ -96,7 +96,7 @@ def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeade
     struct.error
         If `buf` ends before the header does: 61 bytes, or 26 for a message of magic 0 or 1.
     """
-    if len(buf) - at > layout.MAGIC_AT and buf[at + layout.MAGIC_AT] < layout.MAGIC:
+    if len(buf) - at > layout.MAGIC_AT and buf[at + layout.MAGIC_AT] < layout.FIRST_BATCH_MAGIC:
         return _parse_message(buf, at)
     return BatchHeader._make(_HEADER.unpack_from(buf, at))
 

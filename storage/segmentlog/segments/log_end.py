@@ -148,7 +148,7 @@ def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
     covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
     and the read has to report either.
     """
-    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.MAGIC:
+    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.NEWEST_MAGIC:
         return False
     header = parse_header(rest)
     is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes

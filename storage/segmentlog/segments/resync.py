@@ -138,7 +138,7 @@ def find_good_batch(
         return None
     # A byte that can be a magic number is common; together with a length that fits, it is rare.
     magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
-    starts = np.flatnonzero(magics[start:] <= layout.MAGIC) + start
+    starts = np.flatnonzero(magics[start:] <= layout.NEWEST_MAGIC) + start
     lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
     fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
     fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
@@ -162,7 +162,10 @@ def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":
 
 def _is_good(data: bytes, at: int, next_offset: int) -> bool:
     """Whether a whole batch with a correct checksum, at or above `next_offset`, begins at `at`."""
-    if len(data) - at < layout.SMALLEST_BATCH_BYTES or data[at + layout.MAGIC_AT] > layout.MAGIC:
+    if (
+        len(data) - at < layout.SMALLEST_BATCH_BYTES
+        or data[at + layout.MAGIC_AT] > layout.NEWEST_MAGIC
+    ):
         return False
     least = layout.LOG_OVERHEAD + layout.MIN_LENGTHS[data[at + layout.MAGIC_AT]]
     if len(data) - at < least:
@@ -173,6 +176,6 @@ def _is_good(data: bytes, at: int, next_offset: int) -> bool:
         return False
     if header.base_offset < next_offset or header.last_offset_delta < 0:
         return False
-    if header.magic < layout.MAGIC:
+    if header.magic < layout.FIRST_BATCH_MAGIC:
         return zlib.crc32(data[at + layout.MAGIC_AT : end]) == header.crc
     return crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end]) == header.crc

@@ -53,7 +53,7 @@ class PlacedHeader(NamedTuple):
 
     def checksum(self, file: ReadableFile) -> int:
         """Checksum of the bytes that the batch's own checksum covers, read a piece at a time."""
-        is_message = self.header.magic < layout.MAGIC
+        is_message = self.header.magic < layout.FIRST_BATCH_MAGIC
         at = self.position + (layout.MAGIC_AT if is_message else layout.ATTRIBUTES_AT)
         add = zlib.crc32 if is_message else crc32c.crc32c
         crc = 0
@@ -275,9 +275,9 @@ class OpenSegment(Closing):
         if len(prefix) < layout.MAGIC_PREFIX_BYTES:
             return None
         length, magic = int.from_bytes(prefix[8:12], "big", signed=True), prefix[layout.MAGIC_AT]
-        if length >= layout.MIN_LEGACY_LENGTH and magic > layout.MAGIC:
+        if length >= layout.MIN_LEGACY_LENGTH and magic > layout.NEWEST_MAGIC:
             raise UnsupportedFormatError(self.segment.path, position, "magic", magic)
-        if length < layout.MIN_LENGTHS[min(magic, layout.MAGIC)]:
+        if length < layout.MIN_LENGTHS[min(magic, layout.NEWEST_MAGIC)]:
             base_offset = int.from_bytes(prefix[:8], "big", signed=True)
             reason = (
                 f"its length field contains {length}, which is less than the length of a batch "

@@ -101,7 +101,9 @@ def batch_row(place: Place, found: Found) -> Row:
     row |= place._asdict()
     header = found.header
     if header is not None:
-        row |= _legacy_fields(header) if header.magic < layout.MAGIC else _fields(header)
+        row |= (
+            _legacy_fields(header) if header.magic < layout.FIRST_BATCH_MAGIC else _fields(header)
+        )
         row["timestampType"] = timestamp_type(header)
         row["maxTimestamp"] = header.max_timestamp
         row["codec"] = codec_name(header.codec)

@@ -15,7 +15,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 def last_offset(header: BatchHeader) -> int:
     """Last offset of a batch of any format; a message of magic 0 or 1 stores only the last."""
-    return header.last_offset if header.magic >= layout.MAGIC else header.base_offset
+    return header.last_offset if header.magic >= layout.FIRST_BATCH_MAGIC else header.base_offset
 
 
 class Selection(NamedTuple):
@@ -69,7 +69,7 @@ class Selection(NamedTuple):
 
     def is_behind(self, header: BatchHeader) -> bool:
         """Whether the batch, and so every later batch, begins at or after the last offset."""
-        is_wrapper = header.magic < layout.MAGIC and header.codec != 0
+        is_wrapper = header.magic < layout.FIRST_BATCH_MAGIC and header.codec != 0
         return not is_wrapper and header.base_offset >= self.to_offset
 
     def matches(self, header: BatchHeader) -> bool:

@@ -84,11 +84,11 @@ def _problem(file: ReadableFile, placed: PlacedHeader, next_offset: int) -> str:
     header = placed.header
     found = placed.checksum(file)
     if found != header.crc:
-        name = "crc32c" if header.magic >= layout.MAGIC else "crc32"
+        name = "crc32c" if header.magic >= layout.FIRST_BATCH_MAGIC else "crc32"
         return f"its {name} is {found:#010x}, but its header contains {header.crc:#010x}"
     if header.base_offset < next_offset:
         return status.REASONS[status.OFFSETS_GO_BACK]
-    if header.magic >= layout.MAGIC:
+    if header.magic >= layout.FIRST_BATCH_MAGIC:
         if header.last_offset_delta < 0:
             return status.REASONS[status.BAD_OFFSET_DELTA]
         if not 0 <= header.records_count <= header.last_offset_delta + 1:
@@ -107,7 +107,7 @@ def _goes_on(segment: Segment, file: ReadableFile, placed: PlacedHeader) -> bool
     length = int.from_bytes(head[layout.BATCH_LENGTH_AT : layout.LEADER_EPOCH_AT], "big")
     base_offset = int.from_bytes(head[: layout.BATCH_LENGTH_AT], "big")
     looks_right = (
-        head[layout.MAGIC_AT] <= layout.MAGIC
+        head[layout.MAGIC_AT] <= layout.NEWEST_MAGIC
         and layout.MIN_LEGACY_LENGTH <= length <= left - layout.LOG_OVERHEAD
         and placed.header.base_offset < base_offset < 2**63
     )
