@@ -315,13 +315,12 @@ class Census:
             If the partition cannot be listed.
         """
         if topic_partition in self._unasked:
-            self._unasked.remove(topic_partition)
+            self._unasked.discard(topic_partition)
             return self._listed[topic_partition]  # a second request means that it has changed
         directory = None if is_url(path) else look(path)
-        files = self._list(topic_partition, path)
-        moment = self._newest
+        files, moment = self._list(topic_partition, path)
         seen = directory and look_at_log(directory, files)
-        if self._was_deleted(topic_partition.topic):
+        if self._was_deleted(topic_partition.topic, moment):
             raise self._changed(topic_partition, path, "its topic was deleted")
         intent = moment.undecided.get(topic_partition)
         if intent is not None:
@@ -381,22 +380,23 @@ class Census:
                         return True
         return False
 
-    def _list(self, topic_partition: TopicPartition, path: str) -> ListedFiles:
-        """The segments of a partition at the newest moment, which is taken again if need be.
+    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[ListedFiles, Moment]:
+        """The segments of a partition, and their moment: the newest, taken again if need be.
 
         No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
         was so before the listing, too.
         """
         partition = Partition(path)
         while True:
+            moment = self._newest  # and other threads take later ones
             try:
                 files = partition.files()
             except LogDirectoryError as error:
                 if partition.is_there():
                     raise
                 raise self._changed(topic_partition, path, "the partition is gone") from error
-            if read_stamp(self.path) == self._newest.stamp:
-                return files
+            if read_stamp(self.path) == moment.stamp:
+                return files, moment
             self._newest = take_moment(self.path)
 
     def _as_opened(self, topic_partition: TopicPartition, log_start: int) -> Listing | None:
@@ -413,13 +413,13 @@ class Census:
             return None
         return listing._replace(files=files)
 
-    def _was_deleted(self, topic: str) -> bool:
+    def _was_deleted(self, topic: str, moment: Moment) -> bool:
         """Whether a topic has been deleted since the directory was opened, or is being deleted."""
-        if topic in self._newest.gone:
+        if topic in moment.gone:
             return True
-        if self._newest is self.opened:
+        if moment is self.opened:
             return False
-        before, after = self.opened.state.deletions, self._newest.state.deletions
+        before, after = self.opened.state.deletions, moment.state.deletions
         return before.get(topic) != after.get(topic)
 
     def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
