@@ -1,6 +1,7 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
@@ -96,11 +97,14 @@ class Log:
         self._synced_to = synced_to
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
+        self._newest_listing: ListedSegments | None = None
+        self._listing = threading.Lock()
         if is_file is not None:
             self._is_file = is_file
         self._kept = kept
         if kept is not None:
-            self._listed, self.known_topic_id, self._is_file, self._open_transactions = kept
+            self._newest_listing, self.known_topic_id = kept.listed, kept.topic_id
+            self._is_file, self._open_transactions = kept.is_file, kept.open_transactions
 
     def __repr__(self) -> str:
         return f"Log({in_a_line(self)})"
@@ -130,9 +134,18 @@ class Log:
         """The files of the log."""
         return Partition.of_file(self.path) if self._is_file else Partition(self.path)
 
-    @cached_property
+    @property
     def _listed(self) -> ListedSegments:
-        return self._list()
+        listed = self._newest_listing
+        return self._listed_once() if listed is None else listed
+
+    def _listed_once(self) -> ListedSegments:
+        """The newest listing, made by the first of several threads that ask for it."""
+        with self._listing:
+            listed = self._newest_listing
+            if listed is None:
+                listed = self._newest_listing = self._list()
+            return listed
 
     def _list(self) -> ListedSegments:
         promised = self._high_watermark_checkpoint
@@ -162,14 +175,14 @@ class Log:
 
         Without a high watermark, or while a copy is being made, the files show the end instead.
         """
-        listed, promised = self.__dict__.get("_listed"), self._high_watermark_checkpoint
+        listed, promised = self._newest_listing, self._high_watermark_checkpoint
         if not isinstance(promised, int):
             return promised is not None  # such a read reports the checkpoint, not the files
         return listed is not None and listed.knows_its_end and listed.log_end_offset >= promised
 
     def is_as_listed(self) -> bool:
         """Whether the files of the log are still those that were listed, with the same end."""
-        listed = self.__dict__.get("_listed")
+        listed = self._newest_listing
         if listed is None or listed.still_holds(self.partition.path):
             return True
         if self.known_topic_id != self.partition.known_topic_id():
@@ -710,7 +723,7 @@ def find_bounds(
 
 def keep(log: Log) -> KeptLog | None:
     """The part of a log that a later view can take over; None before the log was listed."""
-    listed: ListedSegments | None = log.__dict__.get("_listed")
+    listed = log._newest_listing
     if listed is None or not listed.is_of_its_moment:
         return None
     if log._kept is not None and log._kept.listed is listed:

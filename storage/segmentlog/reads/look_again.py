@@ -17,12 +17,16 @@ _R = TypeVar("_R")
 
 
 class _Listing(Protocol):
-    """A log whose listing is the cached property ``_listed``."""
+    """A log that lists its segments on request, and remembers the newest listing.
+
+    Attributes
+    ----------
+    path : for errors.
+    _newest_listing : None before the first request, and once it is to be forgotten.
+    """
 
     path: str
-
-    @property
-    def _listed(self) -> ListedSegments: ...
+    _newest_listing: ListedSegments | None
 
 
 _L = TypeVar("_L", bound=_Listing)
@@ -41,7 +45,7 @@ def looks_again(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatena
             try:
                 return method(self, *args, **kwargs)
             except SegmentLogError as error:
-                listed: ListedSegments | None = self.__dict__.get("_listed")
+                listed = self._newest_listing
                 is_corrupt = isinstance(error, CorruptLogError)
                 if not is_corrupt or (listed is not None and not listed.has_changed()):
                     raise
@@ -50,7 +54,7 @@ def looks_again(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatena
                 if not is_gone(error):
                     raise storage_error(error, self.path) from error
                 change = error
-            self.__dict__.pop("_listed", None)  # listed again on the next request
+            self._newest_listing = None  # listed again on the next request
         raise LogChangedError(self.path, -1, -1, str(change)) from change
 
     return looking_again

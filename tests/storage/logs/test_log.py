@@ -3,6 +3,7 @@
 import logging
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from segmentlog.errors import (
 )
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
 from segmentlog.reads import ordered_reads
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.partition import Partition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.testing.reference import Record, encode_batch
@@ -398,6 +401,28 @@ def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition:
     assert log.offset_for_timestamp(19_000) is None
     assert (14_000, 14) == log.offset_for_timestamp(14_000)
     assert 15 == log.log_end_offset
+
+
+def test_threads_list_a_log_once(partition: Path) -> None:
+    """A second listing could find other files, and the threads would not read the same log."""
+    listings: list[Listing] = []
+    is_listing, may_end = threading.Event(), threading.Event()
+
+    def list_files(_: TopicPartition, path: str) -> Listing:
+        is_listing.set()
+        assert may_end.wait(60)
+        listings.append(Listing(Partition(path).files()))
+        return listings[-1]
+
+    log = segmentlog.Log(TopicPartition("t", 0), str(partition), list_files=list_files)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: log.segments)
+        assert is_listing.wait(60)
+        second = threads.submit(lambda: log.segments)
+        assert not wait([second], timeout=0.1).done
+        may_end.set()
+        assert 3 == len(first.result()) == len(second.result())
+    assert 1 == len(listings)
 
 
 def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: Path) -> None:
