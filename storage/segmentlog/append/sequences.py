@@ -12,7 +12,7 @@ sequence of it.  Here a producer is known as long as the log or its newest snaps
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from segmentlog.kernels.sequences import (
     read_sequences,
     renumber_batches,
 )
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import Appended, TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
@@ -45,10 +45,11 @@ from segmentlog.segments.listing import list_segments
 from segmentlog.segments.segment import Segment
 from segmentlog.stage.config import Producer
 from segmentlog.stage.extents import Extent, JobExtents, TaskExtents
+from segmentlog.stage.numbering import FindSequences
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import TaskStage
 
-__all__ = ["SequenceCheck", "next_sequence", "numbers_after_the_log"]
+__all__ = ["SequenceCheck", "next_sequence", "sequences_after_the_log"]
 
 _N_SEQUENCES = 2**31
 _NO_BATCHES: Int64s = np.empty((0, sequences.BATCH_COLUMNS), np.int64)
@@ -376,19 +377,23 @@ def _relative(batches: ScannedBatches) -> EncodedBatches:
     return copied
 
 
-def numbers_after_the_log(
+def sequences_after_the_log(
     directory: str, producer: Producer, lock_timeout_seconds: float
-) -> Callable[[TopicPartition], int]:
-    """Find the sequence that follows in a log; a partition that is missing begins at 0."""
+) -> FindSequences:
+    """Find the sequences that follow in logs; a partition that is missing begins at 0."""
 
-    def find(topic_partition: TopicPartition) -> int:
+    def find(topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         with hold(directory, lock_timeout_seconds):
-            try:
-                log = open_log_dir(os.fspath(directory)).log(*topic_partition)
-            except UnknownTopicOrPartitionError:
-                return 0
-            return next_sequence(
-                log.path, log.log_end_offset, producer.producer_id, producer.producer_epoch
-            )
+            opened = open_log_dir(os.fspath(directory))
+            return {each: sequence(opened, each) for each in topic_partitions}
+
+    def sequence(opened: LogDirectory, topic_partition: TopicPartition) -> int:
+        try:
+            log = opened.log(*topic_partition)
+        except UnknownTopicOrPartitionError:
+            return 0
+        return next_sequence(
+            log.path, log.log_end_offset, producer.producer_id, producer.producer_epoch
+        )
 
     return find

@@ -1,13 +1,17 @@
 """Number the records of an idempotent producer in each partition."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from segmentlog.kernels.sequences import assign_sequences
 from segmentlog.model import TopicPartition
 from segmentlog.records.encoder import EncodedBatches
 from segmentlog.stage.config import Producer
 
-__all__ = ["SequenceNumbers"]
+__all__ = ["FindSequences", "SequenceNumbers"]
+
+#: Finds the sequences that follow in the logs of some partitions.
+FindSequences: TypeAlias = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class SequenceNumbers:
@@ -19,40 +23,43 @@ class SequenceNumbers:
     Parameters
     ----------
     producer : the producer.
-    after_the_log : gives the sequence that follows in a partition's log.
+    after_the_log : reads the logs of partitions without a given sequence.
     """
 
-    def __init__(self, producer: Producer, after_the_log: Callable[[TopicPartition], int]) -> None:
+    def __init__(self, producer: Producer, after_the_log: FindSequences) -> None:
         self._producer = producer
         self._after_the_log = after_the_log
         self._flushed: dict[TopicPartition, int] = {}
         self._staged: dict[TopicPartition, int] = {}
 
-    def number(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
-        """Give the next batches of a partition their sequences.
+    def look_up(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Find the first sequences of partitions; their batches can be numbered then.
 
         Raises
         ------
         LogLockedError, CorruptLogError
-            If the log has to be read for its next sequence, and cannot be.
+            If a log has to be read for its next sequence, and cannot be.
         """
-        if topic_partition not in self._staged:
-            self._staged[topic_partition] = self._first(topic_partition)
+        unknown = []
+        for each in topic_partitions:
+            if each not in self._flushed:
+                given = self._producer.first_sequence(each.partition)
+                if given is None:
+                    unknown.append(each)
+                else:
+                    self._flushed[each] = given
+        if unknown:
+            self._flushed |= self._after_the_log(unknown)
+
+    def number(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Give the next batches of a partition their sequences."""
         self._staged[topic_partition] = assign_sequences(
             batches.buffer,
             batches.table,
             self._producer.producer_id,
             self._producer.producer_epoch,
-            self._staged[topic_partition],
+            self._staged.get(topic_partition, self._flushed[topic_partition]),
         )
-
-    def _first(self, topic_partition: TopicPartition) -> int:
-        if topic_partition not in self._flushed:
-            given = self._producer.first_sequence(topic_partition.partition)
-            if given is None:
-                given = self._after_the_log(topic_partition)
-            self._flushed[topic_partition] = given
-        return self._flushed[topic_partition]
 
     def flushed(self) -> None:
         """All records that were numbered are in the log."""

@@ -210,7 +210,10 @@ class RowStager:
         kind = self._config.of(topic).topic_config.message_timestamp_type
         encoder = self._encoders.get(topic, self._encoder)
         now = int(time.time() * 1000) if kind == TimestampType.LOG_APPEND_TIME else None
-        for partition in np.flatnonzero(np.diff(starts)).tolist():
+        partitions = np.flatnonzero(np.diff(starts)).tolist()
+        if self._numbers is not None:
+            self._numbers.look_up(TopicPartition(topic, each) for each in partitions)
+        for partition in partitions:
             mine = order[starts[partition] : starts[partition + 1]]
             topic_partition = TopicPartition(topic, partition)
             for begin, end, append_time in keeps.runs(mine):

@@ -370,7 +370,7 @@ def open_writer(
     StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.append.sequences import numbers_after_the_log
+    from segmentlog.append.sequences import sequences_after_the_log
     from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
 
@@ -395,8 +395,8 @@ def open_writer(
     numbers = None
     if producer is not None:
         _check_producer(producer, topic, settings, overwrite=overwrite)
-        after_the_log = numbers_after_the_log(request.directory, producer, lock_timeout_seconds)
-        numbers = SequenceNumbers(producer, after_the_log)
+        find = sequences_after_the_log(request.directory, producer, lock_timeout_seconds)
+        numbers = SequenceNumbers(producer, find)
 
     def begin(is_first: bool) -> WriteJob:
         if numbered and not is_first:
