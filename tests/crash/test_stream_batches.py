@@ -30,7 +30,7 @@ def commit(directory: Path, number: int, run: str) -> bool:
     job = WriteJob.begin(WriteRequest(str(directory), stream="/checkpoints/both"))
     stager = job.stager(0)
     stager.add(pa.record_batch({"topic": list(TOPICS), "value": [b"%d" % number] * 2}))
-    return job.commit([stager.finish()], batch=StreamBatch("query", number, run))
+    return job.commit([stager.finish()], batch=StreamBatch("query", number, run)).is_new
 
 
 def seen(directory: Path) -> list[int]:

@@ -8,11 +8,12 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from segmentlog.append.append import LogAppender
 from segmentlog.append.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.append.prepare import ready_to_append, visible_ends
-from segmentlog.append.sequences import SequenceCheck
+from segmentlog.append.sequences import without_duplicates
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.commit.guard import Guard, PartitionIntent
@@ -24,14 +25,14 @@ from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.model import TopicPartition
+from segmentlog.model import Appended, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.segments.listing import list_segments
 from segmentlog.stage.extents import Extent, JobExtents
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import TaskStage
 
-__all__ = ["CommitSettings", "commit_staged"]
+__all__ = ["CommitSettings", "Committed", "commit_staged"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class CommitSettings:
     topic : a topic for which `numbered` counts even without extents.
     emptied : partitions that keep no earlier record (``DeleteRecords``).
     rolls : whether each partition begins a new segment first.
-    sequences : checks the batches of producers, and leaves out those that the log has.
+    with_producers : partitions whose batches may have producers.  These batches are checked, and
+        left out if the log has them.
     """
 
     flush: bool = True
@@ -61,12 +63,25 @@ class CommitSettings:
     topic: str | None = None
     emptied: Collection[TopicPartition] = ()
     rolls: bool = False
-    sequences: SequenceCheck | None = None
+    with_producers: Collection[TopicPartition] = ()
+
+
+class Committed(NamedTuple):
+    """The result of a commit.
+
+    Attributes
+    ----------
+    is_new : False if the batch, or the numbered write in all topics, was committed before.
+    appended : the answers to the producers of the batches.
+    """
+
+    is_new: bool
+    appended: tuple[Appended, ...] = ()
 
 
 def commit_staged(
     held: HeldDirectory, token: str, staged: JobExtents, settings: CommitSettings
-) -> bool:
+) -> Committed:
     """Commit staged batches.
 
     Parameters
@@ -74,10 +89,6 @@ def commit_staged(
     held : the log directory, without unfinished changes.
     token : of the job, without a dash.
     staged : in the order in which their records are to follow each other.
-
-    Returns
-    -------
-    is_new : False if the batch, or the numbered write in all topics, was committed before.
 
     Raises
     ------
@@ -103,16 +114,17 @@ def commit_staged(
                 "%s: batch %d of query %s was committed before, and is not written again",
                 held.directory, batch.number, batch.query,
             )  # fmt: skip
-            return False
+            return Committed(is_new=False)
         if not staged.n_records and not settings.emptied:
-            return True  # to write it down would cost syncs, and its repetition changes nothing
+            # To write it down would cost syncs, and its repetition changes nothing.
+            return Committed(is_new=True)
     left_out = _left_out(held.directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
-        return False
+        return Committed(is_new=False)
     topics -= left_out
     commit = _Commit(held, Guard.of_job(held.directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intents, staged = commit.intend(partitions, staged, is_all_there=change.boot != "")
+    intents, staged, appended = commit.intend(partitions, staged, is_all_there=change.boot != "")
 
     def append(syncs: SyncTogether) -> None:
         do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
@@ -136,7 +148,7 @@ def commit_staged(
         is_repeatable=False,  # moved files are gone after an undo
         noted=noted,
     )
-    return True
+    return Committed(is_new=True, appended=appended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +170,18 @@ class _Commit:
         staged: JobExtents,
         *,
         is_all_there: bool,
-    ) -> tuple[list[PartitionIntent], JobExtents]:
-        """The partitions as they are now and as they will be, and the extents to append."""
+    ) -> tuple[list[PartitionIntent], JobExtents, tuple[Appended, ...]]:
+        """The partitions now and afterwards, the extents to append, and answers to producers."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         ready = ready_to_append(
             self.held, topic_partitions, flush=self.settings.flush, is_all_there=is_all_there
         )
         self.held.checkpoints.write()
-        if self.settings.sequences is not None:
-            staged = self._checked(
-                self.settings.sequences, {each: end for each, (_, end) in ready.items()}, staged
+        appended: tuple[Appended, ...] = ()
+        if self.settings.with_producers:
+            staged, appended = self._checked(
+                {each: end for each, (_, end) in ready.items()}, staged
             )
         # Before the guard stands: a reader that has looked for guards by then has no other bound,
         # and would take the log end while batches are appended.
@@ -189,7 +202,7 @@ class _Commit:
                     *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
                 )
             )
-        return partitions, staged
+        return partitions, staged, appended
 
     def effects(self, intents: Iterable[PartitionIntent]) -> list[Effect]:
         """The effects of the commit, in their order."""
@@ -199,18 +212,20 @@ class _Commit:
         ]
         if emptied:
             effects.append(PutAside(emptied))
-        if self.settings.sequences is not None:
+        if self.settings.with_producers:
             effects.append(KeepProducers())
         return effects
 
     def _checked(
-        self, check: SequenceCheck, ends: Mapping[TopicPartition, int], staged: JobExtents
-    ) -> JobExtents:
+        self, ends: Mapping[TopicPartition, int], staged: JobExtents
+    ) -> tuple[JobExtents, tuple[Appended, ...]]:
         """The extents without batches that the log has; a leader would accept the others."""
         segment_bytes = min(self.held.config_of(each).segment_bytes for each in staged.topics)
         flush = self.settings.flush
         stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
-        return check.without_duplicates(self.directory, stage, ends, staged)
+        return without_duplicates(
+            self.directory, stage, self.settings.with_producers, ends, staged
+        )
 
     def save_producers(self, intent: PartitionIntent) -> None:
         """Keep the producers of batches that the overwrite of a partition removes."""

@@ -49,7 +49,7 @@ from segmentlog.stage.numbering import FindSequences
 from segmentlog.stage.staged_batches import staged_batches, staged_errors
 from segmentlog.stage.staged_files import TaskStage
 
-__all__ = ["SequenceCheck", "next_sequence", "sequences_after_the_log"]
+__all__ = ["next_sequence", "sequences_after_the_log", "without_duplicates"]
 
 _N_SEQUENCES = 2**31
 _NO_BATCHES: Int64s = np.empty((0, sequences.BATCH_COLUMNS), np.int64)
@@ -72,63 +72,47 @@ def next_sequence(path: str, end: int, producer_id: int, producer_epoch: int) ->
     return int(state[producer_table.LAST_SEQUENCE] + 1) % _N_SEQUENCES
 
 
-class SequenceCheck:
-    """The check of one flush.
+def without_duplicates(
+    directory: str,
+    stage: TaskStage,
+    partitions: Collection[TopicPartition],
+    ends: Mapping[TopicPartition, int],
+    staged: JobExtents,
+) -> tuple[JobExtents, tuple[Appended, ...]]:
+    """Extents of a flush without the batches that the log has, and the answers to producers.
 
     Parameters
     ----------
+    directory : the log directory.
+    stage : takes what stays of extents that lose batches.
     partitions : whose batches may have producers.
+    ends : the log end of each partition.
+    staged : extents of the flush.
 
-    Attributes
-    ----------
-    appended : the answers, once the flush is checked.
+    Raises
+    ------
+    OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
+        If a leader would refuse a batch.
+    CorruptLogError
+        If a header of the log that has to be read cannot be true.
     """
-
-    def __init__(self, partitions: Collection[TopicPartition]) -> None:
-        self._partitions = partitions
-        self.appended: tuple[Appended, ...] = ()
-
-    def without_duplicates(
-        self,
-        directory: str,
-        stage: TaskStage,
-        ends: Mapping[TopicPartition, int],
-        staged: JobExtents,
-    ) -> JobExtents:
-        """Extents to append: those given, without batches that the log has.
-
-        Parameters
-        ----------
-        directory : the log directory.
-        stage : takes what stays of extents that lose batches.
-        ends : the log end of each partition.
-        staged : extents of the flush.
-
-        Raises
-        ------
-        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-            If a leader would refuse a batch.
-        CorruptLogError
-            If a header of the log that has to be read cannot be true.
-        """
-        appended: list[Appended] = []
-        kept: list[Extent] = []
-        for each in staged.topic_partitions:
-            extents = staged.extents(each)
-            if each not in self._partitions or each not in ends:
-                kept += extents
-                continue
-            log = _Log(partition_path(directory, each), ends[each])
-            check = _PartitionCheck(each, log, _fields_of(directory, extents))
-            fates = check.fates()
-            appended += check.answers(fates)
-            is_new = fates[:, sequences.FATE] == sequences.ACCEPTED
-            if is_new.all():
-                kept += extents
-            else:
-                _stage_again(directory, stage, each, extents, is_new)
-        self.appended = tuple(appended)
-        return JobExtents([TaskExtents.of(kept), stage.close()])
+    appended: list[Appended] = []
+    kept: list[Extent] = []
+    for each in staged.topic_partitions:
+        extents = staged.extents(each)
+        if each not in partitions or each not in ends:
+            kept += extents
+            continue
+        log = _Log(partition_path(directory, each), ends[each])
+        check = _PartitionCheck(each, log, _fields_of(directory, extents))
+        fates = check.fates()
+        appended += check.answers(fates)
+        is_new = fates[:, sequences.FATE] == sequences.ACCEPTED
+        if is_new.all():
+            kept += extents
+        else:
+            _stage_again(directory, stage, each, extents, is_new)
+    return JobExtents([TaskExtents.of(kept), stage.close()]), tuple(appended)
 
 
 class _Log:

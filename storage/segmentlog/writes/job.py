@@ -1,6 +1,6 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from segmentlog.disk.pace import pace_of
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
+from segmentlog.model import TopicPartition
 from segmentlog.names import META_PROPERTIES_FILE
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import ProducerConfig
@@ -20,8 +21,7 @@ from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
-    from segmentlog.append.commit_staged import CommitSettings
-    from segmentlog.append.sequences import SequenceCheck
+    from segmentlog.append.commit_staged import CommitSettings, Committed
     from segmentlog.commit.held import ConfigOf, HeldDirectory
     from segmentlog.stage.extents import TaskExtents
     from segmentlog.stage.numbering import SequenceNumbers
@@ -173,23 +173,19 @@ class WriteJob:
         tasks: "Iterable[TaskExtents]",
         *,
         rolls: bool = False,
-        sequences: "SequenceCheck | None" = None,
+        with_producers: Collection[TopicPartition] = (),
         batch: StreamBatch | None = None,
         held: "HeldDirectory | None" = None,
-    ) -> bool:
+    ) -> "Committed":
         """Make all rows visible at once, and end the job.
 
         Parameters
         ----------
         tasks : the extents of each, in the order in which their records are to follow each other.
         rolls : whether each partition begins a new segment first.
-        sequences : checks the batches of idempotent producers.
+        with_producers : partitions whose batches may have producers.
         batch : the rows are this batch of a streaming query.
         held : the directory, if the caller holds it.
-
-        Returns
-        -------
-        is_new : False if the batch, or the numbered write, was committed before.
 
         Raises
         ------
@@ -215,18 +211,18 @@ class WriteJob:
                 topics[topic] = None  # even without rows
             self.topics.make(topics)
             settings = self._settings(
-                staged.n_records, rolls=rolls, sequences=sequences, batch=batch
+                staged.n_records, rolls=rolls, with_producers=with_producers, batch=batch
             )
-            is_new = commit_staged(held, self.token, staged, settings)
+            committed = commit_staged(held, self.token, staged, settings)
         self.abort()  # removes the files of attempts that lost, too
-        return is_new
+        return committed
 
     def _settings(
         self,
         n_records: int,
         *,
         rolls: bool,
-        sequences: "SequenceCheck | None",
+        with_producers: Collection[TopicPartition],
         batch: StreamBatch | None,
     ) -> "CommitSettings":
         from segmentlog.append.commit_staged import CommitSettings
@@ -239,7 +235,7 @@ class WriteJob:
             topic=self.topics.topic,
             emptied=self.topics.all_partitions() if self.request.overwrite else (),
             rolls=rolls,
-            sequences=sequences,
+            with_producers=with_producers,
         )
 
     def abort(self) -> None:

@@ -18,7 +18,6 @@ from segmentlog.writes.request import WriteRequest, warn_of_columns_left_out
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.append.sequences import SequenceCheck
     from segmentlog.commit.held import HeldDirectory
     from segmentlog.model import Appended
     from segmentlog.stage.numbering import SequenceNumbers
@@ -221,27 +220,24 @@ class LogWriter:
         try:
             with self._refusing():
                 extents = self._stager.finish()
-            sequences = self._sequences()
-            job.commit([extents], rolls=self._rolls, sequences=sequences, held=self._held)
+            numbered = self._numbers.partitions if self._numbers is not None else frozenset()
+            committed = job.commit(
+                [extents],
+                rolls=self._rolls,
+                with_producers=numbered | self._ready,
+                held=self._held,
+            )
         except BaseException:
             self._stager.discard()
             self._forget()
             job.abort()
             raise
-        self.appended = sequences.appended if sequences else ()
+        self.appended = committed.appended
         if self._numbers is not None:
             self._numbers.flushed()
         self._forget()
         self._rolls = False
         self._has_committed = True
-
-    def _sequences(self) -> "SequenceCheck | None":
-        """The check of the partitions whose batches may have producers, if there are any."""
-        from segmentlog.append.sequences import SequenceCheck
-
-        numbered = self._numbers.partitions if self._numbers is not None else frozenset()
-        partitions = numbered | self._ready
-        return SequenceCheck(partitions) if partitions else None
 
     def _forget(self) -> None:
         """Forget the producers of what was appended since the last flush."""

@@ -54,7 +54,7 @@ def test_a_clock_that_jumps_while_a_job_runs(tmp_path: Path, jump: int) -> None:
     _age(tmp_path, jump)
     _other_job(tmp_path)
     job.check_begun()
-    assert job.commit(extents)
+    assert job.commit(extents).is_new
     assert _n_records(tmp_path) == 2
     assert _left(tmp_path) == set()
 
@@ -69,7 +69,7 @@ def test_a_clock_that_jumps_between_the_tasks_of_a_job(tmp_path: Path) -> None:
         extents.append(stager.finish())
         _age(tmp_path, WEEK + HOUR)
         _other_job(tmp_path)
-    assert job.commit(extents)
+    assert job.commit(extents).is_new
     assert _n_records(tmp_path) == 8
 
 
@@ -86,7 +86,7 @@ def test_a_task_that_runs_for_eight_days(tmp_path: Path) -> None:
         _other_job(tmp_path)
     extents = [stager.finish()]
     job.check_begun()
-    assert job.commit(extents)
+    assert job.commit(extents).is_new
     assert _n_records(tmp_path) == 16
 
 

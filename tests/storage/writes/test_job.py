@@ -27,7 +27,7 @@ def test_a_job_travels_to_its_tasks_and_back(tmp_path: Path) -> None:
         travelled.check_begun()
     assert len(pickle.dumps(job)) < 2_000
 
-    assert job.commit(reversed(extents))
+    assert job.commit(reversed(extents)).is_new
     assert [b"2", b"1", b"0"] == values(tmp_path)
     assert_tidy(tmp_path)
 
@@ -52,7 +52,7 @@ def test_a_job_ends_once(tmp_path: Path) -> None:
     stager = job.stager(0)
     stager.add(ONE.to_batches()[0])
     extents = stager.finish()
-    assert job.commit([extents])
+    assert job.commit([extents]).is_new
     for late in (job.check_begun, lambda: job.stager(1), lambda: job.commit([extents])):
         with pytest.raises(LogDirectoryError, match="the job has ended"):
             late()

@@ -124,7 +124,7 @@ def test_a_commit_says_whether_it_has_written_anything(tmp_path: Path) -> None:
         stager = job.stager(0)
         for batch in to_topics(*topics).to_batches() if topics else ():
             stager.add(batch)
-        return job.commit([stager.finish()])
+        return job.commit([stager.finish()]).is_new
 
     done = [committed(*topics) for topics in ("a", "a", "ab", "ba")]
     assert [True, False, True, False] == done

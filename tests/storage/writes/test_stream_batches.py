@@ -30,7 +30,7 @@ def commit(
     """Stage these values, and commit them as one batch."""
     stager = job.stager(0)
     stager.add(pa.record_batch({"value": pa.array(texts, pa.binary())}))
-    return job.commit([stager.finish()], batch=StreamBatch(query, number, run))
+    return job.commit([stager.finish()], batch=StreamBatch(query, number, run)).is_new
 
 
 def test_each_batch_is_recorded_with_its_commit(tmp_path: Path) -> None:
@@ -163,7 +163,8 @@ def test_a_batch_goes_to_several_topics_at_once(tmp_path: Path) -> None:
         job = begin(tmp_path, None)
         stager = job.stager(0)
         stager.add(rows)
-        assert (run == "run") == job.commit([stager.finish()], batch=StreamBatch("q", 0, run))
+        committed = job.commit([stager.finish()], batch=StreamBatch("q", 0, run))
+        assert (run == "run") == committed.is_new
 
     assert [b"1"] == values(tmp_path, "a")
     assert [b"2"] == values(tmp_path, "b")

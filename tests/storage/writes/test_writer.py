@@ -271,7 +271,7 @@ def test_files_of_a_task_that_was_killed_after_its_job_are_removed_by_the_next(
     running, extents = staged(tmp_path, 40)
 
     assert {running.token} == {path.name.split(".")[1] for path in tmp_path.glob("*.stage")}
-    assert running.commit(extents)
+    assert running.commit(extents).is_new
     assert ["segmentlog.state"] == [path.name for path in tmp_path.glob("segmentlog.*")]
 
 
