@@ -46,7 +46,9 @@ TESTS = {
     "timestamps": (
         "options/test_timestamps:test_a_timestamp_is_milliseconds_or_a_time_with_its_zone"
     ),
-    "a start that is relative to the end, or to the present time": "test_differences:test_the_last_records_of_each_partition",
+    "a start that is relative to the end, or to the present time": (
+        "test_differences:test_the_last_records_of_each_partition"
+    ),
     "a start or an end at the committed offsets of a streaming query": (
         "test_checkpoints:test_a_read_begins_and_ends_where_a_query_stands"
     ),

@@ -18,7 +18,7 @@ from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
-from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
+from segmentlog.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
@@ -37,6 +37,12 @@ _ANY_OFFSET = 2**63 - 1
 _REMEDY = (
     "nothing can be appended to this log: segmentlog verify shows the place, and segmentlog "
     "recover cuts the log there, as a broker would"
+)
+
+#: `segmentlog.recover` believes the mark, as a starting broker does.
+_REMEDY_OF_CLEAN = (
+    f"nothing can be appended to this log: segmentlog verify shows the place; without "
+    f"{CLEAN_SHUTDOWN_FILE}, segmentlog recover cuts the log there, as a broker would"
 )
 
 
@@ -147,7 +153,7 @@ def _plan(
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)
         if is_clean and end.damaged_from is not None:
-            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY}"
+            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY_OF_CLEAN}"
             raise LogDirectoryError(active.path, reason)
         is_short = end.offset < committed_to < _ANY_OFFSET
         if is_clean and is_short:

@@ -572,9 +572,29 @@ def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) ->
     partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
     before = tree(partition)
 
-    with pytest.raises(LogDirectoryError, match=r"from offset 2 on; .* segmentlog recover"):
+    with pytest.raises(
+        LogDirectoryError, match=r"from offset 2 on; .* without .kafka_cleanshutdown, .* recover"
+    ):
         plan_of(tmp_path, is_clean=True)
     assert before == tree(partition)
+
+
+def test_recovery_cuts_a_clean_log_at_damage_once_its_mark_is_removed(tmp_path: Path) -> None:
+    """The refusal of a writer names this way."""
+    partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
+    write_offsets(str(tmp_path), "recovery-point-offset-checkpoint", {T: 4})
+    mark = tmp_path / CLEAN_SHUTDOWN_FILE
+    mark.touch()
+    before = tree(partition)
+    segmentlog.recover(tmp_path)
+    assert before == tree(partition)
+
+    mark.unlink()
+    segmentlog.recover(tmp_path)
+    assert [*partition.glob("*.broken")]
+    assert mark.exists()
+    _, end = plan_of(tmp_path, is_clean=True)
+    assert 2 == end
 
 
 def test_an_empty_partition_gets_its_segment(tmp_path: Path) -> None:
