@@ -104,7 +104,7 @@ def changes(path: Path) -> Iterator[tuple[str, Call]]:
     yield from ((f"retain {each}", retain(each)) for each in ("topics", "settings", waits))
     yield "setting", lambda value: segmentlog.retain(path, settings={"retention.ms": value})
     yield "alter topic", lambda value: segmentlog.alter_settings(path, value)
-    yield "alter removed", lambda value: segmentlog.alter_settings(path, removed=value)
+    yield "alter remove", lambda value: segmentlog.alter_settings(path, remove=value)
     yield "topic_settings", lambda value: segmentlog.topic_settings(path, value)
     yield "delete offset", lambda v: segmentlog.delete_records(path, "t", 0, offset=v)
     yield "delete before", lambda v: segmentlog.delete_records(path, "t", 0, before=v)

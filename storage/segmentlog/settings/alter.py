@@ -58,7 +58,7 @@ def alter_settings(
     topic: str | None = None,
     settings: Mapping[str, str] | None = None,
     *,
-    removed: Collection[str] = (),
+    remove: Collection[str] = (),
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> None:
     """Store settings in a directory without a broker: jobs, retention and compaction use them.
@@ -70,7 +70,7 @@ def alter_settings(
     path : a log directory; it is made if it is missing.
     topic : its name, or None for the defaults of all topics.
     settings : by Kafka's names (``segment.bytes``); settings that are not named stay.
-    removed : names of settings to remove.
+    remove : names of settings to remove.
     lock_timeout_seconds : how long to wait for a writer.
 
     Raises
@@ -90,7 +90,7 @@ def alter_settings(
     directory = local_path(path)
     if topic is not None:
         check_topic_name(topic)
-    removed = texts("removed", removed, "give names of settings")
+    removed = texts("remove", remove, "give names of settings")
     for name in removed:
         if name not in setting_names():
             raise OptionError(name, "", f"settings are {', '.join(setting_names())}")

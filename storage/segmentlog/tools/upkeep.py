@@ -432,7 +432,7 @@ def configure(
     """
     settings = parse_settings(setting)
     if settings or remove:
-        segmentlog.alter_settings(directory, topic, settings, removed=remove or ())
+        segmentlog.alter_settings(directory, topic, settings, remove=remove or ())
     found = segmentlog.topic_settings(directory, topic)
     if as_json:
         for name, each in found.items():

@@ -27,9 +27,9 @@ def test_written_settings_are_read(tmp_path: Path) -> None:
     segmentlog.alter_settings(tmp_path, None, {"segment.bytes": "5000", "retention.ms": "1"})
     segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "2 "})
     segmentlog.alter_settings(tmp_path, "u", {"retention.ms": "3"})
-    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "4"}, removed=["segment.ms"])
-    segmentlog.alter_settings(tmp_path, "u", removed=["retention.ms"])
-    segmentlog.alter_settings(tmp_path, removed=["retention.ms"])
+    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "4"}, remove=["segment.ms"])
+    segmentlog.alter_settings(tmp_path, "u", remove=["retention.ms"])
+    segmentlog.alter_settings(tmp_path, remove=["retention.ms"])
 
     assert {
         "format": 1,
@@ -69,7 +69,7 @@ def test_refusals_change_nothing(tmp_path: Path) -> None:
         with pytest.raises(OptionError):
             segmentlog.alter_settings(tmp_path, "t", settings)
     with pytest.raises(OptionError, match="settings are"):
-        segmentlog.alter_settings(tmp_path, "t", removed=["retention"])
+        segmentlog.alter_settings(tmp_path, "t", remove=["retention"])
     with pytest.raises(OptionError, match="topic is reserved for brokers"):
         segmentlog.alter_settings(tmp_path, "__consumer_offsets", {"retention.ms": "1"})
     with as_broker(tmp_path), pytest.raises(LogLockedError):

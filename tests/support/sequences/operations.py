@@ -446,7 +446,7 @@ def alter_settings(scene: Scene) -> Plan:
     after = {name: value for name, value in {**known, **new}.items() if name not in removed}
 
     def act(done: Callable[[], None]) -> None:
-        segmentlog.alter_settings(scene.directory, topic, new, removed=removed)
+        segmentlog.alter_settings(scene.directory, topic, new, remove=removed)
         done()
 
     return Plan(act, [scene.model, scene.model.with_settings(topic, after)], is_open=True)
