@@ -66,7 +66,7 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
                 offset = walked.scanned.headers[newest, layout.LAST_OFFSET]
         state[growth.MAX_TIMESTAMP], state[growth.MAX_TIMESTAMP_OFFSET] = largest, offset
         first = next(opened.headers(0), None)
-        if first is not None and first.header.magic == layout.MAGIC:
+        if first is not None and first.header.magic >= layout.FIRST_BATCH_MAGIC:
             state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
     return state
 

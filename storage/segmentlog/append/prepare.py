@@ -149,26 +149,28 @@ def _plan(
         raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")
     # Closed segments that were never synced are checked and synced once, before the recovery point
     # moves after them.
+    damaged_from = None
     if is_clean or (is_all_there and segments[-1].base_offset <= point):
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)
-        if is_clean and end.damaged_from is not None:
-            reason = f"is damaged from offset {end.damaged_from} on; {_REMEDY_OF_CLEAN}"
-            raise LogDirectoryError(active.path, reason)
+        damaged_from = end.damaged_from
         is_short = end.offset < committed_to < _ANY_OFFSET
-        if is_clean and is_short:
+        if is_clean and is_short and damaged_from is None:
             # A broker does the same in silence when it starts on such a log.
             logger.warning(
                 "%s: offsets [%d, %d) were below the high watermark of a cleanly stopped log and "
                 "are gone; new records get these offsets again",
                 path, end.offset, committed_to,
             )  # fmt: skip
-        is_whole = active.size == end.position and end.damaged_from is None
+        is_whole = active.size == end.position and damaged_from is None
         if is_whole and (is_clean or not is_short):
             return None, end.offset
     from segmentlog.recovery.recover_log import plan_recovery
 
     plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
+    if is_clean and damaged_from is not None:  # and not of a newer format, which nothing may cut
+        reason = f"is damaged from offset {damaged_from} on; {_REMEDY_OF_CLEAN}"
+        raise LogDirectoryError(segments[-1].path, reason)
     if plan.end_offset < point:
         reason = (
             f"has lost its records from offset {plan.end_offset} on, although it was synced up "

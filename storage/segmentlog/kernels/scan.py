@@ -68,7 +68,7 @@ def _scan_batches(
         status, magic, batch_end = _measure(buf, position, end)
         if status == st.BAD_MAGIC:
             status = _judge_magic(buf, position, next_offset)
-        if status == st.OK and magic != layout.MAGIC:
+        if status == st.OK and magic < layout.FIRST_BATCH_MAGIC:
             status = st.OTHER_FORMAT
         if status == st.OK:
             status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
@@ -89,7 +89,7 @@ def _scan_messages(
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
         status, magic, batch_end = _measure(buf, position, end)
-        if status == st.BAD_MAGIC or (status == st.OK and magic == layout.MAGIC):
+        if status == st.BAD_MAGIC or (status == st.OK and magic >= layout.FIRST_BATCH_MAGIC):
             status = st.OTHER_FORMAT
         if status == st.OK:
             status = _read_message(buf, position, batch_end, next_offset, headers, n_batches)

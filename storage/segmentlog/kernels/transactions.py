@@ -83,7 +83,7 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
             return st.NEED_MORE, position, n_batches
         first = last = load_i64(buf, position)
         attributes, producer_id, count = layout.LEGACY_MASK, -1, 0
-        if magic == layout.MAGIC:
+        if magic >= layout.FIRST_BATCH_MAGIC:
             code, last, attributes, producer_id, count = _read_header(buf, position, size, end)
             if code != st.OK:
                 return code, position, n_batches
@@ -131,7 +131,7 @@ def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, i
 @kernel
 def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
     """Base and largest timestamp of a header that lies in `buf`; -1 if the format has none."""
-    if magic == layout.MAGIC:
+    if magic >= layout.FIRST_BATCH_MAGIC:
         first_ms = load_i64(buf, position + layout.BASE_TIMESTAMP_AT)
         return first_ms, load_i64(buf, position + layout.MAX_TIMESTAMP_AT)
     if magic == 0:

@@ -3,9 +3,9 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -108,6 +108,14 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({in_a_line(self)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which no other process can take."""
+        return {name: value for name, value in self.__dict__.items() if name != "_listing"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._listing = threading.Lock()
 
     def _repr_html_(self) -> str:
         return html_table(self.path, [self])

@@ -35,7 +35,7 @@ def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> 
     if code == status.BAD_CRC:
         header = parse_header(head)
         batch_end = position + header.size_in_bytes
-        if header.magic == layout.MAGIC:
+        if header.magic >= layout.FIRST_BATCH_MAGIC:
             found = checksum(buf, position + layout.ATTRIBUTES_AT, batch_end)
         else:
             found = zlib.crc32(buf[position + layout.MAGIC_AT : batch_end].tobytes())

@@ -1,6 +1,8 @@
 """One log: its start, its end, and reads while a broker changes its files."""
 
+import copy
 import logging
+import pickle
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -423,6 +425,15 @@ def test_threads_list_a_log_once(partition: Path) -> None:
         may_end.set()
         assert 3 == len(first.result()) == len(second.result())
     assert 1 == len(listings)
+
+
+def test_a_log_goes_to_another_process(partition: Path) -> None:
+    """A function of Spark or Dask may hold an opened log."""
+    log = segmentlog.open_log_dir(partition.parent).log("t", 0)
+    before = log.scan().read_all()
+
+    assert before == pickle.loads(pickle.dumps(log)).scan().read_all()
+    assert before == copy.deepcopy(log).scan().read_all()
 
 
 def test_a_merged_segment_is_not_read_up_to_where_the_old_one_ended(partition: Path) -> None:

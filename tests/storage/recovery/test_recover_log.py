@@ -579,6 +579,16 @@ def test_damage_before_good_batches_of_a_clean_log_is_refused(tmp_path: Path) ->
     assert before == tree(partition)
 
 
+def test_a_newer_format_in_a_clean_log_is_named(tmp_path: Path) -> None:
+    """No cut makes such a log writable, so the error proposes none."""
+    newer = bytearray(batch(2))
+    newer[layout.MAGIC_AT] = 3
+    write_log(tmp_path, [batch(0), bytes(newer)])
+
+    with pytest.raises(UnsupportedFormatError, match="magic 3"):
+        plan_of(tmp_path, is_clean=True)
+
+
 def test_recovery_cuts_a_clean_log_at_damage_once_its_mark_is_removed(tmp_path: Path) -> None:
     """The refusal of a writer names this way."""
     partition = write_log(tmp_path, [batch(0), b"x" * 90, batch(2)])
