@@ -187,8 +187,10 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
         lost = {name for name in found.keys() - theirs.keys() if name.endswith(".snapshot")}
         assert is_harmed or not lost
         before = contents(source / f"{topic}-0")
-        assert theirs == {name: found[name] for name in found.keys() - lost}, topic
-        assert {name: before[name] for name in lost} == {name: found[name] for name in lost}
+        assert theirs.keys() == found.keys() - lost, topic
+        # Names alone: the difference of megabytes takes longer to show than a test may last.
+        assert [] == [name for name in theirs if theirs[name] != found[name]], topic
+        assert [] == [name for name in lost if before[name] != found[name]], topic
 
     put(broker, ours)
     monkeypatch.setenv("JDK_JAVA_OPTIONS", LOUD)

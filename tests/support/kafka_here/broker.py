@@ -1,10 +1,9 @@
 """A broker of one version: a single KRaft node on loopback, in separate directories."""
 
-import contextlib
 import os
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,13 @@ __all__ = ["Broker"]
 
 _START_SECONDS = 60
 _STOP_SECONDS = 180  # on a machine with much else to do
+_STARTING = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  #: loggers
+_LOG4J = """\
+log4j.rootLogger=OFF, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.SimpleLayout
+""" + "".join(f"log4j.logger.{each}=INFO\n" for each in _STARTING)  #: for versions before 4.0
+_STARTED = re.compile(rb"Kafka Server started|KafkaServer id=\d+\] started")
 _CLUSTER_ID = "segmentlogTestCluster1"[:22]
 
 
@@ -145,6 +151,8 @@ class Broker:
     def _command(self, main: str, *arguments: str, class_data: Sequence[str] = ()) -> list[str]:
         options = ["-Xmx512m", "-XX:+UseSerialGC", *self._java_options, *class_data]
         options.append("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        options.append(f"-Dlog4j.configuration=file:{self.directory / 'log4j.properties'}")
+        options += [f"-Dorg.slf4j.simpleLogger.log.{each}=info" for each in _STARTING]
         jars = (self.jars, logging_jars(), *self._libraries)
         classpath = ":".join(f"{each}/*" for each in jars)
         return [java(), *options, "-cp", classpath, main, *arguments]
@@ -155,36 +163,42 @@ class Broker:
         Raises
         ------
         RuntimeError
-            If it exits or does not answer in time; with the end of its output.
+            If it exits or does not start in time; with the end of its output.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j.properties").write_text(_LOG4J)
         settings = self._write_settings()
         self._prepare(settings)
         flags = self._class_data.flags() if self._java_options else ()
         with self.output.open("ab") as output:
+            n_bytes = output.tell()
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(settings), class_data=flags),
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,
             )
-        self._wait_until_up()
+        self._wait_until_up(n_bytes)
         return self
 
-    def _wait_until_up(self) -> None:
+    def _wait_until_up(self, n_bytes: int) -> None:
+        """Wait for the line that a broker writes at the end of its start, after `n_bytes`.
+
+        Its port is open a moment before.  A broker that was stopped in that moment closed none of
+        its logs.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if not self.is_running:
                 message = f"the broker stopped at start-up:\n{self.tail()}"
                 raise RuntimeError(message)
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("localhost", self.port), timeout=1),
-            ):
-                return
+            with self.output.open("rb") as output:
+                output.seek(n_bytes)
+                if _STARTED.search(output.read()):
+                    return
             time.sleep(0.1)
         self.kill()
-        message = f"the broker did not answer in {_START_SECONDS} s:\n{self.tail()}"
+        message = f"the broker did not start in {_START_SECONDS} s:\n{self.tail()}"
         raise RuntimeError(message)
 
     def tail(self) -> str:
