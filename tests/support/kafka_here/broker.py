@@ -158,7 +158,7 @@ class Broker:
         return [java(), *options, "-cp", classpath, main, *arguments]
 
     def start(self) -> Self:
-        """Start it and wait until it answers.
+        """Start it and wait until it has started.
 
         Raises
         ------
