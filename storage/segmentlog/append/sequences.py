@@ -151,7 +151,7 @@ class _PartitionCheck:
         """
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
-        while n_before < n_decided < len(fates) and self._is_behind(n_decided, states, fates):
+        while n_before < n_decided < len(fates) and self._may_be_known(n_decided, states, fates):
             in_log, n_before = self._known() if in_log is None else in_log, n_decided
             known = _sorted(np.concatenate([in_log, self._accepted(fates[:n_decided])]))
             n_decided, states, fates = self._decide(known)
@@ -166,8 +166,8 @@ class _PartitionCheck:
         n_decided = check_sequences(self._batches, self._rows, self._log.end, states, known, fates)
         return n_decided, states, fates
 
-    def _is_behind(self, number: int, states: Int64s, fates: Int64s) -> bool:
-        """Whether the log may have a batch that is refused: its sequence lies after the last."""
+    def _may_be_known(self, number: int, states: Int64s, fates: Int64s) -> bool:
+        """Whether the log may contain a refused batch: its sequence is below the expected one."""
         found, expected = self._sequences(number, states)
         is_out_of_order = fates[number, sequences.FATE] == sequences.OUT_OF_ORDER
         return bool(is_out_of_order) and (found - expected) % _N_SEQUENCES >= _N_SEQUENCES // 2
@@ -191,10 +191,10 @@ class _PartitionCheck:
         """Batches that these may repeat, those included which the log has lost."""
         states = self._log.producers.states
         known = _sorted(np.concatenate([self._in_log(), _last_batches(states)]))
-        behind: Int64s = np.empty((len(states), 3), np.int64)
+        after: Int64s = np.empty((len(states), 3), np.int64)
         lost: Int64s = np.empty((len(self._batches), sequences.KNOWN_COLUMNS), np.int64)
         epochs = states[:, producer_table.EPOCH].copy()
-        n_lost = find_lost(self._batches, self._rows, epochs, known, behind, lost)
+        n_lost = find_lost(self._batches, self._rows, epochs, known, after, lost)
         return np.concatenate([known, lost[:n_lost]])
 
     def _in_log(self) -> Int64s:
@@ -219,8 +219,8 @@ class _PartitionCheck:
             found.append(_known_lines(batches[is_same], rows[is_same]))
             for row, first in [*missing.items()]:
                 mine = rows == row
-                behind = (first - batches[mine, sequences.FIRST_SEQUENCE]) % _N_SEQUENCES
-                if (behind < _N_SEQUENCES // 2).any() or not is_same[mine].all():
+                after = (first - batches[mine, sequences.FIRST_SEQUENCE]) % _N_SEQUENCES
+                if (after < _N_SEQUENCES // 2).any() or not is_same[mine].all():
                     del missing[row]
             if not missing:
                 break

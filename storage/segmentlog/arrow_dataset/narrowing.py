@@ -78,17 +78,17 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
         newest = pa.scalar(1000 * timestamp_ms, kind)
         return not _may_match([timestamp <= newest], condition)
 
-    def begins_behind(timestamp_ms: int) -> bool:
+    def begins_after(timestamp_ms: int) -> bool:
         oldest = pa.scalar(1000 * timestamp_ms, kind)
         return not _may_match([timestamp >= oldest], condition)
 
     times = range(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
     first = bisect_left(times, True, key=lambda each: not ends_before(each))
-    behind = bisect_left(times, True, key=begins_behind)
+    after = bisect_left(times, True, key=begins_after)
     if first == len(times):  # it is true for no row at all
         return None
     start_ms = times[first] if first else -(2**63)
-    end_ms = times[behind] if behind < len(times) else 2**63 - 1
+    end_ms = times[after] if after < len(times) else 2**63 - 1
     return TimestampRange(start_ms, end_ms)
 
 
@@ -137,8 +137,8 @@ def _tighten(
     """The part of a slice that remains by its offsets, unless it is nearly the whole."""
     start, end = log_slice.offsets
 
-    def can_match(first: int, behind: int) -> bool:
-        part = log_slice._replace(start_offset=first, end_offset=behind)
+    def can_match(first: int, after: int) -> bool:
+        part = log_slice._replace(start_offset=first, end_offset=after)
         return bool(_may_match([slice_guarantee(part)], condition))
 
     quarter = (end - start) // 4
@@ -150,8 +150,8 @@ def _tighten(
     ends = range(start + 1, end + 1)
     first = start + bisect_left(ends, True, key=lambda each: can_match(start, each))
     starts = range(first + 1, end)
-    behind = first + 1 + bisect_left(starts, True, key=lambda each: not can_match(each, end))
-    tight = log_slice._replace(start_offset=first, end_offset=behind)
+    after = first + 1 + bisect_left(starts, True, key=lambda each: not can_match(each, end))
+    tight = log_slice._replace(start_offset=first, end_offset=after)
     return partition.cut(tight, 0)
 
 

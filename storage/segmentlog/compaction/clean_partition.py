@@ -244,12 +244,12 @@ def group_segments(
             segments[first].base_offset, *(a + b for a, b in zip(sizes[1:], each[1:], strict=True))
         )
         is_last = i + 1 == len(segments)
-        behind = end_offset if is_last else segments[i + 1].base_offset
+        after = end_offset if is_last else segments[i + 1].base_offset
         fits = (
             joined.log_bytes <= most_bytes
             and joined.offset_index_bytes <= most_index_bytes
             and joined.time_index_bytes <= most_index_bytes
-            and (not each.log_bytes or behind - joined.base_offset <= layout.SEGMENT_OFFSETS)
+            and (not each.log_bytes or after - joined.base_offset <= layout.SEGMENT_OFFSETS)
         )
         if i > first and not fits:
             groups.append(slice(first, i))

@@ -75,8 +75,8 @@ class Recompressor:
             done = end
         pieces.append(view[done:])
         joined: Bytes = np.frombuffer(bytearray().join(pieces), np.uint8)
-        behind = np.cumsum(lines[:, layout.SIZE])
-        lines[:, layout.POSITION] = behind - lines[:, layout.SIZE]
+        after = np.cumsum(lines[:, layout.SIZE])
+        lines[:, layout.POSITION] = after - lines[:, layout.SIZE]
         compaction.seal_batches(joined, lines[todo])
         return joined, lines
 

@@ -109,8 +109,8 @@ def build_offset_map(
     transactions = EndMarkers(partial(walk_batches, segments))
     filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
     bases = [each.base_offset for each in segments] + [end_offset]
-    for segment, behind in zip(segments, bases[1:], strict=True):
-        if behind <= start_offset or segment.base_offset >= end_offset:
+    for segment, after in zip(segments, bases[1:], strict=True):
+        if after <= start_offset or segment.base_offset >= end_offset:
             continue
         begin = segment.floor_position(start_offset)
         scanner = BatchScanner(segment.path, 0 if begin else segment.base_offset)
@@ -127,5 +127,5 @@ def build_offset_map(
                         return known
                     if code != status.OK:
                         raise run.malformed(row, status.REASONS[code])
-        known.reach(min(behind, end_offset) - 1)
+        known.reach(min(after, end_offset) - 1)
     return known

@@ -40,11 +40,11 @@ def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
     path = os.path.realpath(directory)
     longest, kind = "", ""
     for line in lines:
-        before, _, behind = line.partition(" - ")
+        before, _, after = line.partition(" - ")
         point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), before.split()[4])
         within = path == point or path.startswith(point.rstrip("/") + "/")
         if within and len(point) >= len(longest):  # a later mount hides an earlier one
-            longest, kind = point, " ".join(behind.split()[:2])
+            longest, kind = point, " ".join(after.split()[:2])
     if kind.startswith("fuse") and _OBJECT_STORES.search(kind):
         reason = (
             f"is an object store ({kind} at {longest}), which has neither the locks nor the "

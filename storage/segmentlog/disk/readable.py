@@ -110,7 +110,7 @@ def list_inodes(path: str) -> dict[str, int]:
     return disk_of(path).inodes(path)
 
 
-def _type_behind(path: str) -> FileType | None:
+def _type_of_target(path: str) -> FileType | None:
     """Type of the file to which a name leads, or None if there is none.
 
     Any other error is raised.  An undo that took a failing disk for a missing partition left the
@@ -130,17 +130,17 @@ def _type_behind(path: str) -> FileType | None:
 
 def exists(path: str) -> bool:
     """Whether a name leads to an existing file."""
-    return _type_behind(path) is not None
+    return _type_of_target(path) is not None
 
 
 def is_file(path: str) -> bool:
     """Whether a name leads to a plain file."""
-    return _type_behind(path) is FileType.FILE
+    return _type_of_target(path) is FileType.FILE
 
 
 def is_directory(path: str) -> bool:
     """Whether a name leads to a directory."""
-    return _type_behind(path) is FileType.DIRECTORY
+    return _type_of_target(path) is FileType.DIRECTORY
 
 
 #: A checkpoint of a million partitions with the longest names takes as much.

@@ -183,14 +183,14 @@ def block_by_vectors(typingctx, buf, at, n_lines, joint, crc):
         n_bytes = builder.mul(n_lines, _I64(LINE_BYTES))
         vectors = [alloca_once(builder, _VECTOR) for _ in range(_N_VECTORS)]
         streams = [alloca_once_value(builder, _I64(0)) for _ in range(_N_STREAMS)]
-        behind = builder.add(at, builder.mul(n_bytes, _I64(_N_VECTORS)))
+        after = builder.add(at, builder.mul(n_bytes, _I64(_N_VECTORS)))
         code.begin_vectors(vectors, at, crc)
-        code.take_words(streams, behind, n_bytes)
+        code.take_words(streams, after, n_bytes)
         step, factors = _I64(LINE_BYTES), _folding(_N_VECTORS * _VECTOR_BYTES)
         with for_range_slice(builder, step, n_bytes, step, intp=_I64) as (done, _):
             line = builder.add(at, builder.mul(done, _I64(_N_VECTORS)))
             code.take_vectors(vectors, line, factors)
-            code.take_words(streams, builder.add(behind, done), n_bytes)
+            code.take_words(streams, builder.add(after, done), n_bytes)
         crc = code.end_vectors(vectors)
         for each in streams:
             crc = builder.xor(code.carry(crc, joint), builder.load(each))

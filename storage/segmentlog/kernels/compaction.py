@@ -255,9 +255,9 @@ def _put_records(
     max_ms = _NO_TIMESTAMP
     for i in range(n_kept):
         _, fields = parse_any(source, header, kept[i])
-        behind, offset, ms, key_length, key_at, value_length, value_at, n_headers, at = fields
+        after, offset, ms, key_length, key_at, value_length, value_at, n_headers, at = fields
         max_ms = max(max_ms, ms)
-        n_rest = behind - at
+        n_rest = after - at
         n_bytes = 1 + varint_bytes(ms - base_ms) + varint_bytes(offset - base_offset)
         n_bytes += varint_bytes(max(key_length, -1)) + max(key_length, 0)
         n_bytes += varint_bytes(max(value_length, -1)) + max(value_length, 0)
@@ -389,16 +389,16 @@ def filter_batches(
         if to + _most_of_batch(header) > out.shape[0]:
             return st.OUTPUT_FULL, row, n_lines, to
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
-        status, behind = _put_batch(
+        status, after = _put_batch(
             window, source, header, fate, rules, table, secret, waiting, kept, counts, out, to,
             lines[n_lines],
         )  # fmt: skip
         if status != st.OK:
             return status, row, n_lines, to
-        if behind > to:
-            lines[n_lines, layout.POSITION], lines[n_lines, layout.SIZE] = to, behind - to
+        if after > to:
+            lines[n_lines, layout.POSITION], lines[n_lines, layout.SIZE] = to, after - to
             lines[n_lines, layout.RECORDS_START] = to + layout.HEADER_BYTES
-            lines[n_lines, layout.RECORDS_END] = behind
+            lines[n_lines, layout.RECORDS_END] = after
             n_lines += 1
-            to = behind
+            to = after
     return st.OK, headers.shape[0], n_lines, to

@@ -182,7 +182,7 @@ def _fill_message_set(
     while state[RECORD] < header[layout.RECORDS_COUNT]:
         at = state[NEXT_BYTE]
         size = load_i32(buf, at + layout.BATCH_LENGTH_AT)
-        behind = at + layout.LOG_OVERHEAD + size
+        after = at + layout.LOG_OVERHEAD + size
         offset = load_i64(buf, at) + header[layout.OFFSET_SHIFT]
         if range_start <= offset < range_end:
             ms = -1
@@ -193,12 +193,12 @@ def _fill_message_set(
             key_length, key_at, value_length, value_at = message_body(buf, at)
             none = int(np.int64(0))  # a literal would have `_put_record` compiled once more
             fields = (
-                behind, size, none, none, key_length, key_at, value_length, value_at, none, behind
+                after, size, none, none, key_length, key_at, value_length, value_at, none, after
             )  # fmt: skip
             status = _put_record(buf, fields, ms, offset, scale, columns, state)
             if status != st.OK:
                 return status
-        state[NEXT_BYTE] = behind
+        state[NEXT_BYTE] = after
         state[RECORD] += 1
     return st.OK
 

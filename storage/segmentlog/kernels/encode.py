@@ -141,8 +141,8 @@ def _write_quickly(
         delta_word, delta_bytes = varint_word(delta_groups)
         n_bytes += 1 + ms_bytes + delta_bytes
         word, length_bytes = varint_word(n_bytes << 1)
-        behind = to + length_bytes + n_bytes
-        if behind > end:
+        after = to + length_bytes + n_bytes
+        if after > end:
             break
         store_u64(out, to, word)  # and the attributes, which are 0
         to += length_bytes + 1
@@ -155,7 +155,7 @@ def _write_quickly(
             _put_headers_quickly(out, to, source, row)
         else:
             store_u8(out, to, 0)
-        to = behind
+        to = after
         if ms > max_ms:
             max_ms, max_ms_offset = ms, offset
         at += 1
@@ -208,9 +208,9 @@ def _write_carefully(
     if delta > _LARGEST_I32 or (base_ms < 0 and ms == _LARGEST_I64):
         return st.BATCH_FULL, -1
     n_bytes += 1 + varint_bytes(ms - base_ms) + varint_bytes(delta)
-    behind = to + varint_bytes(n_bytes) + n_bytes
-    if behind > end:
-        return st.BATCH_FULL, behind
+    after = to + varint_bytes(n_bytes) + n_bytes
+    if after > end:
+        return st.BATCH_FULL, after
     to = write_varint(out, to, n_bytes)
     store_u8(out, to, 0)
     to = write_varint(out, to + 1, ms - base_ms)
@@ -264,17 +264,17 @@ def _write_batch(
         at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
         if at == rows.shape[0]:
             break
-        status, behind = _write_carefully(source, rows, offsets, batch, at, to, end, out)
+        status, after = _write_carefully(source, rows, offsets, batch, at, to, end, out)
         if status == st.BATCH_FULL:
-            if end < behind <= limit:
+            if end < after <= limit:
                 return st.OUTPUT_FULL, first
             if at == first:
-                batch[layout.SIZE] = behind - start
+                batch[layout.SIZE] = after - start
                 return st.RECORD_TOO_LARGE, at
             break
         if status != st.OK:
             return status, at
-        to = behind
+        to = after
         at += 1
     batch[layout.LAST_OFFSET] = offsets[at - 1]
     batch[layout.RECORDS_START], batch[layout.RECORDS_END] = start + layout.HEADER_BYTES, to

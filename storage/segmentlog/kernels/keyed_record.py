@@ -34,17 +34,17 @@ def parse_any(
     status = st.OK
     is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
     if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
-        behind = at + layout.LOG_OVERHEAD + load_i32(source, at + layout.BATCH_LENGTH_AT)
+        after = at + layout.LOG_OVERHEAD + load_i32(source, at + layout.BATCH_LENGTH_AT)
         offset = load_i64(source, at) + header[layout.OFFSET_SHIFT]
         ms = -1
         if load_u8(source, at + layout.MAGIC_AT) != 0:
             ms = load_i64(source, at + layout.LEGACY_TIMESTAMP_AT)
         key_length, key_at, value_length, value_at = message_body(source, at)
-        n_headers, headers_at = 0, behind
+        n_headers, headers_at = 0, after
     else:
         status, fields = parse_record(source, at, header[layout.RECORDS_END])
         (
-            behind,
+            after,
             _,
             ms,
             offset,
@@ -60,5 +60,5 @@ def parse_any(
     if is_append_time:
         ms = header[layout.MAX_TIMESTAMP]
     return status, (
-        behind, offset, ms, key_length, key_at, value_length, value_at, n_headers, headers_at
+        after, offset, ms, key_length, key_at, value_length, value_at, n_headers, headers_at
     )  # fmt: skip

@@ -62,10 +62,10 @@ def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[in
     if position + layout.LOG_OVERHEAD + layout.MIN_LEGACY_LENGTH > end:
         return st.MESSAGE_CUT_SHORT, end
     size = load_i32(buf, position + layout.BATCH_LENGTH_AT)
-    behind = position + layout.LOG_OVERHEAD + size
+    after = position + layout.LOG_OVERHEAD + size
     if size < layout.MIN_LEGACY_LENGTH:
         return st.BAD_LENGTH, end
-    if behind > end:
+    if after > end:
         return st.MESSAGE_CUT_SHORT, end
     if load_u8(buf, position + layout.MAGIC_AT) >= layout.FIRST_BATCH_MAGIC:
         return st.BAD_INNER_MAGIC, end
@@ -74,8 +74,8 @@ def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[in
     offset = load_i64(buf, position)
     if offset <= previous:
         return st.INNER_OFFSET_OUTSIDE, end
-    status = check_message(buf, position, behind)
-    return st.BAD_INNER_CRC if status == st.BAD_CRC else status, behind
+    status = check_message(buf, position, after)
+    return st.BAD_INNER_CRC if status == st.BAD_CRC else status, after
 
 
 @kernel
@@ -105,13 +105,13 @@ def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
         first = last = int(np.int64(-1))  # a literal would have `_check_inner` compiled twice
         count = 0
         while at < end:
-            status, behind = _check_inner(inflated, at, end, last)
+            status, after = _check_inner(inflated, at, end, last)
             if status != st.OK:
                 return status, row
             last = load_i64(inflated, at)
             first = last if count == 0 else first
             count += 1
-            at = behind
+            at = after
         if count == 0:
             return st.EMPTY_WRAPPER, row
         wrapper_offset, shift = headers[row, layout.LAST_OFFSET], 0

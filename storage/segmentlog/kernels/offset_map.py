@@ -32,7 +32,7 @@ __all__ = [
 # Columns of the table.
 _HASH_0 = 0
 _HASH_1 = 1
-_BEHIND = 2  #: the offset plus one
+_NEXT_OFFSET = 2  #: the offset plus one
 ENTRY_COLUMNS = 3
 
 # The state of the map.
@@ -64,7 +64,7 @@ def _entry_of(table: Int64s, hash_0: int, hash_1: int) -> int:
     """Row of the entry of a hash, or of the free entry where it belongs."""
     n_entries = table.shape[0]
     row = _first_row(hash_0, n_entries)
-    while table[row, _BEHIND] != 0 and (
+    while table[row, _NEXT_OFFSET] != 0 and (
         table[row, _HASH_0] != hash_0 or table[row, _HASH_1] != hash_1
     ):
         row += 1
@@ -90,14 +90,14 @@ def seek_key(
     waiting[HASH_0], waiting[HASH_1] = siphash(source, start, end, secret)
     at = _first_row(waiting[HASH_0], table.shape[0]) * ENTRY_COLUMNS
     prefetch(table, at)
-    prefetch(table, at + _BEHIND)
+    prefetch(table, at + _NEXT_OFFSET)
 
 
 @inlined
 def offset_of(table: Int64s, waiting: Int64s) -> int:
     """Offset of the key that `seek_key` has hashed, or -1 if the map does not contain it."""
     row = _entry_of(table, waiting[HASH_0], waiting[HASH_1])
-    return int(table[row, _BEHIND]) - 1
+    return int(table[row, _NEXT_OFFSET]) - 1
 
 
 @kernel
@@ -113,10 +113,10 @@ def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
             return st.TABLE_FULL
         hash_0, hash_1 = waiting[i, HASH_0], waiting[i, HASH_1]
         row = _entry_of(table, hash_0, hash_1)
-        if table[row, _BEHIND] == 0:
+        if table[row, _NEXT_OFFSET] == 0:
             table[row, _HASH_0], table[row, _HASH_1] = hash_0, hash_1
             state[N_KEYS] += 1
-        table[row, _BEHIND] = waiting[i, OFFSET] + 1
+        table[row, _NEXT_OFFSET] = waiting[i, OFFSET] + 1
     return st.OK
 
 

@@ -82,11 +82,11 @@ def _open(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, int]:
     record_end = body + (length >> 1)
     if length & 1 or record_end > end:
         return False, 0, 0, 0, 0
-    delta_ms, behind = read_groups_quick(buf, body + 1, LONG_STOPS)
-    if behind > record_end:
+    delta_ms, after = read_groups_quick(buf, body + 1, LONG_STOPS)
+    if after > record_end:
         return False, 0, 0, 0, 0
-    delta, behind = read_groups_quick(buf, behind, INT_STOPS)
-    return behind <= record_end, record_end, delta_ms, delta, behind
+    delta, after = read_groups_quick(buf, after, INT_STOPS)
+    return after <= record_end, record_end, delta_ms, delta, after
 
 
 @inlined
@@ -138,17 +138,17 @@ def _fill(
     while row < stop:
         prefetch(buf, at + ahead)
         prefetch(buf, at + ahead + _LINE_BYTES)
-        is_sound, record_end, delta_ms, delta, behind = _open(buf, at, end)
+        is_sound, record_end, delta_ms, delta, after = _open(buf, at, end)
         if not is_sound or delta <= previous or delta & 1:
             return -1, 0, 0, 0, 0
-        key, key_at = read_groups_quick(buf, behind, INT_STOPS)
-        behind = key_at if key & 1 else key_at + (key >> 1)
-        if behind > record_end:
+        key, key_at = read_groups_quick(buf, after, INT_STOPS)
+        after = key_at if key & 1 else key_at + (key >> 1)
+        if after > record_end:
             return -1, 0, 0, 0, 0
-        value, value_at = read_groups_quick(buf, behind, INT_STOPS)
-        behind = value_at if value & 1 else value_at + (value >> 1)
-        adds_up = behind + 1 == record_end and load_u8(buf, behind) == 0
-        if not adds_up and not _has_headers(buf, at, behind, record_end):
+        value, value_at = read_groups_quick(buf, after, INT_STOPS)
+        after = value_at if value & 1 else value_at + (value >> 1)
+        adds_up = after + 1 == record_end and load_u8(buf, after) == 0
+        if not adds_up and not _has_headers(buf, at, after, record_end):
             return -1, 0, 0, 0, 0
         columns.offsets[np.uint64(row)] = delta
         columns.timestamps[np.uint64(row)] = delta_ms

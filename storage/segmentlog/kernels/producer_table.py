@@ -68,7 +68,7 @@ def follow_producers(
                 aborted[n_aborted, ABORTED_PRODUCER_ID] = states[row, PRODUCER_ID]
                 aborted[n_aborted, ABORTED_FIRST_OFFSET] = states[row, TXN_FIRST_OFFSET]
                 aborted[n_aborted, ABORTED_LAST_OFFSET] = marker
-                aborted[n_aborted, LAST_STABLE_OFFSET] = _stable_behind(states, row, marker)
+                aborted[n_aborted, LAST_STABLE_OFFSET] = _stable_after(states, row, marker)
                 n_aborted += 1
             _set_epoch(states, row, epoch)
             states[row, COORDINATOR_EPOCH] = coordinator_epoch
@@ -111,7 +111,7 @@ def _set_epoch(states: Int64s, row: int, epoch: int) -> None:
 
 
 @kernel
-def _stable_behind(states: Int64s, row: int, marker: int) -> int:
+def _stable_after(states: Int64s, row: int, marker: int) -> int:
     """The last stable offset once the transaction of `row` has ended at `marker`."""
     stable = marker + 1
     for other in range(states.shape[0]):

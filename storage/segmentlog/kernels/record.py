@@ -112,17 +112,17 @@ def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, i
     record_end = body + length
     if length < 0 or record_end > end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    delta_ms, behind = read_varint_quick(buf, body + 1, LONG_STOPS)
-    if behind > record_end:
+    delta_ms, after = read_varint_quick(buf, body + 1, LONG_STOPS)
+    if after > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    delta, behind = read_varint_quick(buf, behind, INT_STOPS)
-    if behind > record_end:
+    delta, after = read_varint_quick(buf, after, INT_STOPS)
+    if after > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    key_length, key_at = read_varint_quick(buf, behind, INT_STOPS)
-    behind = key_at + max(key_length, 0)
-    if behind > record_end:
+    key_length, key_at = read_varint_quick(buf, after, INT_STOPS)
+    after = key_at + max(key_length, 0)
+    if after > record_end:
         return False, 0, 0, 0, 0, 0, 0, 0
-    value_length, value_at = read_varint_quick(buf, behind, INT_STOPS)
-    behind = value_at + max(value_length, 0)
-    adds_up = behind + 1 == record_end and load_u8(buf, behind) == 0
+    value_length, value_at = read_varint_quick(buf, after, INT_STOPS)
+    after = value_at + max(value_length, 0)
+    adds_up = after + 1 == record_end and load_u8(buf, after) == 0
     return adds_up, record_end, delta_ms, delta, key_length, key_at, value_length, value_at

@@ -154,8 +154,8 @@ def read_groups_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, i
 @inlined
 def read_varint_quick(buf: Bytes, at: int, stop_bits: np.uint64) -> tuple[int, int]:
     """Signed value of a varint, as `read_groups_quick` reads it, and the position after it."""
-    groups, behind = read_groups_quick(buf, at, stop_bits)
-    return signed(groups), behind
+    groups, after = read_groups_quick(buf, at, stop_bits)
+    return signed(groups), after
 
 
 @inlined

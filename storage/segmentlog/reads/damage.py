@@ -11,7 +11,7 @@ from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.header import is_too_high, parse_header
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.overlap import reach
-from segmentlog.segments.resync import behind_damage, first_offset
+from segmentlog.segments.resync import first_offset, good_batch_after
 from segmentlog.segments.segment import PlacedHeader
 
 __all__ = ["DamagePolicy"]
@@ -33,7 +33,7 @@ class DamagePolicy:
         self._skips = skips
         self._merged = ""  # the last file that turned out to be merged
 
-    def go_on_behind(
+    def continue_after(
         self, error: CorruptLogError, scanner: BatchScanner, file: PlannedFile
     ) -> int | None:
         """Byte at which the read continues after bad bytes, or None at the end of the range.
@@ -49,17 +49,17 @@ class DamagePolicy:
         next_offset, wanted = scanner.next_offset, self._offsets
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
             return None
-        found = behind_damage(file.opened, error.position, file.planned.end, next_offset)
+        found = good_batch_after(file.opened, error.position, file.planned.end, next_offset)
         if found is not None and found.base_offset <= wanted.start_offset:
             return found.position
         if not self._skips:
             raise error
         position = found.position if found else file.planned.end
-        behind = found.base_offset if found else wanted.end_offset
+        after = found.base_offset if found else wanted.end_offset
         logger.warning(
             "%s; bytes [%d, %d) are left out, with all records that they contain of offsets [%d, "
             "%d)",
-            error, error.position, position, next_offset, behind,
+            error, error.position, position, next_offset, after,
         )  # fmt: skip
         return position if found else None
 

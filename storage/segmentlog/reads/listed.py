@@ -47,11 +47,11 @@ class NewestTimestampOfSlices:
 
     def _of_file(self, segment: Segment, file: SliceFile, end_offset: int) -> int:
         if file.end < segment.size:
-            behind = end_offset if file.next_offset < 0 else min(file.next_offset, end_offset)
+            after = end_offset if file.next_offset < 0 else min(file.next_offset, end_offset)
             with segment.opened() as opened:
                 index = opened.time_index
                 slot = bisect_left(
-                    range(index.n_entries), behind - 1, key=lambda each: index.entry(each).offset
+                    range(index.n_entries), after - 1, key=lambda each: index.entry(each).offset
                 )
                 if slot < index.n_entries:
                     entry = index.entry(slot)

@@ -301,13 +301,13 @@ def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader |
     header = opened.header_at(entry.position, up_to_offset=entry.offset)
     if header is None or header.last_offset > entry.offset:
         return None, -1
-    before = _behind_previous(opened, entry.position)
+    before = _after_previous(opened, entry.position)
     if before is None or header.base_offset < before:
         return None, -1
     return header, before if header.is_wrapper else header.base_offset
 
 
-def _behind_previous(opened: OpenSegment, position: int) -> int | None:
+def _after_previous(opened: OpenSegment, position: int) -> int | None:
     """Offset after the batch that ends at byte `position`; None if the index leads to none."""
     entry = opened.offset_index.last_at_or_before_position(position - 1)
     found = None

@@ -205,7 +205,7 @@ class _SliceReader:
                 # The damage is inside a batch of the range, or hides an end marker after it.
                 if error.position < self._scanned_to or self._looks_ahead:
                     raise
-                position = self._damage.go_on_behind(error, scanner, file)
+                position = self._damage.continue_after(error, scanner, file)
             except Exception:
                 yield from self._flush()
                 raise
@@ -252,7 +252,7 @@ class _SliceReader:
                 last_offsets = batches.headers[:, layout.LAST_OFFSET]
                 is_done = np.count_nonzero(last_offsets >= end_offset) > 1
                 if overlaps:
-                    batches = _behind_overlap(batches, self._reached)
+                    batches = _after_overlap(batches, self._reached)
                 yield from self._decoder.decode(self._selected(batches, scanner.next_offset))
                 self.next_offset = max(self.next_offset, scanner.next_offset)
                 if is_done:
@@ -315,7 +315,7 @@ def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches
     )
 
 
-def _behind_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
+def _after_overlap(batches: ScannedBatches, next_offset: int) -> ScannedBatches:
     """The batches at or above `next_offset`, of a segment that begins below it.
 
     A copy that was taken while compaction merged segments holds the merged segment and some of the

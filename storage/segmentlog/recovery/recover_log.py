@@ -35,7 +35,7 @@ from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end, is_newer_format
-from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.resync import good_batch_after
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
@@ -123,10 +123,8 @@ class RecoveryPlan(NamedTuple):
     @property
     def n_cut_bytes(self) -> int:
         """Bytes after the log end, zeros of preallocation included."""
-        behind = sum(each.size for each in self.segments[self.last + 1 :])
-        return behind + (
-            self.segments[self.last].size - self.end.position if self.last >= 0 else 0
-        )
+        after = sum(each.size for each in self.segments[self.last + 1 :])
+        return after + (self.segments[self.last].size - self.end.position if self.last >= 0 else 0)
 
     @property
     def end_offset(self) -> int:
@@ -202,7 +200,7 @@ def _first_good(segments: Sequence[Segment], end: GoodEnd) -> int | None:
         except UnsupportedFormatError:
             return segment.base_offset
         with open_file(segment.path) as file:
-            found = behind_damage(file, end.position, segment.size, end.offset)
+            found = good_batch_after(file, end.position, segment.size, end.offset)
         if found is not None:
             return found.base_offset
     return None

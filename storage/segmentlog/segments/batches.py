@@ -91,10 +91,10 @@ def walk_file(
         # Writable, as the buffers of scans are: kernels would be compiled again for others.
         buf: Bytes = np.empty(n_bytes, np.uint8)
         buf = buf[: file.read_into(buf.data, position)]
-        code, behind, n_batches = walk_headers(buf, 0, len(buf), headers)
+        code, after, n_batches = walk_headers(buf, 0, len(buf), headers)
         scanned = ScannedBatches(path, buf, headers[:n_batches], position)
         if code >= status.BAD_LENGTH and not n_batches:
-            raise batch_error(scanned, behind, len(buf), code)
+            raise batch_error(scanned, after, len(buf), code)
         if not n_batches:
             if len(buf) < wanted:
                 return
@@ -104,8 +104,8 @@ def walk_file(
         if first < n_batches:
             found = scanned.only(slice(first, None))
             yield WalkedBatches(found, markers_among(found), found.next_offset)
-        position += behind
-        is_large = behind > n_batches * _LARGE_BATCH_BYTES
+        position += after
+        is_large = after > n_batches * _LARGE_BATCH_BYTES
         wanted = _SMALL_WINDOW_BYTES if is_large else _WINDOW_BYTES
 
 

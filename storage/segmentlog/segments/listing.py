@@ -345,11 +345,11 @@ def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> 
     After a merge, the last batch of a swap file may lie in a later segment's range.
     """
     others = sorted(live, key=attrgetter("base_offset"))
-    behind = 0
+    after = 0
     for swap in swaps:
         with contextlib.suppress(FileNotFoundError):  # put in its place since it was listed
-            behind = max(behind, reach(swap, others))
-    return range(min((each.base_offset for each in swaps), default=0), behind)
+            after = max(after, reach(swap, others))
+    return range(min((each.base_offset for each in swaps), default=0), after)
 
 
 def indexes_without_log(path: str) -> list[tuple[int, str]]:

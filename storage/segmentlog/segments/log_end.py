@@ -13,7 +13,7 @@ from segmentlog.disk.contract import ReadableFile
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, is_too_high, parse_header
-from segmentlog.segments.resync import behind_damage, first_offset
+from segmentlog.segments.resync import first_offset, good_batch_after
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 
 __all__ = ["LogEnd", "find_log_end", "is_newer_format"]
@@ -60,10 +60,10 @@ def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True
         if end.position == position > 0:  # the batch that the index leads to is damaged
             end = _last_good(opened, start, committed_to)
         while end.position < segment.size:
-            behind = _behind_damage(segment, opened.file, end, warns=warns)
-            if behind is None:
+            after = _end_after_damage(segment, opened.file, end, warns=warns)
+            if after is None:
                 break
-            end = _last_good(opened, behind, committed_to)
+            end = _last_good(opened, after, committed_to)
     return end
 
 
@@ -115,7 +115,7 @@ def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:
     return first_offset(opened.file, placed.position, placed.header)
 
 
-def _behind_damage(
+def _end_after_damage(
     segment: Segment, file: ReadableFile, end: LogEnd, *, warns: bool
 ) -> LogEnd | None:
     """End of the bad bytes at `end` if the log continues there; None if they are a torn tail."""
@@ -125,7 +125,7 @@ def _behind_damage(
     if not rest.strip(b"\0"):
         return None  # preallocated, or a page that was never written
     limit = end.position + len(rest)
-    found = behind_damage(file, end.position, limit, end.offset)
+    found = good_batch_after(file, end.position, limit, end.offset)
     if found is not None:
         return LogEnd(found.base_offset, found.position, damaged_from)
     if is_newer_format(rest, end.offset, len(rest)):

@@ -18,7 +18,7 @@ from segmentlog.records.header import BatchHeader, parse_header
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["GoodBatch", "behind_damage", "find_good_batch", "first_offset"]
+__all__ = ["GoodBatch", "find_good_batch", "first_offset", "good_batch_after"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
@@ -35,7 +35,7 @@ class GoodBatch(NamedTuple):
     base_offset: int
 
 
-def behind_damage(
+def good_batch_after(
     file: ReadableFile, position: int, end: int, next_offset: int
 ) -> GoodBatch | None:
     """First good batch after the bad one at byte `position`, or None up to byte `end`.

@@ -15,7 +15,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
 )
 from segmentlog.records.header import is_too_high
-from segmentlog.segments.resync import behind_damage, first_offset
+from segmentlog.segments.resync import first_offset, good_batch_after
 
 if TYPE_CHECKING:
     from segmentlog.segments.segment import OpenSegment, PlacedHeader
@@ -84,7 +84,7 @@ class _Walk:
             self._last, self._least_offset, self._position = placed, next_offset, placed.end
             if before is not None:
                 yield before
-        if self._position < segment.size and self._behind(self._position) is not None:
+        if self._position < segment.size and self._after(self._position) is not None:
             left = segment.size - self._position
             raise TruncatedBatchError(segment.path, self._position, -1, left + 1, left)
         last, self._last = self._last, None
@@ -119,13 +119,13 @@ class _Walk:
         if self._last is not None and error.position == self._last.position:
             self._position, self._last = self._last.end, None
             return
-        found = self._behind(error.position)
+        found = self._after(error.position)
         self._position = self._opened.segment.size if found is None else found
 
-    def _behind(self, position: int) -> int | None:
+    def _after(self, position: int) -> int | None:
         """Byte of the next sound batch after the one at byte `position`."""
         opened = self._opened
-        found = behind_damage(opened.file, position, opened.segment.size, self._next_offset)
+        found = good_batch_after(opened.file, position, opened.segment.size, self._next_offset)
         return None if found is None else found.position
 
     def _malformed(self, placed: "PlacedHeader", reason: str) -> MalformedBatchError:

@@ -62,12 +62,12 @@ class Selection(NamedTuple):
         not if it is too new.  The header of a compressed message of magic 0 or 1 also lacks the
         offsets inside.
         """
-        if last_offset(header) < self.from_offset or self.is_behind(header):
+        if last_offset(header) < self.from_offset or self.is_after(header):
             return False
         has_times = header.magic > 0
         return not has_times or header.max_timestamp >= self.from_ms
 
-    def is_behind(self, header: BatchHeader) -> bool:
+    def is_after(self, header: BatchHeader) -> bool:
         """Whether the batch, and so every later batch, begins at or after the last offset."""
         is_wrapper = header.magic < layout.FIRST_BATCH_MAGIC and header.codec != 0
         return not is_wrapper and header.base_offset >= self.to_offset

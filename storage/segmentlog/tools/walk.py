@@ -12,7 +12,7 @@ from segmentlog.disk.contract import ReadableFile
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout, status
 from segmentlog.records.header import BatchHeader, parse_header
-from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.resync import good_batch_after
 from segmentlog.segments.segment import PlacedHeader, Segment
 from segmentlog.tools.selection import last_offset
 
@@ -142,7 +142,7 @@ def _unreadable(
             reason = f"it needs {header.size_in_bytes} bytes, but the file has {left} left"
     reason = reason or "the file ends inside a batch header"
     n_bytes = left
-    good = behind_damage(file, position, segment.size, max(next_offset, 0))
+    good = good_batch_after(file, position, segment.size, max(next_offset, 0))
     if good is not None:
         n_bytes = good.position - position
         reason += f"; the next good batch is at byte {good.position}"

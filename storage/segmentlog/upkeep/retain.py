@@ -331,8 +331,8 @@ def spans_of(log: Log) -> list[SegmentSpan]:
     """The segments of a log, each with the offset after it; without a torn tail."""
     segments = log.segments
     spans = [
-        SegmentSpan(each.base_offset, behind.base_offset, each.size)
-        for each, behind in pairwise(segments)
+        SegmentSpan(each.base_offset, after.base_offset, each.size)
+        for each, after in pairwise(segments)
     ]
     if segments:
         end = log.log_end_offset

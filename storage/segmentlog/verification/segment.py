@@ -10,7 +10,7 @@ from segmentlog.kernels import layout
 from segmentlog.logs.log import Log
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.resync import GoodBatch, behind_damage
+from segmentlog.segments.resync import GoodBatch, good_batch_after
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
@@ -95,7 +95,7 @@ class SegmentCheck:
                     yield from self._batches_from(file, position)
                     position = None
                 except (CorruptLogError, UnsupportedFormatError) as error:
-                    good, found = self._behind(file, error)
+                    good, found = self._after(file, error)
                     yield found
                     self._leave_out(good, found)
                     position = good.position if good else None
@@ -118,12 +118,12 @@ class SegmentCheck:
                 yield from unreadable_records(self._checks.decoder, batches, self._checks.finding)
             self._checks.progress(len(batches.data))
 
-    def _behind(
+    def _after(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError
     ) -> tuple[GoodBatch | None, Finding]:
         """Byte at which to continue after an unreadable batch, and the finding about the batch."""
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
-        good = behind_damage(file, at, end, offset)
+        good = good_batch_after(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
         if self._is_last and good is None and at >= self._checks.log.end.position:
             if not file.read(at, 1 << 20).strip(b"\0"):

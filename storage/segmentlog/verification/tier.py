@@ -43,7 +43,7 @@ from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.records.schema import record_schema
 from segmentlog.segments.listing import list_segments
-from segmentlog.segments.resync import behind_damage
+from segmentlog.segments.resync import good_batch_after
 from segmentlog.segments.windows import BatchWindows
 from segmentlog.settings.cluster_metadata import read_partition_ids
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
@@ -366,7 +366,7 @@ class _LogTier:
                 going = None
             except (CorruptLogError, UnsupportedFormatError) as error:
                 at, least = error.position, scanner.next_offset
-                good = behind_damage(file, at, size, least)
+                good = good_batch_after(file, at, size, least)
                 kind = FindingKind.CORRUPT_BATCH
                 if isinstance(error, UnsupportedFormatError):
                     kind = FindingKind.UNSUPPORTED_BATCH

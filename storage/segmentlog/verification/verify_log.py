@@ -78,8 +78,8 @@ class _LogCheck:
         for i, segment in enumerate(segments):
             yield from self._checks.offsets.begin(segment)
             try:
-                behind = segments[i + 1].base_offset if i + 1 < len(segments) else None
-                yield from SegmentCheck(segment, self._checks, behind).findings()
+                after = segments[i + 1].base_offset if i + 1 < len(segments) else None
+                yield from SegmentCheck(segment, self._checks, after).findings()
             except OSError as error:
                 yield self._unread(segment, error)
             except RemoteSegmentError as error:

@@ -51,8 +51,8 @@ def cut_bytes(start: int, end: int, most_bytes: int, path: str = "") -> list[Log
     step = most_bytes or end - start
     bounds = [(each, min(each + step, end)) for each in range(start, end, step)]
     return [
-        LogSlice("t", 0, begin, behind, (SliceFile(path, begin, behind, begin, 0),))
-        for begin, behind in bounds
+        LogSlice("t", 0, begin, after, (SliceFile(path, begin, after, begin, 0),))
+        for begin, after in bounds
     ]
 
 

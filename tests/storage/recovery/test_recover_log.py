@@ -677,7 +677,7 @@ def test_indexes_without_a_log_do_not_stay_in_the_way_of_an_append(
         (tmp_path / ".kafka_cleanshutdown").touch()
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.roll()
-        writer.append(pa.table({"value": [b"behind"]}))
+        writer.append(pa.table({"value": [b"after"]}))
 
     assert list(range(61)) == offsets(partition)
     assert (partition / f"{60:020d}.log").stat().st_size

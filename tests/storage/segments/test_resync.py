@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.disk.readable import open_file
-from segmentlog.segments.resync import GoodBatch, behind_damage, find_good_batch
+from segmentlog.segments.resync import GoodBatch, find_good_batch, good_batch_after
 from segmentlog.testing.legacy import encode_message
 from segmentlog.testing.reference import Record, encode_batch
 
@@ -23,7 +23,7 @@ def next_good(path: Path, data: bytes, position: int, next_offset: int) -> GoodB
     """The good batch that is found after the bad batch at `position` of these bytes."""
     path.write_bytes(data)
     with open_file(str(path)) as file:
-        return behind_damage(file, position, len(data), next_offset)
+        return good_batch_after(file, position, len(data), next_offset)
 
 
 @pytest.fixture

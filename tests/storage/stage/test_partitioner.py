@@ -38,7 +38,7 @@ def source(keys: list[bytes | None], values: list[bytes | None] | None = None) -
 @pytest.mark.parametrize(("key", "hashed", "partition"), MURMUR2)
 def test_keys_are_hashed_as_in_java(key: bytes, hashed: int, partition: int) -> None:
     """The hashes are those of Kafka's own test, compiled and in plain Python."""
-    buf = np.frombuffer(b"before" + key + b"behind", np.uint8)
+    buf = np.frombuffer(b"before" + key + b"after", np.uint8)
     found = murmur2(buf, 6, 6 + len(key))
 
     assert hashed & 0xFFFFFFFF == found == murmur2.py_func(buf, 6, 6 + len(key))

@@ -89,8 +89,8 @@ def test_a_lost_batch_is_an_error_if_nothing_explains_it(tmp_path: Path) -> None
 
 def test_a_gap_with_as_many_missing_offsets_is_a_note(tmp_path: Path) -> None:
     """Compaction leaves such a gap, and so does a lost segment."""
-    before, behind = laid((1, 0, 0, 3)), laid((1, 0, 7, 3), (2, 0, 1, 1), begin=7)
-    plant(tmp_path, *before, *behind)
+    before, after = laid((1, 0, 0, 3)), laid((1, 0, 7, 3), (2, 0, 1, 1), begin=7)
+    plant(tmp_path, *before, *after)
     plant(tmp_path, *laid((1, 0, 12, 1), begin=13), base_offset=13)
 
     first, second = found(tmp_path)

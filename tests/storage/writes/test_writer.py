@@ -321,7 +321,7 @@ def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="closed"):
         writer.append(numbered_rows(60, 20))
 
-    def fail_behind_a_flush() -> None:
+    def fail_after_a_flush() -> None:
         with segmentlog.open_writer(tmp_path, "t") as writer:
             writer.append(numbered_rows(60, 20))
             writer.flush()
@@ -329,7 +329,7 @@ def test_a_writer_flushes_rolls_and_closes(tmp_path: Path) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        fail_behind_a_flush()
+        fail_after_a_flush()
     assert dealt((0, 80)) == numbers(tmp_path)
     assert_tidy(tmp_path)
 

@@ -32,13 +32,13 @@ from segmentlog.segments.batches import walk_batches
 from segmentlog.verification.findings import Finding, FindingKind
 from segmentlog.verification.verify_log import verify_log
 
-__all__ = ["BEHIND_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
+__all__ = ["AFTER_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 
 #: The job of the writer that comes after the power cut.
 _NEXT = Job(99, {0: 3, 1: 3})
 
 #: Bytes that an earlier crash may have left after a log's end; they are cut off, and kept aside.
-BEHIND_THE_LOG = b"torn" * 9
+AFTER_THE_LOG = b"torn" * 9
 
 _WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp",)  # by the next compaction
 #: Endings of files that a dead job may leave; they are swept after a week.
@@ -87,7 +87,7 @@ def check(directory: Path, promise: Promise) -> None:
         assert [] == left, left
     with _noticed_by("a look at what was cut off"):
         cut = {path.read_bytes() for path in directory.rglob("*.broken")}
-        assert cut <= {BEHIND_THE_LOG}, cut
+        assert cut <= {AFTER_THE_LOG}, cut
 
 
 def check_unsynced(directory: Path, promise: Promise) -> None:

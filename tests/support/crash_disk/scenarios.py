@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import pytest
 
-from crash_disk.check import BEHIND_THE_LOG
+from crash_disk.check import AFTER_THE_LOG
 from crash_disk.explore import Explorer
 from crash_disk.image import Tree, read_tree
 from crash_disk.operations import (
@@ -44,7 +44,7 @@ _INDEX = f"new/logs/t-0/{0:020d}.index"
 _CUT_OFF = {
     f"new/logs/t-0/{20:020d}.{kind}": content
     for kind, content in (
-        ("log", BEHIND_THE_LOG), ("index", b""), ("timeindex", bytes(12)), ("txnindex", b"")
+        ("log", AFTER_THE_LOG), ("index", b""), ("timeindex", bytes(12)), ("txnindex", b"")
     )
 }  # fmt: skip
 
@@ -75,7 +75,7 @@ class Scenario:
     n_jobs : how many.
     is_keyed : whether their rows have keys.
     without : files that are missing in the beginning.
-    behind_the_log : bytes that an earlier crash has left after the last batch.
+    after_the_log : bytes that an earlier crash has left after the last batch.
     more_files : that it has left, and what is in them.
     """
 
@@ -85,7 +85,7 @@ class Scenario:
     n_jobs: int = 1
     is_keyed: bool = False
     without: Sequence[str] = ()
-    behind_the_log: bytes = b""
+    after_the_log: bytes = b""
     more_files: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(
@@ -97,8 +97,8 @@ class Scenario:
         tree = {**written, **({} if self.begins_empty else self.more_files)}
         for name in self.without:
             del tree[name]
-        if self.behind_the_log:
-            tree[_LOG] = (tree[_LOG] or b"") + self.behind_the_log
+        if self.after_the_log:
+            tree[_LOG] = (tree[_LOG] or b"") + self.after_the_log
         root = explorer.new_root(tree)
         with pytest.MonkeyPatch.context() as patch:
             same_names_again(patch)
@@ -134,20 +134,20 @@ def _singles() -> Iterator[Scenario]:
             f"{name} after a crash",
             [operation],
             without=[_MARK, _INDEX],
-            behind_the_log=BEHIND_THE_LOG,
+            after_the_log=AFTER_THE_LOG,
         )
         yield Scenario(
             f"{name} where a segment is cut off",
             [operation],
             n_jobs=2,
             without=[_MARK, _RECOVERY_POINTS],  # otherwise the torn bytes would count as synced
-            behind_the_log=BEHIND_THE_LOG,
+            after_the_log=AFTER_THE_LOG,
             more_files=_CUT_OFF,
         )
     yield Scenario("retain by size", [retains_by_size], n_jobs=2)
     yield Scenario("delete records", [deletes_records])
     yield Scenario("retain after a crash", [retains], without=[_MARK, _INDEX],
-                   behind_the_log=BEHIND_THE_LOG)  # fmt: skip
+                   after_the_log=AFTER_THE_LOG)  # fmt: skip
     yield Scenario("compact", [compacts], n_jobs=2, is_keyed=True)
     yield Scenario("compact, append and compact", [
         compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
