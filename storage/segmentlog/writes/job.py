@@ -1,9 +1,10 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from segmentlog.cluster.metadata_log import metadata_path
 from segmentlog.commit.held import hold
 from segmentlog.commit.repeated_writes import StreamBatch
 from segmentlog.disk.pace import pace_of
@@ -12,6 +13,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import TopicPartition
 from segmentlog.names import META_PROPERTIES_FILE
+from segmentlog.settings.cluster_metadata import read_partition_counts
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.job_files import JobFiles, end_stream, new_token, sweep_jobs
@@ -90,12 +92,14 @@ class WriteJob:
             config = _configured(config, known, topic)
             if auto_create_topics:
                 complete_topics(directory, topic)
+            keeps_partitions = config.use_offsets and not request.overwrite
             topics = JobTopics.found(
                 directory,
                 topic,
                 asked=request.num_partitions,
                 auto_create_topics=auto_create_topics,
-                keeps_partitions=config.use_offsets and not request.overwrite,
+                keeps_partitions=keeps_partitions,
+                in_cluster={} if keeps_partitions else _partition_counts(directory),
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
             JobFiles(directory, token).make_mark()
@@ -253,6 +257,12 @@ class WriteJob:
     def files(self) -> JobFiles:
         """The job's own files in the log directory."""
         return JobFiles(self.directory, self.token)
+
+
+def _partition_counts(directory: str) -> Mapping[str, int]:
+    """The number of partitions of each topic, if the directory has the metadata of its cluster."""
+    path = metadata_path(directory)
+    return {} if path is None else read_partition_counts(path)
 
 
 def _config_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "ConfigOf":

@@ -23,6 +23,7 @@ class JobTopics:
     directory : the log directory.
     topic : of all rows, or None to take the column ``topic``.
     partitions : number of partitions of each topic when the job began.
+    in_cluster : this number, of topics whose highest partitions are not in the directory.
     missing : the first missing partition of each incomplete topic.
     num_partitions : of topics that the job creates; 0 to create none.
     keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
@@ -31,6 +32,7 @@ class JobTopics:
     directory: str
     topic: str | None
     partitions: Mapping[str, int]
+    in_cluster: Mapping[str, int]
     missing: Mapping[str, int]
     num_partitions: int
     keeps_partitions: bool
@@ -44,12 +46,14 @@ class JobTopics:
         asked: int | None,
         auto_create_topics: bool,
         keeps_partitions: bool,
+        in_cluster: Mapping[str, int],
     ) -> "JobTopics":
         """The topics that are there now; a job begins with them.
 
         Parameters
         ----------
         asked : the number of partitions of missing topics, one by default.
+        in_cluster : the number of partitions of each topic, if the cluster's metadata is known.
 
         Raises
         ------
@@ -58,11 +62,13 @@ class JobTopics:
         UnknownTopicOrPartitionError
             If `topic`, or a partition of it, is missing, and is not to be created.
         """
-        partitions, missing = _count_partitions(directory)
+        here, _ = _count_partitions(directory, {})
+        in_cluster = {each: n for each, n in in_cluster.items() if n > here.get(each, n)}
+        partitions, missing = _count_partitions(directory, in_cluster)
         if topic in partitions and asked not in {None, partitions[topic]}:
             raise _other_number(topic, partitions[topic], asked)
         n_new = (asked or 1) if auto_create_topics else 0
-        topics = cls(directory, topic, partitions, missing, n_new, keeps_partitions)
+        topics = cls(directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions)
         if topic is not None:
             topics.n_partitions(topic)
         return topics
@@ -77,8 +83,8 @@ class JobTopics:
         """
         if topic in self.missing and not self.keeps_partitions:
             hint = (
-                "write a topic only where all its partitions are: the number of partition "
-                "directories decides which partition a key gets"
+                "write a topic only where all its partitions are: the number of partitions "
+                "decides which partition a key gets"
             )
             missing = self.missing[topic]
             raise UnknownTopicOrPartitionError(topic, missing, self.directory, hint)
@@ -106,7 +112,7 @@ class JobTopics:
         if self.num_partitions:
             for topic in topics:
                 create_partitions(self.directory, topic, self.n_partitions(topic))
-        found, missing = _count_partitions(self.directory)
+        found, missing = _count_partitions(self.directory, self.in_cluster)
         for topic in topics:
             wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
             is_other = n_found < wanted or (n_found > wanted and topic not in self.partitions)
@@ -121,7 +127,8 @@ class JobTopics:
         """The partitions that `topic` has now."""
         if self.topic is None:
             return []
-        n_partitions = _count_partitions(self.directory)[0].get(self.topic, 0)
+        counts, _ = _count_partitions(self.directory, self.in_cluster)
+        n_partitions = counts.get(self.topic, 0)
         return [TopicPartition(self.topic, number) for number in range(n_partitions)]
 
 
@@ -136,7 +143,7 @@ def complete_topics(directory: str, topic: str | None) -> None:
     if topic is not None:
         create_partitions(directory, topic, 0)
         return
-    partitions, missing = _count_partitions(directory)
+    partitions, missing = _count_partitions(directory, {})
     for each in missing:
         # The partition had records, or a link is in its place: an error only if rows come for it.
         with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
@@ -152,14 +159,21 @@ def _other_number(topic: str | None, found: int, asked: int | None) -> OptionErr
     return OptionError("num_partitions", str(asked), f"{accepted}, {remedy}")
 
 
-def _count_partitions(directory: str) -> tuple[dict[str, int], dict[str, int]]:
-    """`JobTopics.partitions` and `JobTopics.missing`."""
+def _count_partitions(
+    directory: str, in_cluster: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """`JobTopics.partitions` and `JobTopics.missing`.
+
+    The directories alone do not show that the highest partitions are missing.
+    """
     found: dict[str, set[int]] = {}
     for each in list_partitions(directory):
         if each.is_current:
             topic, partition = each.topic_partition
             found.setdefault(topic, set()).add(partition)
-    counts = {topic: max(numbers) + 1 for topic, numbers in found.items()}
+    counts = {
+        topic: max(max(numbers) + 1, in_cluster.get(topic, 0)) for topic, numbers in found.items()
+    }
     missing = {
         topic: next(number for number in itertools.count() if number not in numbers)
         for topic, numbers in found.items()

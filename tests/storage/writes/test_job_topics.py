@@ -1,6 +1,9 @@
 """Topics of a job: those that it finds, those that it creates, and those of other jobs."""
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from plain_writes import ONE, write
@@ -12,6 +15,8 @@ from segmentlog.model import TopicPartition
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
 
+CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
+
 
 def found(
     directory: Path,
@@ -20,6 +25,7 @@ def found(
     *,
     auto_create_topics: bool = True,
     keeps_partitions: bool = False,
+    in_cluster: Mapping[str, int] = MappingProxyType({}),
 ) -> JobTopics:
     """The topics that a beginning job finds."""
     return JobTopics.found(
@@ -28,6 +34,7 @@ def found(
         asked=asked,
         auto_create_topics=auto_create_topics,
         keeps_partitions=keeps_partitions,
+        in_cluster=in_cluster,
     )
 
 
@@ -77,6 +84,32 @@ def test_a_topic_without_one_of_its_partitions(tmp_path: Path) -> None:
     with pytest.raises(UnknownTopicOrPartitionError, match="write a topic only where"):
         found(tmp_path, "t")
     assert 3 == found(tmp_path, "t", keeps_partitions=True).n_partitions("t")
+
+
+def test_a_topic_without_its_highest_partition(tmp_path: Path) -> None:
+    """The directories do not show that it is missing, but the metadata of the cluster does."""
+    make(tmp_path, "t", 2)
+    topics = found(tmp_path, in_cluster={"t": 3, "u": 2})
+
+    assert ({"t": 3}, {"t": 2}) == (topics.partitions, topics.missing)
+    with pytest.raises(UnknownTopicOrPartitionError, match="partition 2 of topic 't'"):
+        topics.n_partitions("t")
+    same = found(tmp_path, in_cluster={"t": 2})
+    assert 2 == same.n_partitions("t")
+    same.make(["t"])
+    assert 3 == found(tmp_path, keeps_partitions=True, in_cluster={"t": 3}).n_partitions("t")
+
+
+def test_a_job_reads_the_numbers_of_partitions_from_the_metadata(tmp_path: Path) -> None:
+    """A broker's directory that has only some partitions of a topic takes only rows as they are.
+
+    Rows that keep their offsets keep their partitions.
+    """
+    shutil.copytree(CLUSTER, tmp_path / "logs")
+    write(tmp_path / "logs", ONE, topic="orders")
+    (tmp_path / "logs/orders-2").rename(tmp_path / "orders-2")
+    with pytest.raises(UnknownTopicOrPartitionError, match="partition 2 of topic 'orders'"):
+        write(tmp_path / "logs", ONE, topic="orders")
 
 
 def test_partitions_that_a_crash_has_left_out_are_made(tmp_path: Path) -> None:
