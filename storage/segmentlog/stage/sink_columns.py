@@ -155,9 +155,10 @@ def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
     try:
         return column.cast(pa.int32())
     except pa.ArrowInvalid as error:
-        narrow = column.cast(pa.int32(), safe=False)
-        row = pc.index(pc.equal(narrow.cast(column.type, safe=False), column), False).as_py()
-        reason = f"no topic has a partition {column[row].as_py()}"
+        numbers = column.to_pylist()
+        fits = [n is None or -(2**31) <= n < 2**31 for n in numbers]
+        row = fits.index(False)
+        reason = f"no topic has a partition {numbers[row]}"
         raise InvalidRecordError(topic, -1, row, reason) from error
 
 

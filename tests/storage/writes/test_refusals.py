@@ -151,6 +151,20 @@ def test_a_partition_that_no_topic_can_have(tmp_path: Path, named: int) -> None:
     assert caught.value.row == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"), [(3_000_000_000, pa.uint32()), (2**64 - 1, pa.uint64())]
+)
+def test_an_unsigned_number_of_no_partition(
+    tmp_path: Path, number: int, kind: pa.DataType
+) -> None:
+    """Its bits are those of a negative number, which may be a valid one of the same column."""
+    partitions = pa.array([None, 2, number, 1], kind)
+    rows = pa.table({"value": [b"v"] * 4, "partition": partitions})
+    with pytest.raises(InvalidRecordError, match=f"no topic has a partition {number}") as caught:
+        write(tmp_path, rows, num_partitions=3)
+    assert caught.value.row == 2
+
+
 def test_a_row_that_keeps_its_offset_keeps_its_partition(tmp_path: Path) -> None:
     """Its partition may not be the one of its key."""
     columns = {"value": [b"a", b"b"], "offset": [0, 1], "partition": [0, None]}
