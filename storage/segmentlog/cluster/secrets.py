@@ -3,19 +3,21 @@
 from collections.abc import Iterable
 
 from segmentlog.cluster.image import MASK, is_sensitive
-from segmentlog.messages.records import framed_schemas, read_frame
+from segmentlog.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.model import METADATA_TOPIC
 
 __all__ = ["hide_secrets"]
 
 #: Records whose values are secrets as a whole.
 _CREDENTIALS = frozenset({"UserScramCredentialRecord", "DelegationTokenRecord"})
+_SETTING = "ConfigRecord"
 
 
 def hide_secrets(values: Iterable[bytes | None]) -> list[bytes | None]:
     """The values of metadata records, with `MASK` in place of those that contain a secret.
 
-    A value that is not a metadata record stays as it is.
+    A value that is not a metadata record stays as it is.  A record of a type that may contain a
+    secret is hidden if it cannot be read: a newer Kafka may have written it, or it is damaged.
     """
     return [MASK.encode() if value and _is_secret(value) else value for value in values]
 
@@ -24,8 +26,17 @@ def _is_secret(value: bytes) -> bool:
     try:
         message = read_frame(value, framed_schemas(METADATA_TOPIC))
     except ValueError:
-        return False
+        return _may_be_secret(value)
     if message is None:
         return False
-    is_setting = message.name == "ConfigRecord"
+    is_setting = message.name == _SETTING
     return message.name in _CREDENTIALS or (is_setting and is_sensitive(message.fields["name"]))
+
+
+def _may_be_secret(value: bytes) -> bool:
+    """Whether the type of a record that cannot be read is that of one that may be a secret."""
+    try:
+        schema = framed_schemas(METADATA_TOPIC).get(frame_key(value))
+    except ValueError:
+        return False
+    return schema is not None and (schema.name in _CREDENTIALS or schema.name == _SETTING)
