@@ -11,24 +11,31 @@ __all__ = ["missing_of", "partitions_of"]
 
 
 def partitions_of(
-    directory: LogDirectory, topics: Collection[str], partitions: Collection[int] = ()
+    directory: LogDirectory,
+    topics: Collection[str],
+    partitions: Collection[int] = (),
+    missing: Collection[MissingPartition] = (),
 ) -> list[TopicPartition]:
     """The chosen topic-partitions, sorted; brokers' own topics, too.
 
     Parameters
     ----------
     topics, partitions : all if empty.
+    missing : the result of `missing_of` for them, if the caller reports it.  A topic may then have
+        only missing partitions.
 
     Raises
     ------
     UnknownTopicOrPartitionError
-        If one of `topics` is missing, or has none of `partitions`.
+        If one of `topics` does not exist, or has none of `partitions`.
     LogDirectoryError
         If no topic has one of `partitions`.
     """
     known = directory.topics(internal=True)
+    lost = {each.topic_partition.topic for each in missing}
     for topic in topics:
-        if topic not in known or (partitions and not {*partitions} & {*known[topic]}):
+        is_there = topic in known and (not partitions or {*partitions} & {*known[topic]})
+        if not is_there and topic not in lost:
             directory.log(topic, min(partitions, default=-1))
     chosen = [
         found
@@ -36,7 +43,7 @@ def partitions_of(
         if (not topics or found.topic in topics)
         and (not partitions or found.partition in partitions)
     ]
-    if partitions and not chosen:
+    if partitions and not chosen and not missing:
         numbers = ", ".join(map(str, sorted(partitions)))
         reason = f"no topic has a partition {numbers} here: give other numbers, or none for all"
         raise LogDirectoryError(", ".join(map(plain_path, directory.paths)), reason)

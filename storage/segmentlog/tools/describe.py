@@ -134,9 +134,10 @@ def describe_paths(
     directory = open_log_dir(paths[0], *paths[1:])
     for finding in unfinished_commits(directory.unfinished_commits):
         logger.warning("%s: %s", as_given(finding.path, paths), finding.message)
-    missing = {each.topic_partition: each for each in missing_of(directory, topics)}
+    gone = missing_of(directory, topics)
+    missing = {each.topic_partition: each for each in gone}
     there = directory.topics(internal=True)
-    for topic_partition in sorted([*missing, *partitions_of(directory, topics)]):
+    for topic_partition in sorted([*missing, *partitions_of(directory, topics, (), gone)]):
         if lost := missing.get(topic_partition):
             n_there = len(there.get(topic_partition.topic, ()))
             n_lost = sum(each.topic == topic_partition.topic for each in missing)

@@ -244,7 +244,7 @@ def _java() -> Check:
         return Check(State.PROBLEM, name, f"{java}: {_described(error)}", remedy)
     match = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', done.stderr + done.stdout)
     if match is None:
-        return Check(State.PROBLEM, name, f"{java} does not contain its version", remedy)
+        return Check(State.PROBLEM, name, f"{java} -version prints no version", remedy)
     found = f"{match[1]}, {java}"
     if int(match[2]) < _LEAST_JAVA:
         return Check(State.PROBLEM, name, found, remedy)

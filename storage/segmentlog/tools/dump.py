@@ -253,9 +253,10 @@ def _sources(
         yield _Source(place, segment, selection.of_log(end))
         return
     directory = open_log_dir(path)
-    for each in missing_of(directory, topics, partitions) if warns else ():
+    missing = missing_of(directory, topics, partitions)
+    for each in missing if warns else ():
         logger.warning("%s is not dumped: %s", each.topic_partition, each.reason)
-    for topic, partition in partitions_of(directory, topics, partitions):
+    for topic, partition in partitions_of(directory, topics, partitions, missing):
         log = directory.log(topic, partition)
         segments = log.segments
         wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection

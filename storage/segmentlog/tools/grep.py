@@ -291,12 +291,13 @@ class _Search:
         self, directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
     ) -> list[LogSlice]:
         """The slices to search, in the order of topic, partition and offset."""
-        for lost in missing_of(directory, topics, partitions):
+        missing = missing_of(directory, topics, partitions)
+        for lost in missing:
             self._complain("%s is not searched: %s", lost.topic_partition, lost.reason)
         since_ms = None if self._times.start_ms == _LEAST else self._times.start_ms
         logs = [
             directory.log(*each)
-            for each in partitions_of(directory, topics, partitions)
+            for each in partitions_of(directory, topics, partitions, missing)
             if topics or each.topic not in INTERNAL_TOPICS
         ]
         with suppress(SegmentLogError):  # which the search reports

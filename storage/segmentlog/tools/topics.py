@@ -171,16 +171,14 @@ def summarize(
     missing = missing_of(directory, topics)
     there: dict[str, list[int]] = {}
     lost: dict[str, list[int]] = {}
-    for topic, partition in partitions_of(directory, [] if missing else topics):
+    for topic, partition in partitions_of(directory, topics, (), missing):
         there.setdefault(topic, []).append(partition)
     for each in missing:
         lost.setdefault(each.topic_partition.topic, []).append(each.topic_partition.partition)
     reasons = {each.topic_partition: each.reason for each in missing}
     known = _partition_counts(directory)
     for topic in sorted({*there, *lost}):
-        if (topics and topic not in topics) or (
-            topic in INTERNAL_TOPICS and not (internal or topics)
-        ):
+        if topic in INTERNAL_TOPICS and not (internal or topics):
             continue
         problems = [f"{each}: {reason}" for each, reason in reasons.items() if each.topic == topic]
         numbers = [*there.get(topic, ()), *lost.get(topic, ())]

@@ -13,7 +13,7 @@ import typer
 
 import segmentlog
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.tools.arguments import (
@@ -125,7 +125,9 @@ def verify(
     given = with_tier(paths, *tier, fail_on_data_loss=False)
     topics, partitions = topic or (), partition or ()
     directory = open_log_dir(*given)
-    logs = [directory.log(*each) for each in partitions_of(directory, topics, partitions)]
+    missing = missing_of(directory, topics, partitions)
+    chosen = partitions_of(directory, topics, partitions, missing)
+    logs = [directory.log(*each) for each in chosen]
     with _findings_instead_of_warnings():
         sizes = [*filter(None, map(_size_of, logs))]
     n_bytes = sum(log_bytes for _, log_bytes in sizes)

@@ -101,11 +101,13 @@ def verify(
             remote_storage_key_file=remote_storage_key_file,
             fail_on_data_loss=False,  # missing offsets are findings
         )  # fmt: skip
-    logs = [directory.log(*each) for each in partitions_of(directory, names, numbers)]
+    missing = missing_of(directory, names, numbers)
+    chosen = partitions_of(directory, names, numbers, missing)
+    logs = [directory.log(*each) for each in chosen]
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
-        yield from map(_missing, missing_of(directory, names, numbers))
+        yield from map(_missing, missing)
         tiers = None
         if is_tiered(directory.paths[0]):
             from segmentlog.verification.tier import TierCheck  # the kernels load here
