@@ -28,17 +28,21 @@ _READ_BYTES = 1 << 20
 #: Errors of a system that cannot copy between these two files.
 _NOT_COPIED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 
+_SHORTER = "the file is shorter than it was listed"
+
 
 def copy_range(
     source: int, target: int, start: int, end: int, on_bytes: Callable[[int], object]
 ) -> None:
-    """Make the bytes from `start` to `end` of a file those of another one; it then ends there.
+    """Copy the bytes from `start` to `end` of a file to the same place of another file.
+
+    The other file then ends at `end`.  Holes stay holes.
 
     Parameters
     ----------
     source, target : descriptors.
     start, end : bytes; the target has at least `start` bytes.
-    on_bytes : called with the numbers of bytes that were copied or skipped.
+    on_bytes : called with the number of bytes of each piece that is copied; holes are left out.
 
     Raises
     ------
@@ -52,6 +56,9 @@ def copy_range(
             n_copied = _copy(source, target, at, min(after - at, _PIECE_BYTES))
             at += n_copied
             on_bytes(n_copied)
+    if size_of(source) < end:  # its missing bytes look like a hole
+        with naming(source):
+            raise OSError(errno.EIO, _SHORTER)
     cut_file(target, end)
 
 
@@ -87,7 +94,7 @@ def _copy(source: int, target: int, at: int, size: int) -> int:
     with naming(source):
         piece = os.pread(source, min(size, _READ_BYTES), at)
         if not piece:
-            raise OSError(errno.EIO, "the file is shorter than it was listed")
+            raise OSError(errno.EIO, _SHORTER)
     write_all(target, piece, at)
     return len(piece)
 

@@ -93,7 +93,7 @@ _REMEDIES = {
     "read-only, and the system's log shows these errors",
     codes.EIO: "the disk or its server has failed: read the system's log, check the disk, then "
     "try again",
-    codes.ESTALE: "the file server has replaced or removed the file: try again",
+    codes.ESTALE: "the file was replaced or removed: try again",
     codes.EMFILE: "the process has reached its limit of open files: close some, or raise the "
     "limit (ulimit -n)",
     codes.ENFILE: "the system has reached its limit of open files (fs.file-max): close some",

@@ -26,6 +26,7 @@ broker writes into them, and a destination without them has them built again.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -178,7 +179,8 @@ def mirror(
     CorruptLogError, CorruptCheckpointError
         If the end of a log, or a checkpoint of the destination, cannot be read.
     SyncFailedError, StorageError
-        If a disk is full or fails; if copied bytes read back as other bytes.
+        If a disk is full or fails; if a segment has been replaced or cut since it was listed; if
+        copied bytes read back as other bytes.
     """
     names = topic_names("topics", topics)
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
@@ -454,8 +456,8 @@ class _Follower:
         is_active = segment is self.segments[-1]
         with opened_source(segment.path) as source:
             if segment.inode not in (0, inode_of(source)):
-                reason = "another file has taken its place since it was listed; mirror again"
-                raise OSError(0, reason, segment.path)
+                reason = "another file has taken its place since it was listed"
+                raise OSError(errno.ESTALE, reason, segment.path)
             expected = digest_of(source, size)
             if is_there:
                 self._grow(source, segment.base_offset, size, expected)
@@ -608,4 +610,4 @@ def _temporary(path: str) -> str:
 def _check(path: str, size: int, expected: bytes) -> None:
     """Read copied bytes again."""
     if digest_of_file(path, size) != expected:
-        raise OSError(0, "the copied bytes read back as other bytes", path)
+        raise OSError(errno.EIO, "the copied bytes read back as other bytes", path)

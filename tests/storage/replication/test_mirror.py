@@ -234,7 +234,7 @@ def test_a_segment_that_another_file_replaces_is_not_copied(
         replace(follower, name)
 
     monkeypatch.setattr(mirror._Follower, "_replace", compact)
-    with pytest.raises(StorageError, match="mirror again"):
+    with pytest.raises(StorageError, match=r"another file has taken its place .* try again"):
         segmentlog.mirror(source, to=to)
     assert not [*(to / "t-0").glob("*.log")]
 
@@ -393,6 +393,21 @@ def test_holes_stay_holes_also_without_the_help_of_the_system(
             copy.copy_range(read.fileno(), written.fileno(), 0, 16 << 20, lambda _: None)
         assert source.read_bytes() == target.read_bytes()
         assert target.stat().st_blocks <= source.stat().st_blocks + 16
+
+
+def test_a_file_that_is_shorter_than_listed_is_an_error(tmp_path: Path) -> None:
+    """The bytes that it lacks would become zeros, as those of a hole do."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"a" * 5000)
+    n_copied: list[int] = []
+    with (
+        source.open("rb") as read,
+        target.open("wb") as written,
+        pytest.raises(OSError, match="shorter than it was listed") as caught,
+    ):
+        copy.copy_range(read.fileno(), written.fileno(), 0, 9000, n_copied.append)
+    assert str(source) == caught.value.filename
+    assert 5000 == sum(n_copied)
 
 
 def repeated_after_kills(tmp_path: Path, before: Path, sources: Sequence[Path], every: int) -> int:
