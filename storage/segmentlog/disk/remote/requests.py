@@ -1,7 +1,8 @@
 """Requests to a store, with a deadline: none waits for ever, and none fails for one lost packet.
 
-Requests run in their own threads, which do not keep a process from ending.  A thread whose request
-never ends is given up.
+Requests run in their own threads, which do not keep a process from ending.  Once a request is past
+its deadline, another thread takes the place of its thread.  Without that, sixteen requests that
+never end would be the last requests of their process.
 """
 
 import atexit
@@ -50,6 +51,7 @@ class _Threads:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._n_threads = 0
         self._unanswered: set[Future[Any]] = set()
+        self._replaced: set[Future[Any]] = set()
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], _T]) -> "Future[_T]":
@@ -67,16 +69,31 @@ class _Threads:
                 # one when the first request loads it: that one waits for all its requests.
                 atexit.unregister(end_requests)
                 atexit.register(end_requests)
-                threading.Thread(target=self._run, name="segmentlog store", daemon=True).start()
+                self._start()
         self._work.put((future, work))
         return future
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="segmentlog store", daemon=True).start()
 
     def _run(self) -> None:
         while True:
             future, work = self._work.get()
             if future.set_running_or_notify_cancel():
                 _answer(future, work)
+            with self._lock:
+                is_replaced = future in self._replaced
+                self._replaced.discard(future)
+            if is_replaced:
+                return
             del future, work
+
+    def give_up(self, future: "Future[Any]") -> None:
+        """Start another thread in place of the one that runs a request; it ends if this does."""
+        with self._lock:
+            if not future.done() and future not in self._replaced and not self.is_ending:
+                self._replaced.add(future)
+                self._start()
 
     def end(self) -> None:
         """Begin no more requests, wait a moment for those under way, and answer the others."""
@@ -150,7 +167,8 @@ class Pending:
             return self._future.result(max(self._ends - time.monotonic(), 0.0))
         except TimeoutError:
             if not self._future.done():
-                self._future.cancel()
+                if not self._future.cancel():
+                    _threads.give_up(self._future)
                 said = f"{self._what} took more than {_DEADLINE_SECONDS:g} s"
                 raise StorageError(errno.ETIMEDOUT, said, self._path) from None
             raise self._failed(TimeoutError("timed out")) from None

@@ -95,6 +95,31 @@ def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     ends.set()
 
 
+def test_requests_that_never_end_keep_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of their threads is replaced, and ends with its request if this ends after all."""
+    monkeypatch.setattr(requests, "_threads", requests._Threads())
+    monkeypatch.setattr(requests, "_DEADLINE_SECONDS", 0.2)
+    ends, threads = threading.Event(), set()
+
+    def endless() -> None:
+        threads.add(threading.current_thread())
+        ends.wait()
+
+    for pending in [begin(PATH, "listing", endless) for _ in range(requests._THREADS)]:
+        with pytest.raises(StorageError, match="took more than"):
+            pending.result()
+
+    monkeypatch.setattr(requests, "_DEADLINE_SECONDS", 60.0)
+    assert "answer" == request(PATH, "listing", lambda: "answer")
+    ends.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert "answer" == request(PATH, "listing", lambda: "answer")
+
+
 def test_credentials_are_left_out_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages contain neither the credentials of a URL nor those of the environment."""
     path = path_of_url("s3://AKIAKEY:topsecret@bucket/kafka")
