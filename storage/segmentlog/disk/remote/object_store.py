@@ -22,7 +22,7 @@ from segmentlog.disk.remote.ranges import KeptRanges, ReadAhead
 from segmentlog.disk.remote.requests import Pending, begin, request
 from segmentlog.disk.remote.stores import Facts, Opened, Store, store_at
 from segmentlog.errors import StorageError
-from segmentlog.names import parse_partition_directory
+from segmentlog.names import parse_partition_directory, parse_segment_file
 
 __all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
 
@@ -264,7 +264,7 @@ class RemoteDisk:
         """
         key = self._key(path)
         parent, _, name = key.rpartition("/")
-        if ".log" in name:
+        if parse_segment_file(name) is not None:
             found = _Survey(parent.rpartition("/")[0], is_deep=False)
         elif parse_partition_directory(name):
             found = _Survey(parent, is_deep=False)

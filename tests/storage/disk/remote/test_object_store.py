@@ -104,6 +104,17 @@ def test_a_missing_path_is_an_error(url: str) -> None:
         open_log_dir(os.path.dirname(url))  # noqa: PTH120
 
 
+def test_a_directory_whose_name_contains_that_of_a_kind_of_file(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is listed alone: the bucket may be large, and a user may not be allowed to list it."""
+    copied.rename(copied.parent / "kafka.logs")
+    store = CountingStore(store_of(copied.parent))
+    directory = open_log_dir(serve(monkeypatch, store, "bucket") + "/kafka.logs")
+    read_all(directory)
+    assert {"kafka.logs"} == {each[1] for each in store.requests if each[0] == "list"}
+
+
 def test_planning_lists_once_and_reads_ends(url: str, store: CountingStore) -> None:
     """A plan lists the directory once, and opens only the checkpoints and the last segment."""
     directory = open_log_dir(url)
