@@ -130,18 +130,29 @@ class TornTransactionError(CorruptLogError):
         )
 
 
+_REINDEX = "segmentlog reindex builds it again from the log"
+
+
 class CorruptIndexError(SegmentLogError, ValueError):
-    """An index file that does not describe its log; readers notice it and scan instead."""
+    """An index or a snapshot of producers that does not describe its log; readers do without.
+
+    Parameters
+    ----------
+    path : the file.
+    reason : what was expected and what was found.
+    remedy : the action to take.
+    """
 
     code = ErrorCode.CORRUPT_INDEX
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
+    def __init__(self, path: str, reason: str, remedy: str = _REINDEX) -> None:
+        super().__init__(path, reason, remedy)
         self.path = path
         self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.reason}; segmentlog reindex builds it again from the log"
+        return f"{self.path}: {self.reason}; {self.remedy}"
 
 
 class CorruptCheckpointError(SegmentLogError, ValueError):

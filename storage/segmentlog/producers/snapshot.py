@@ -86,21 +86,24 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     FileNotFoundError
         If a broker has removed it in the meantime.
     """
-    data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
+    data = read_whole(path, lambda reason: _corrupt(path, reason))
     if len(data) < _HEADER.size:
-        raise CorruptIndexError(
-            path, f"a snapshot has at least 10 bytes, but this file has {len(data)}"
-        )
+        raise _corrupt(path, f"a snapshot has at least 10 bytes, but this file has {len(data)}")
     version, crc, n_entries = _HEADER.unpack_from(data)
     if version != _VERSION:
-        raise CorruptIndexError(path, f"expected version 1 of a snapshot, found {version}")
+        raise _corrupt(path, f"expected version 1 of a snapshot, found {version}")
     if crc32c.crc32c(data[_CRC_COVERS_FROM:]) != crc:
-        raise CorruptIndexError(path, "its crc32c differs from the crc32c that it contains")
+        raise _corrupt(path, "its crc32c differs from the crc32c that it contains")
     if len(data) != _HEADER.size + n_entries * _ENTRY.size:
-        raise CorruptIndexError(
+        raise _corrupt(
             path, f"its size of {len(data)} bytes does not fit its {n_entries} producers"
         )
     return [ProducerSnapshot._make(each) for each in _ENTRY.iter_unpack(data[_HEADER.size :])]
+
+
+def _corrupt(path: str, reason: str) -> CorruptIndexError:
+    remedy = "a broker writes the next snapshot when it rolls the log or stops"
+    return CorruptIndexError(path, reason, remedy)
 
 
 def read_snapshots(
