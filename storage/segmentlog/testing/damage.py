@@ -70,13 +70,16 @@ def _repair(data: bytearray, start: int, end: int) -> None:
 
 
 def flip_bit(batch: int, field: str, bit: int = 0) -> Damage:
-    """Flip one bit of a field of a batch; ``"body"`` is the middle of its records."""
+    """Flip one bit of a field of a batch; ``"body"`` is the middle of its records.
+
+    A batch that compaction has emptied has no records: its last byte is damaged instead.
+    """
 
     def damage(path: Path) -> None:
         data = bytearray(path.read_bytes())
         start, end = _bounds(data, batch)
         if field == "body":
-            at = (start + layout.HEADER_BYTES + end) // 2
+            at = min((start + layout.HEADER_BYTES + end) // 2, end - 1)
         else:
             first, size = FIELDS[field]
             at = start + first + size - 1 - bit // 8

@@ -252,17 +252,26 @@ class KafkaLog:
         delete_topic(self.path, topic)
 
     def corrupt(self, topic: str, partition: int = 0, damage: "Damage | None" = None) -> None:
-        """Damage the last segment of a log, by default the records of its first batch.
+        """Damage the last segment with records, by default the records of its first batch.
 
         Parameters
         ----------
         damage : one of `segmentlog.testing.damage`.
+
+        Raises
+        ------
+        OptionError
+            If the partition has no record.
         """
         from segmentlog.testing.damage import flip_bit
 
         self._check_partition(topic, partition)
         logs = sorted((self.path / f"{topic}-{partition}").glob("*.log"))
-        (damage or flip_bit(0, "body"))(logs[-1])
+        filled = [each for each in logs if each.stat().st_size]
+        if not filled:
+            accepted = f"{topic}-{partition} has no records: write some first"
+            raise OptionError("partition", str(partition), accepted)
+        (damage or flip_bit(0, "body"))(filled[-1])
 
     def _partitions(self) -> dict[str, int]:
         """Number of partitions of each topic."""

@@ -223,6 +223,19 @@ def test_a_corrupt_log_fails_a_read(kafka_log: KafkaLog) -> None:
         kafka_log.read("u")
 
 
+def test_the_last_segment_with_records_is_damaged(kafka_log: KafkaLog) -> None:
+    """Compaction begins a new active segment; a topic without records cannot be damaged."""
+    for topic, key in (("t", "k"), ("without_keys", None)):  # compaction empties the second
+        kafka_log.write(topic, [{"key": key, "value": each} for each in "ab"])
+        kafka_log.compact(topic)
+        kafka_log.corrupt(topic)
+        with pytest.raises(segmentlog.ChecksumMismatchError):
+            kafka_log.read(topic)
+    kafka_log.create_topic("empty")
+    with pytest.raises(segmentlog.OptionError, match="empty-0 has no records"):
+        kafka_log.corrupt("empty")
+
+
 def test_an_empty_topic_has_no_rows(kafka_log: KafkaLog) -> None:
     """The table has all columns."""
     kafka_log.create_topic("t", 2)
