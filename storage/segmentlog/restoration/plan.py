@@ -14,13 +14,24 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.metadata import known_topic_id
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.replication.placement import Placement, TargetCluster
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
-__all__ = ["GroupOffset", "Preflight", "Restoration", "RestoredPartition"]
+__all__ = [
+    "TOPICS_OF_BROKERS",
+    "GroupOffset",
+    "Preflight",
+    "Restoration",
+    "RestoredPartition",
+]
+
+#: Topics that are not restored.  The list of remote segments names segments of the lost cluster;
+#: Kafka does not count its topic among the internal topics.
+TOPICS_OF_BROKERS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA}
 
 
 class RestoredPartition(NamedTuple):

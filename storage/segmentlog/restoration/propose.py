@@ -10,10 +10,10 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
 from segmentlog.logs.choose import partitions_of
-from segmentlog.model import INTERNAL_TOPICS
 from segmentlog.replication.placement import TargetCluster
 from segmentlog.replication.replicated import open_replicas
 from segmentlog.replication.striped_placer import NextInt, place_replicas
+from segmentlog.restoration.plan import TOPICS_OF_BROKERS
 
 __all__ = ["creation_commands", "propose_placement", "reassignment_json"]
 
@@ -67,7 +67,7 @@ def propose_placement(
     cluster = TargetCluster([], [local_path(to)])
     n_partitions: dict[str, int] = {}
     for topic, partition in partitions_of(source, names):
-        if topic not in INTERNAL_TOPICS and not cluster.n_partitions(topic):
+        if topic not in TOPICS_OF_BROKERS and not cluster.n_partitions(topic):
             if partition >= _MOST_PARTITIONS:
                 reason = (
                     "no topic of Kafka has so many partitions: move the directory out of the log "

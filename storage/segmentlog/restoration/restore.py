@@ -37,11 +37,17 @@ from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.replication.placement import TargetCluster, node_of
 from segmentlog.replication.replicated import open_replicas
-from segmentlog.restoration.plan import GroupOffset, Preflight, Restoration, RestoredPartition
+from segmentlog.restoration.plan import (
+    TOPICS_OF_BROKERS,
+    GroupOffset,
+    Preflight,
+    Restoration,
+    RestoredPartition,
+)
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.times import Time, epoch_milliseconds
 
@@ -138,7 +144,7 @@ def restore(
     names = topic_names("topics", topics)
     treatment = one_of("open_transactions", open_transactions, OpenTransactions)
     for each in names:
-        if each in INTERNAL_TOPICS:
+        if each in TOPICS_OF_BROKERS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
             raise OptionError("topics", each, accepted)
     times_ms = (
@@ -147,7 +153,7 @@ def restore(
     )
     source = open_replicas(path, *more)
     directories = _targets(to, source)
-    chosen = [each for each in partitions_of(source, names) if each.topic not in INTERNAL_TOPICS]
+    chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
     records = RestoredRecords(source, (since, until), treatment)
     with ExitStack() as stack:
         map_file = None

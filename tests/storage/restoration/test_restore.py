@@ -277,10 +277,14 @@ def test_a_running_broker_is_refused_also_in_a_dry_run(
         restore(source, dry_run=True, lock_timeout_seconds=0)
 
 
-def test_topics_of_brokers_are_not_restored(restore: Restore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
+def test_topics_of_brokers_are_not_restored(restore: Restore, tmp_path: Path, topic: str) -> None:
     """Their contents belong to the lost cluster."""
-    with pytest.raises(OptionError, match="__consumer_offsets"):
-        restore(recent(tmp_path / "lost"), topics="__consumer_offsets")
+    source = recent(tmp_path / "lost")
+    with pytest.raises(OptionError, match=topic):
+        restore(source, topics=topic)
+    shutil.copytree(source / "t-0", source / f"{topic}-0")
+    assert ["t"] == [each.topic for each in restore(source, dry_run=True).partitions]
 
 
 def test_a_target_that_does_not_lie_apart_from_its_sources_is_refused(
