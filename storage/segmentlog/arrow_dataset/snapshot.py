@@ -181,8 +181,9 @@ def _choose(
             directory.log(topic, 0)  # raises
     names = sorted(there if topics is None else set(topics))
     chosen = [TopicPartition(topic, each) for topic in names for each in there[topic]]
+    known = set(chosen)
     for topic, partition in named:
-        if (topic, partition) not in chosen:
+        if (topic, partition) not in known:
             directory.log(topic, partition)
             accepted = f"topics are {', '.join(names)}"
             raise OptionError(
