@@ -132,7 +132,7 @@ _TRANSACTIONS = (
     Column("transaction_start_timestamp", TIME, "when the transaction began"),
     Column("transaction_last_update_timestamp", TIME, "when the state changed"),
     Column("previous_producer_id", _LONG, "producer id of the last transaction"),
-    Column("next_producer_id", _LONG, "producer id when the epochs of `producer_id` are used up"),
+    Column("next_producer_id", _LONG, "the next producer id, once the epochs of `producer_id` are used up"),
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip
@@ -201,7 +201,7 @@ _OPEN_TRANSACTIONS = (
 _SCHEMAS = (
     Column("subject", _TEXT, "the subject, with its context"),
     Column("version", _INT, "version of the subject"),
-    Column("id", _INT, "id of the schema, which stands at the beginning of values"),
+    Column("id", _INT, "id of the schema, which values or their headers contain"),
     Column("guid", _TEXT, "GUID of the schema, which headers contain; null if it is not known"),
     Column("schema_type", _TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
     Column("schema", _TEXT, "text of the schema"),

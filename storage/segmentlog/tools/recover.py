@@ -55,7 +55,7 @@ def recover(
     Unfinished commits are finished or undone. Logs are read from their recovery points on and cut
     at the first bad batch, and their indexes, snapshots and leader epochs are built again, as a
     broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
-    Nothing may be running on the directory. The exit status is 1 when a log could not be
+    No broker may be running on the directory. The exit status is 1 when a log could not be
     recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
     With --dry-run, it is 3 when such batches would be cut off.
     """
@@ -111,7 +111,7 @@ def reindex(
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
     Batch headers are read, but no records, and each file is replaced in one step. Files that are
-    already right are not rewritten. Nothing may be running on the directory. The exit status is 1
+    already right are not rewritten. No broker may be running on the directory. The exit status is 1
     when a segment is too damaged to be indexed.
     """
     with progress("reindex", None, is_bytes=False) as bar:

@@ -77,7 +77,7 @@ def delete_topic(
 ) -> None:
     """Delete a topic: its partitions, checkpoint entries, settings and versions of writes.
 
-    The topic is deleted as a whole or not at all. Nothing may be running on the directory. A
+    The topic is deleted as a whole or not at all. No broker may be running on the directory. A
     broker whose cluster knows the topic creates it again, empty, when it starts: also delete the
     topic there.
     """
@@ -133,10 +133,10 @@ def retain(
     """Remove the segments that a broker's retention would remove, and show the reasons.
 
     Segments below the log start are removed. If cleanup.policy has delete, so are segments beyond
-    retention.bytes and segments older than retention.ms. Nothing may be running on the directory.
+    retention.bytes and segments older than retention.ms. No broker may be running on the directory.
     The settings of the topic apply: `describe --settings` lists them. A limit that comes only from
-    Kafka's defaults removes nothing, because the broker's server.properties may contain another
-    limit.
+    Kafka's defaults is refused, because the broker's server.properties may contain another limit:
+    name this file, or give --kafka-defaults.
     """
     settings = parse_settings(setting)
     retaining = partial(
@@ -223,7 +223,7 @@ def compact(
     """Keep the last record of each key, as a broker's log cleaner does.
 
     Topics whose cleanup.policy has compact are compacted. A log is compacted up to its active
-    segment if its share of dirty bytes is above min.cleanable.dirty.ratio. Nothing may be running
+    segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be running
     on the directory. The settings of the topic apply: `describe --settings` lists them.
     """
     topics, settings = topic or (), parse_settings(setting)
@@ -351,7 +351,7 @@ def delete_records(
     """Delete the records of partitions below an offset, or before a time.
 
     The log start moves up, and segments below it are removed. Earlier records that share a segment
-    with later records are hidden until their segment is removed. Nothing may be running on the
+    with later records are hidden until their segment is removed. No broker may be running on the
     directory.
     """
     if offset is not None and len(partition or ()) != 1:
