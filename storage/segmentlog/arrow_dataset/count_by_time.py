@@ -98,7 +98,7 @@ def _count_headers(
     reads_all = policy.isolation_level == IsolationLevel.READ_UNCOMMITTED
     for walked in walk_batches(log.untorn_segments, start):
         headers = walked.scanned.headers
-        if int(headers[0, layout.BASE_OFFSET]) >= wanted.end_offset:
+        if reached >= wanted.end_offset:  # a wrapper's base offset may be that of its last record
             break
         # A copy may hold a merged segment, and the segments that were merged into it.
         headers = headers[headers[:, layout.LAST_OFFSET] >= reached]
@@ -162,7 +162,7 @@ def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: i
     Returns
     -------
     pyarrow.Table
-        ``topic``, ``partition``, ``timestamp`` (begin of the interval) and ``count``.
+        ``topic``, ``partition``, ``timestamp`` (beginning of the interval) and ``count``.
     """
     rows = [
         (topic, partition, 1000 * interval_ms * interval, n_records)

@@ -96,6 +96,20 @@ def test_batches_that_straddle_are_decoded(
         assert by_rows(dataset) == counted(dataset.count_by_time(MINUTE))
 
 
+def test_an_end_inside_of_a_wrapper(tmp_path: Path) -> None:
+    """The header of a wrapper has only its last offset, which is after the end."""
+    records = [Record(i, i, b"k", b"v") for i in range(15)]
+    for begin in (0, 5):
+        path = tmp_path / str(begin) / "t-0"
+        path.mkdir(parents=True)
+        for base, part in ((0, records[:begin]), (begin, records[begin:])):
+            if part:
+                (path / f"{base:020d}.log").write_bytes(encode_wrapper(part, codec=1))
+        for end in range(16):
+            dataset = segmentlog.dataset(path, ending_offsets={("t", 0): end})
+            assert end == sum(counted(dataset.count_by_time(MINUTE)).values())
+
+
 def test_a_batch_within_an_interval_is_not_decoded(tmp_path: Path) -> None:
     """A damaged batch inside one interval is counted by its header, unless `exact` is set.
 
