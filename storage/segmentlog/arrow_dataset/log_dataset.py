@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -22,6 +23,7 @@ from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 from segmentlog.records.schema import record_schema
+from segmentlog.records.text import TextColumns
 
 __all__ = ["LogDataset", "LogFragment"]
 
@@ -316,11 +318,38 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         All records are read once.  Beside the result, the rows of a reduction are in memory: as
         many bytes as the result has of one partition, and at least 64 MiB.
         """
-        text = self.policy.text
-        wanted = self._schema if columns is None else record_schema(columns, text=text)
-        needed = {*wanted.names, "topic", "partition", "key", "value"}
+        policy = self.policy
+        wanted = self._schema if columns is None else record_schema(columns, text=policy.text)
+        text = TextColumns(wanted.names, policy.text, policy.on_invalid_utf8)
+        needed = {*text.scanned, "topic", "partition", "key", "value"}
         scanned = [name for name in record_schema(include_headers=True).names if name in needed]
-        return latest_by_key(self.scanner(scanned).to_reader()).select(wanted.names)
+        rows = self._as_bytes(scanned) if policy.text else self.scanner(scanned).to_reader()
+        converted = [
+            text.convert(each.select(text.scanned), _partition_of(each))
+            for each in latest_by_key(rows).to_batches()
+            if each.num_rows
+        ]
+        return pa.Table.from_batches(converted, wanted)
+
+    def _as_bytes(self, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """The rows with keys and values as bytes.
+
+        As text, keys that are not UTF-8 could become equal, and values null, which would delete
+        their keys.
+        """
+        condition = self._condition
+        snapshot = self._snapshot._replace(policy=self._snapshot.policy._replace(text=()))
+        narrowing = _both(self._narrowing, condition)
+        rows = LogDataset(snapshot, include_headers=True, narrowing=narrowing)
+        if condition is None:
+            return rows.scanner(columns).to_reader()
+        matching = (
+            _matching(each, condition, self.policy) for each in rows.scanner().to_batches()
+        )
+        schema = record_schema(columns)
+        return pa.RecordBatchReader.from_batches(
+            schema, (each.select(columns) for each in matching)
+        )
 
     def narrowed(self, condition: pc.Expression) -> "LogDataset":
         """The dataset without slices that cannot hold a row for which `condition` is true.
@@ -365,6 +394,21 @@ def _make(
     return LogDataset(
         snapshot, include_headers=include_headers, condition=condition, narrowing=narrowing
     )
+
+
+def _partition_of(batch: pa.RecordBatch) -> TopicPartition:
+    """The partition of rows that belong to one."""
+    return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+
+
+def _matching(
+    batch: pa.RecordBatch, condition: pc.Expression, policy: ScanPolicy
+) -> pa.RecordBatch:
+    """The rows, with keys and values as bytes, for which a condition on their text is true."""
+    text = TextColumns(batch.schema.names, policy.text, policy.on_invalid_utf8)
+    rows = pa.Table.from_batches([text.convert(batch, _partition_of(batch))])
+    numbered = rows.append_column("row", pa.array(np.arange(batch.num_rows)))
+    return batch.take(numbered.filter(condition)["row"].combine_chunks())
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

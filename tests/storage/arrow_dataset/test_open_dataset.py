@@ -113,6 +113,34 @@ def test_the_last_value_of_each_key_is_found(
     assert sorted(one["offset"].to_pylist()) != []
 
 
+def test_text_does_not_change_which_records_are_the_last(tmp_path: Path) -> None:
+    """Two keys that are not UTF-8 are two keys, and a value that is not UTF-8 is not null."""
+    rows = [(b"a", b"1"), (b"b", b"\xff"), (b"\xff", b"x"), (b"\xfe", b"y"), (b"c", None)]
+    keys, values = zip(*rows, strict=True)
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"key": pa.array([b"\x80", *keys]), "value": [b"z", *values]}))
+        writer.append(pa.table({"key": [b"\x80"], "value": pa.nulls(1, pa.binary())}))
+
+    def latest(invalid: str, columns: list[str]) -> list[dict]:
+        options = {"strings": True, "on_invalid_utf8": invalid}
+        return segmentlog.latest(tmp_path, "t", columns=columns, **options).to_pylist()
+
+    for invalid in ("fail", "null", "replace"):
+        assert [1, 2, 3, 4] == [each["offset"] for each in latest(invalid, ["offset"])]
+    names = ["key", "value"]
+    assert [("a", "1"), ("b", None), (None, "x"), (None, "y")] == [
+        tuple(each.values()) for each in latest("null", names)
+    ]
+    assert [("a", "1"), ("b", "�"), ("�", "x"), ("�", "y")] == [
+        tuple(each.values()) for each in latest("replace", names)
+    ]
+    with pytest.raises(InvalidUtf8Error, match="offset 3"):
+        latest("fail", ["key"])
+    dataset = segmentlog.dataset(tmp_path, strings=True, on_invalid_utf8="null")
+    chosen = dataset.filter((pc.field("key") == "a") | pc.field("value").is_null())
+    assert [1, 2] == chosen.latest(["offset"])["offset"].to_pylist()
+
+
 def test_a_directory_iterates_over_its_logs(example_data: str) -> None:
     """Iteration leaves out brokers' internal topics, as `topics` does.
 
