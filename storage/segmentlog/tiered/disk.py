@@ -53,7 +53,8 @@ __all__ = ["TieredDisk", "TieredFile", "tiered_disk"]
 logger = logging.getLogger(__name__)
 
 _RESTORE_ID = (
-    "restore the file with the id of the topic, or read without the tier (failOnDataLoss=false)"
+    "restore the file with the id of the topic, or read without the tier (failOnDataLoss=false, "
+    "in Python fail_on_data_loss=False)"
 )
 
 _DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False)
@@ -338,7 +339,7 @@ class TieredDisk:
             return _Assembled(names, {})
         placed = choose(
             self.tier, log, self._segments(log), epochs, start,
-            log_start=self._log_start(topic_partition), skips_gaps=self._location.skips_gaps,
+            log_start=self.log_start(topic_partition), skips_gaps=self._location.skips_gaps,
         )  # fmt: skip
         remote: dict[str, _RemoteFile | bytes] = {}
         for each in placed:
@@ -372,7 +373,7 @@ class TieredDisk:
             raise RemoteSegmentError(path, reason, _RESTORE_ID)
         logger.warning("%s %s; the log is read without the tier", path, reason)
 
-    def _log_start(self, topic_partition: TopicPartition) -> int:
+    def log_start(self, topic_partition: TopicPartition) -> int:
         """First offset of a log by the checkpoint; without one, any offset may be the first."""
         if not self._location.local:
             return 2**63 - 1

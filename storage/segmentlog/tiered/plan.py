@@ -82,7 +82,7 @@ def choose(
     epochs: Epochs,
     local_start: int | None,
     *,
-    log_start: int = 0,
+    log_start: int,
     skips_gaps: bool = False,
 ) -> list[PlacedSegment]:
     """The remote segments of a log, in the order of their offsets.
@@ -94,19 +94,29 @@ def choose(
     segments : all that are complete.
     epochs : leader epochs of the local log; empty if there is none: the newest segment has them.
     local_start : first offset of the local log, or None.
-    log_start : first offset of the log by its checkpoint, or 0.
+    log_start : first offset of the log by its checkpoint; the largest one without an entry.
     skips_gaps : whether offsets that no segment holds are left out, and logged.
 
     Raises
     ------
     RemoteSegmentError
-        If offsets between two segments are missing; if an object is.
+        If offsets between two segments, or all offsets before the local log, are missing; if an
+        object is.
     """
     wanted = [each for each in segments if local_start is None or each.start_offset < local_start]
-    if not wanted:
+    chain = of_lineage(tier, log, wanted, epochs) if wanted else []
+    if not chain:
+        # The entry of a log begins before its first local segment only if it has remote segments:
+        # an empty bucket, or that of another cluster, was read as a log without them.
+        if local_start is not None and log_start < local_start:
+            missing = f"offsets [{log_start}, {local_start}) of {log}"
+            if not skips_gaps:
+                raise RemoteSegmentError(
+                    str(log), f"{missing} are in no segment of the tier", _OTHER
+                )
+            logger.warning("%s are in no segment of the tier, and are left out", missing)
         return []
-    chain = of_lineage(tier, log, wanted, epochs)
-    if chain and chain[0].start_offset > log_start:
+    if chain[0].start_offset > log_start:
         # Perhaps retention: a broker writes the checkpoint once a minute.
         logger.warning(
             "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
@@ -222,7 +232,9 @@ def missing_offsets(
             yield each, start
 
 
-_MISSING = "restore the objects, or read the other offsets (failOnDataLoss=false)"
+_REST = "read the other offsets (failOnDataLoss=false, in Python fail_on_data_loss=False)"
+_MISSING = f"restore the objects, or {_REST}"
+_OTHER = f"name the tier of this cluster, restore the objects, or {_REST}"
 
 
 def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:

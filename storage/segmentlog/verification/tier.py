@@ -275,6 +275,22 @@ class _LogTier:
             else:
                 index.close()
 
+    def _beginning(
+        self, chain: Sequence[RemoteSegment], local_start: int | None
+    ) -> Iterator[Finding]:
+        """Offsets from the log start on that are neither in the tier nor in the local log."""
+        log_start = self._disk.log_start(self._log.topic_partition)
+        first = chain[0].start_offset if chain else local_start
+        if first is not None and log_start < first:
+            reason = "these offsets are in no segment of the tier, and after the log start; "
+            remedy = "a broker may have removed the segments a moment ago, or objects are missing"
+            if not chain:
+                remedy = "name the tier of this cluster, or restore the objects"
+            yield self._finding(
+                Severity.WARNING if chain else Severity.ERROR, FindingKind.OFFSET_GAP,
+                self._log.path, -1, log_start, reason + remedy, first,
+            )  # fmt: skip
+
     def _contents(self, segments: Sequence[RemoteSegment]) -> Iterator[Finding]:
         """Read the segments that the verification of the log leaves out."""
         chain: list[RemoteSegment] = []
@@ -292,6 +308,7 @@ class _LogTier:
                 "the objects",
                 start,
             )  # fmt: skip
+        yield from self._beginning(chain, local_start)
         ids = {each.segment_id: each for each in chain}
         starts = [*(each.start_offset for each in chain[1:]), 2**63 - 1]
         followed = dict(zip(ids, starts, strict=False))

@@ -18,6 +18,8 @@ from segmentlog.errors import (
     SegmentLogError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.layout.checkpoint import write_offsets
+from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.tiered import local_tier
 from segmentlog.tiered.layout import Part, RemoteSegment
@@ -218,6 +220,29 @@ def test_missing_offsets_are_an_error(
     found = made.log(fail_on_data_loss=False).scan().read_all()
     assert pa.concat_tables([made.rows.slice(0, gap), made.rows.slice(gap + 100)]) == found
     assert f"offsets [{gap}, {gap + 100})" in caplog.text
+
+
+def test_a_tier_without_a_segment_of_the_log_is_an_error(
+    tiered: Tiered, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint shows that records are elsewhere: the tier is that of another cluster."""
+    write_offsets(str(tiered.local), "log-start-offset-checkpoint", {TopicPartition("t", 0): 100})
+    other = tmp_path / "other"
+    other.mkdir()
+
+    def read(**options: Any) -> pa.Table:
+        return segmentlog.read(tiered.local, "t", remote_storage=other, **options)
+
+    with pytest.raises(
+        RemoteSegmentError, match=r"\[100, 600\) of t-0 .* the tier of this cluster"
+    ):
+        read()
+    assert 400 == read(fail_on_data_loss=False).num_rows
+    assert "[100, 600)" in caplog.text
+    # Without remote segments, a log has no such entry, or begins at it.
+    for entries in ({}, {TopicPartition("t", 0): 700}):
+        write_offsets(str(tiered.local), "log-start-offset-checkpoint", entries)
+        assert 300 <= read().num_rows <= 400
 
 
 def test_a_fault_of_one_log_stops_no_read_of_another(tiered: Tiered) -> None:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 import segmentlog
 from segmentlog.errors import OptionError, RemoteSegmentError
+from segmentlog.layout.checkpoint import write_offsets
+from segmentlog.model import TopicPartition
 from segmentlog.settings.cluster_metadata import read_partition_ids
 from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.tools.cli import app
@@ -160,6 +162,20 @@ def test_missing_offsets_without_a_list(tier: Tier) -> None:
     (found,) = tier.told()
 
     assert (ERROR, FindingKind.OFFSET_GAP, 300, 400) == (
+        found.severity, found.kind, found.offset, found.end_offset
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("n_missing", "severity"), [(2, Severity.WARNING), (9, ERROR)])
+def test_missing_offsets_at_the_log_start(tier: Tier, n_missing: int, severity: Severity) -> None:
+    """Retention may remove the first segments a minute before the checkpoint shows it."""
+    write_offsets(str(tier.local), "log-start-offset-checkpoint", {TopicPartition("t", 0): 0})
+    for number in range(n_missing):
+        for path in tier.files(number):
+            path.unlink()
+    (found,) = tier.told()
+
+    assert (severity, FindingKind.OFFSET_GAP, 0, min(100 * n_missing, 600)) == (
         found.severity, found.kind, found.offset, found.end_offset
     )  # fmt: skip
 
