@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from measure import Row, figures, rows_of
 
 RUN = Path(__file__).parents[1] / "benchmarks" / "run.py"
-ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 2, "timeline": 1, "offset-commits": 1,
+ROWS = {"narrow-engine": 1, "parquet": 4, "threads": 4, "timeline": 1, "offset-commits": 1,
         "consumer-lag": 1, "replicas": 2}  # fmt: skip
 
 
