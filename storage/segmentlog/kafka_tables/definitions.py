@@ -132,7 +132,7 @@ _TRANSACTIONS = (
     Column("transaction_start_timestamp", TIME, "when the transaction began"),
     Column("transaction_last_update_timestamp", TIME, "when the state changed"),
     Column("previous_producer_id", _LONG, "producer id of the last transaction"),
-    Column("next_producer_id", _LONG, "the next producer id, once the epochs of `producer_id` are used up"),
+    Column("next_producer_id", _LONG, "the next producer id, once all epochs are used up"),
     Column("client_transaction_version", _INT, "`transaction.version` of the client"),
     *ORIGIN,
 )  # fmt: skip

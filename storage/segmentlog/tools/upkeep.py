@@ -133,10 +133,10 @@ def retain(
     """Remove the segments that a broker's retention would remove, and show the reasons.
 
     Segments below the log start are removed. If cleanup.policy has delete, so are segments beyond
-    retention.bytes and segments older than retention.ms. No broker may be running on the directory.
-    The settings of the topic apply: `describe --settings` lists them. A limit that comes only from
-    Kafka's defaults is refused, because the broker's server.properties may contain another limit:
-    name this file, or give --kafka-defaults.
+    retention.bytes and segments older than retention.ms. No broker may be running on the
+    directory. The settings of the topic apply: `describe --settings` lists them. A limit that
+    comes only from Kafka's defaults is refused, because the broker's server.properties may contain
+    another limit: name this file, or give --kafka-defaults.
     """
     settings = parse_settings(setting)
     retaining = partial(
@@ -223,8 +223,8 @@ def compact(
     """Keep the last record of each key, as a broker's log cleaner does.
 
     Topics whose cleanup.policy has compact are compacted. A log is compacted up to its active
-    segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be running
-    on the directory. The settings of the topic apply: `describe --settings` lists them.
+    segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be
+    running on the directory. The settings of the topic apply: `describe --settings` lists them.
     """
     topics, settings = topic or (), parse_settings(setting)
     compacting = partial(
