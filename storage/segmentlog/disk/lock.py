@@ -228,6 +228,11 @@ class DirectoryLock:
                 )
                 raise LogDirectoryError(self._path, reason) from error
             except FileNotFoundError:
+                if os.path.islink(self._path):
+                    reason = (
+                        "cannot be locked: it is a link whose target is missing; remove the link"
+                    )
+                    raise LogDirectoryError(self._path, reason) from None
                 with contextlib.suppress(FileExistsError):  # another was quicker
                     return create_file(self._path)
 

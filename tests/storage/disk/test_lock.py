@@ -51,6 +51,14 @@ def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert 0 == descriptors_below(tmp_path)
 
 
+def test_a_lock_file_that_is_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    """It can neither be opened nor be made."""
+    (tmp_path / ".lock").symlink_to(tmp_path / "missing" / "lock")
+    with pytest.raises(LogDirectoryError, match=r"\.lock: .*link whose target is missing"):
+        DirectoryLock(str(tmp_path)).__enter__()
+    assert 0 == descriptors_below(tmp_path)
+
+
 def test_a_second_thread_of_the_process_waits(tmp_path: Path) -> None:
     """A second thread is refused in the way that another process is."""
     with DirectoryLock(str(tmp_path)), pytest.raises(LogLockedError, match="is in use"):
