@@ -19,7 +19,7 @@ from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.metadata import known_topic_id, read_topic_id
-from segmentlog.layout.partitions import list_partitions
+from segmentlog.layout.partitions import current_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -157,8 +157,8 @@ def _found(directory: str, topic: str) -> set[TopicPartition]:
     """Partitions of a topic that have a directory, also an empty one."""
     return {
         each.topic_partition
-        for each in list_partitions(directory)
-        if each.is_current and each.topic_partition.topic == topic
+        for each in current_partitions(directory)
+        if each.topic_partition.topic == topic
     }
 
 

@@ -13,7 +13,14 @@ from segmentlog.names import (
     parse_partition_directory,
 )
 
-__all__ = ["NamedPartition", "list_partitions", "named_partition", "refuse_partition"]
+__all__ = [
+    "NamedPartition",
+    "current_partitions",
+    "list_partitions",
+    "misnamed",
+    "named_partition",
+    "refuse_partition",
+]
 
 
 class NamedPartition(NamedTuple):
@@ -64,12 +71,43 @@ def list_partitions(directory: str) -> list[NamedPartition]:
     return sorted(filter(None, found), key=lambda each: each.path)
 
 
+def current_partitions(directory: str) -> list[NamedPartition]:
+    """The entries of partitions in use, for writers.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the name of a directory has zeros before the number of its partition.
+    """
+    found = [each for each in list_partitions(directory) if each.is_current]
+    for each in found:
+        fault = misnamed(each.path, each.topic_partition)
+        if fault is not None and each.type is FileType.DIRECTORY:
+            raise fault
+    return found
+
+
 def named_partition(directory: str, name: str, kind: FileType) -> NamedPartition | None:
     """An entry of a log directory, if it has the name of a partition's directory."""
     parsed = parse_partition_directory(name)
     if parsed is None:
         return None
     return NamedPartition(parsed[0], os.path.join(directory, name), parsed[1], kind)
+
+
+def misnamed(path: str, topic_partition: TopicPartition) -> LogDirectoryError | None:
+    """The fault of a partition's directory whose number has zeros before it, such as ``t-00``.
+
+    A broker takes ``t-00`` for partition 0, and does not start if ``t-0`` exists, too.  A writer
+    would make ``t-0`` beside it.
+    """
+    if os.path.basename(path) == str(topic_partition):
+        return None
+    reason = (
+        f"has zeros in its name, and a broker takes it for partition {topic_partition}: "
+        f"rename it to {topic_partition}, or move it out of the log directory if both exist"
+    )
+    return LogDirectoryError(path, reason)
 
 
 def refuse_partition(directory: str) -> None:

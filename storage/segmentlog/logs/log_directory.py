@@ -18,9 +18,12 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
+    OptionError,
+    SegmentLogError,
     UnknownTopicOrPartitionError,
 )
 from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.layout.partitions import misnamed
 from segmentlog.logs.directory_view import DirectoryView
 from segmentlog.logs.log import KeptLog, Log, keep
 from segmentlog.logs.summary import html_table
@@ -122,6 +125,7 @@ class LogDirectory:
         self.paths = tuple(paths)
         self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
+        self._misnamed: dict[TopicPartition, LogDirectoryError] = {}
         self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
         self._logs: dict[TopicPartition, Log] = {}
         self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
@@ -142,12 +146,15 @@ class LogDirectory:
                 self._whole.append(view)
         if before is not None and self._holds_as(before):
             self._places, self._doubled = before._places, before._doubled
+            self._misnamed = before._misnamed
             self._copies = before._copies
             return
         for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
             found = {only: path} if only else self._views[parent].partitions()
             for topic_partition, place in found.items():
                 self._add(topic_partition, parent, place)
+                if not only and (fault := misnamed(place, topic_partition)):
+                    self._misnamed[topic_partition] = fault
 
     def _holds_as(self, before: "LogDirectory") -> bool:
         """Whether the same partitions are in the same places."""
@@ -257,8 +264,11 @@ class LogDirectory:
         ------
         UnknownTopicOrPartitionError
             If the directories do not hold it.
+        OptionError
+            If an argument is not the name of a topic, or not the number of a partition.
         LogDirectoryError
-            If two of them hold it: nothing shows which of the two is the log.
+            If two of them hold it: nothing shows which of the two is the log; if the name of its
+            directory has zeros before the number.
         CorruptCheckpointError
             If a checkpoint beside it cannot be read.
         """
@@ -267,6 +277,8 @@ class LogDirectory:
         if topic_partition not in self._logs:
             if topic_partition not in self._places:
                 raise self._unknown(topic, partition)
+            if topic_partition in self._misnamed:
+                raise self._misnamed[topic_partition]
             self._logs[topic_partition] = self._chosen(topic_partition)
         return self._logs[topic_partition]
 
@@ -415,13 +427,15 @@ class LogDirectory:
             self._kept.pop(each, None)
         self._listed += [each for each in before._listed if each in self._kept]
 
-    def _unknown(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+    def _unknown(self, topic: str, partition: int) -> SegmentLogError:
         where = ", ".join(map(plain_path, self.paths))
         for each in self._missing:
             if each.topic_partition == (topic, partition):
                 return UnknownTopicOrPartitionError(topic, partition, where, each.reason)
         topics = self.topics(internal=True)
         if topic in topics:
+            if partition < 0:
+                return OptionError("partition", str(partition), "give a number from 0")
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
             return UnknownTopicOrPartitionError(topic, partition, where, hint)
         near = difflib.get_close_matches(topic, topics, n=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from segmentlog.commit.topics import create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.layout.partitions import list_partitions
+from segmentlog.layout.partitions import current_partitions
 from segmentlog.model import TopicPartition
 from segmentlog.names import check_topic_name
 
@@ -61,6 +61,8 @@ class JobTopics:
             If `topic` has another number of partitions than `asked`.
         UnknownTopicOrPartitionError
             If `topic`, or a partition of it, is missing, and is not to be created.
+        LogDirectoryError
+            If the name of a directory has zeros before the number of its partition.
         """
         here, _ = _count_partitions(directory, {})
         in_cluster = {each: n for each, n in in_cluster.items() if n > here.get(each, n)}
@@ -165,12 +167,16 @@ def _count_partitions(
     """`JobTopics.partitions` and `JobTopics.missing`.
 
     The directories alone do not show that the highest partitions are missing.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the name of a directory has zeros before the number of its partition.
     """
     found: dict[str, set[int]] = {}
-    for each in list_partitions(directory):
-        if each.is_current:
-            topic, partition = each.topic_partition
-            found.setdefault(topic, set()).add(partition)
+    for each in current_partitions(directory):
+        topic, partition = each.topic_partition
+        found.setdefault(topic, set()).add(partition)
     counts = {
         topic: max(max(numbers) + 1, in_cluster.get(topic, 0)) for topic, numbers in found.items()
     }

@@ -15,6 +15,12 @@ def test_numbers_alone_choose_partitions_of_all_topics(example_data: str) -> Non
     assert expected == partitions_of(directory, [], [2, 99])
 
 
+def test_a_negative_number_is_no_partition(example_data: str) -> None:
+    """The error does not deny that the topic exists."""
+    with pytest.raises(segmentlog.OptionError, match="give a number from 0"):
+        segmentlog.open_log_dir(example_data).log("orders", -1)
+
+
 def test_numbers_that_no_topic_has_are_an_error(example_data: str) -> None:
     """Nothing was checked or erased, and the result would look like a success."""
     directory = segmentlog.open_log_dir(example_data)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import pytest
 from plain_writes import ONE, write
 
+import segmentlog
 from segmentlog.commit.topics import create_partitions
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
@@ -98,6 +99,29 @@ def test_a_topic_without_its_highest_partition(tmp_path: Path) -> None:
     assert 2 == same.n_partitions("t")
     same.make(["t"])
     assert 3 == found(tmp_path, keeps_partitions=True, in_cluster={"t": 3}).n_partitions("t")
+
+
+def test_a_directory_with_zeros_before_its_number(tmp_path: Path) -> None:
+    """A broker takes it for the partition, so another one beside it would hide its records."""
+    write(tmp_path, ONE)
+    write(tmp_path, ONE, topic="u")
+    (tmp_path / "t-0").rename(tmp_path / "t-00")
+    directory = segmentlog.open_log_dir(tmp_path)
+    for refused in (
+        lambda: write(tmp_path, ONE),
+        lambda: segmentlog.read(tmp_path, "t"),
+        lambda: segmentlog.verify(tmp_path),
+        lambda: segmentlog.compact(tmp_path, "t", settings={"cleanup.policy": "compact"}),
+        lambda: segmentlog.delete_records(tmp_path, "t", 0, offset=1),
+        lambda: directory.refresh().log("t", 0),
+    ):
+        with pytest.raises(
+            LogDirectoryError, match=r"t-00: has zeros in its name"
+        ):
+            refused()
+    assert 1 == segmentlog.read(tmp_path, "u").num_rows
+    (tmp_path / "t-00").rename(tmp_path / "t-0")
+    assert 1 == segmentlog.read(tmp_path, "t").num_rows
 
 
 def test_a_job_reads_the_numbers_of_partitions_from_the_metadata(tmp_path: Path) -> None:
