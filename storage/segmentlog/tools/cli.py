@@ -122,8 +122,26 @@ class _WarningHandler(logging.Handler):
         sys.stderr.write(f"segmentlog: {escape(record.getMessage())}\n")
 
 
+def _open_standard_streams() -> None:
+    """Open the null device in place of standard streams that are closed, as a daemon has them.
+
+    Python has None in place of such a stream.  `produce` committed its records, and then failed.
+    The first file that is opened, perhaps a log, would also get the free descriptor, and with it
+    the messages of libraries.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the whole process
+            with suppress(OSError):
+                os.fstat(descriptor)
+                continue
+            os.dup2(getattr(sys, name).fileno(), descriptor)
+
+
 def main() -> None:
     """Run the command line and exit."""
+    _open_standard_streams()
     begin_program()
     logging.getLogger("segmentlog").addHandler(_WarningHandler(logging.WARNING))
     for stream in (sys.stdout, sys.stderr):

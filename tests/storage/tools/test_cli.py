@@ -67,6 +67,32 @@ def segmentlog(*arguments: str, **variables: str) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("arguments", "closed"),
+    [
+        (("topics", "{}"), 1), (("verify", "{}"), 2), (("produce", "{}/../new", "t"), 0),
+        pytest.param(("produce", "{}/../new", "t"), 1, marks=pytest.mark.thorough),
+        pytest.param(("grep", "order-58", "{}"), 2, marks=pytest.mark.thorough),
+    ],
+)  # fmt: skip
+def test_a_standard_stream_may_be_closed(
+    example_data: str, tmp_path: Path, arguments: tuple[str, ...], closed: int
+) -> None:
+    """A daemon has none of the three; the work and the exit status stay the same."""
+    path = shutil.copytree(example_data, tmp_path / "data")
+    given = [each.replace("{}", str(path)) for each in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "segmentlog", *given], input="a\nb\n" if closed else None,
+        capture_output=True, text=True, timeout=120, check=False,
+        preexec_fn=lambda: os.close(closed),
+    )  # fmt: skip
+
+    assert (0, "") == (done.returncode, "" if closed == 2 else done.stderr)
+    if arguments[0] == "produce":
+        made = package.read(tmp_path / "new", "t") if closed else None
+        assert made is None or [b"a", b"b"] == made["value"].to_pylist()
+
+
 def test_importing_the_library_loads_nothing_of_the_tools() -> None:
     """Neither the command line nor its dependencies are imported."""
     heavy = "{'typer', 'rich', 'segmentlog.tools'}"
