@@ -73,7 +73,7 @@ _DIRECTORY = re.compile(
     r"(?P<partition>[0-9]{1,10})(\.[0-9a-f]{32}-(?P<state>future|delete|stray))?"
 )
 _FILE = re.compile(
-    r"(?P<offset>[0-9]{1,20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
+    r"(?P<offset>[0-9]{20})\.(?P<kind>log|index|timeindex|txnindex|snapshot)"
     r"((\.[0-9]{1,20})?\.(?P<deleted>deleted)|\.(?P<state>cleaned|swap))?"
 )
 
