@@ -2,10 +2,11 @@
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 from operator import index
-from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, overload
+from typing import Concatenate, Generic, ParamSpec, SupportsIndex, TypeVar, cast, overload
 
 from segmentlog.errors import OptionError
 from segmentlog.model import (
@@ -18,7 +19,8 @@ from segmentlog.model import (
 
 __all__ = [
     "LARGEST_INT", "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of",
-    "refuse_two", "refused", "scan_policy", "seconds", "texts", "topic_names", "whole_number",
+    "path_text", "refuse_two", "refused", "scan_policy", "seconds", "texts", "topic_names",
+    "whole_number",
 ]  # fmt: skip
 
 _Word = TypeVar("_Word", bound=StrEnum)
@@ -73,6 +75,18 @@ def instance_of(option: str, value: object, kind: type | tuple[type, ...], accep
     """
     if not isinstance(value, kind):
         raise refused(option, value, accepted)
+
+
+def path_text(option: str, value: object) -> str:
+    """A path as text, from a ``str``, ``bytes`` or an ``os.PathLike``.
+
+    Raises
+    ------
+    OptionError
+        If the value is none of these.
+    """
+    instance_of(option, value, (str, bytes, os.PathLike), "give a path")
+    return os.fsdecode(cast("str | bytes | os.PathLike[str]", value))
 
 
 def seconds(option: str, value: object) -> float:

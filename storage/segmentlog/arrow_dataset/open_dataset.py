@@ -94,6 +94,11 @@ def read(
     SegmentLogError
         See `dataset` and `Log.scan`.
     """
+    if columns is not None and not isinstance(columns, Mapping):
+        from segmentlog.records.schema import record_schema
+
+        names = record_schema(columns).names
+        options["include_headers"] = "headers" in names or options.get("include_headers", False)
     logs = dataset(
         *_given(path),
         topics=topics,

@@ -3,6 +3,7 @@
 import os
 from urllib.parse import unquote, urlsplit
 
+from segmentlog.arguments import path_text
 from segmentlog.disk.remote.location import path_of_url
 from segmentlog.errors import LogDirectoryError
 
@@ -20,8 +21,10 @@ def local_path(path: str | os.PathLike[str]) -> str:
     ------
     LogDirectoryError
         If the path is empty, a URL, on another host, or holds a null character.
+    OptionError
+        If the path is neither text nor an object with a path.
     """
-    text = os.fsdecode(path)
+    text = path_text("path", path)
     if "\0" in text:
         raise LogDirectoryError(
             repr(text), "the path contains a null character, which no file name can contain"
@@ -52,8 +55,10 @@ def readable_path(path: str | os.PathLike[str]) -> str:
     ------
     LogDirectoryError
         As `local_path` does; or if a URL names no bucket.
+    OptionError
+        As `local_path` does.
     """
-    text = os.fsdecode(path)
+    text = path_text("path", path)
     is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text
     return local_path(text) if is_local else path_of_url(text)
 

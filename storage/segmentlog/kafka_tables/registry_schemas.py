@@ -110,7 +110,7 @@ def _guid(fields: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:
 
 def _number(value: object) -> int:
     """An id or a version, which Java holds as an int."""
-    if not isinstance(value, int) or not 0 <= value <= LARGEST_INT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_INT:
         raise ValueError(f"{value!r:.40} is not an id or a version")
     return value
 

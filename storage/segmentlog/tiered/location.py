@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from segmentlog.arguments import one_of
+from segmentlog.arguments import one_of, path_text
 from segmentlog.disk.paths import local_path, readable_path
 from segmentlog.errors import OptionError
 from segmentlog.layout.partitions import refuse_partition
@@ -115,7 +115,7 @@ def tiered_paths(
         ):
             if given is not None:
                 accepted = "it belongs to remote_storage, which is not given"
-                raise OptionError(name, os.fsdecode(given), accepted)
+                raise OptionError(name, str(given), accepted)
         if not directories:
             raise OptionError("path", "", "give a log directory, or remote_storage")
         return directories
@@ -123,7 +123,11 @@ def tiered_paths(
     tier = TieredLocation(
         one_of("remote_storage_layout", layout, RemoteStorageLayout),
         readable_path(remote_storage),
-        key_file="" if remote_storage_key_file is None else os.fsdecode(remote_storage_key_file),
+        key_file=(
+            ""
+            if remote_storage_key_file is None
+            else path_text("remote_storage_key_file", remote_storage_key_file)
+        ),
         skips_gaps=not fail_on_data_loss,
     )
     if not directories:

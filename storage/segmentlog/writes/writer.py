@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
-from segmentlog.arguments import instance_of, whole_number
+from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.commit.repeated_writes import NumberedWrite
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -115,12 +115,13 @@ class LogWriter:
             # its slice, so the stager would keep large tables for a few rows of each.
             schema = rows.schema
             stream = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        elif hasattr(rows, "__arrow_c_stream__"):
-            reader = pa.RecordBatchReader.from_stream(rows)
+        elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+            try:
+                reader = _from_capsule(rows)
+            except (pa.ArrowInvalid, ValueError) as error:
+                accepted = f"its values are not rows of a table: {error}"
+                raise OptionError("rows", type(rows).__name__, accepted) from error
             stream, schema = reader, reader.schema
-        elif hasattr(rows, "__arrow_c_array__"):
-            batch = pa.record_batch(rows)
-            stream, schema = [batch], batch.schema
         else:
             accepted = (
                 "give a table of pyarrow, or an object with the Arrow capsule interface: a "
@@ -312,6 +313,16 @@ class LogWriter:
             self.abort()
 
 
+def _from_capsule(rows: object) -> "pa.RecordBatchReader":
+    """The rows of an object with the Arrow capsule interface."""
+    import pyarrow as pa
+
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(rows)
+    batch = pa.record_batch(rows)
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
 def open_writer(
     path: str | os.PathLike[str],
     topic: str | None = None,
@@ -379,7 +390,7 @@ def open_writer(
     if preserve:
         settings = settings.preserving()
     request = WriteRequest(
-        os.fsdecode(path),
+        path_text("path", path),
         settings,
         topic=topic,
         num_partitions=num_partitions,

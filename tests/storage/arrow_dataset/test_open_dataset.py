@@ -9,7 +9,7 @@ import pytest
 
 import segmentlog
 from segmentlog.arrow_dataset import latest_by_key
-from segmentlog.errors import InvalidUtf8Error
+from segmentlog.errors import InvalidUtf8Error, OptionError
 
 
 def test_a_topic_is_read_between_two_times(example_data: str) -> None:
@@ -36,6 +36,14 @@ def test_the_last_records_of_each_partition_are_read(example_data: str) -> None:
         zip(*table.to_pydict().values(), strict=True)
     )
     assert 0 == segmentlog.read(example_data, "orders", since="2h").num_rows
+
+
+def test_a_read_takes_columns_by_name(example_data: str) -> None:
+    """An unknown name is an error of the option, and headers are read if they are named."""
+    with pytest.raises(OptionError, match="nope"):
+        segmentlog.read(example_data, "orders", columns=["nope"])
+    found = segmentlog.read(example_data, "orders", last=1, columns=["headers", "offset"])
+    assert ["headers", "offset"] == found.schema.names
 
 
 def test_the_later_of_two_starts_counts(example_data: str) -> None:
@@ -122,8 +130,10 @@ def test_text_does_not_change_which_records_are_the_last(tmp_path: Path) -> None
         writer.append(pa.table({"key": [b"\x80"], "value": pa.nulls(1, pa.binary())}))
 
     def latest(invalid: str, columns: list[str]) -> list[dict]:
-        options = {"strings": True, "on_invalid_utf8": invalid}
-        return segmentlog.latest(tmp_path, "t", columns=columns, **options).to_pylist()
+        rows = segmentlog.latest(
+            tmp_path, "t", columns=columns, strings=True, on_invalid_utf8=invalid
+        )
+        return rows.to_pylist()
 
     for invalid in ("fail", "null", "replace"):
         assert [1, 2, 3, 4] == [each["offset"] for each in latest(invalid, ["offset"])]

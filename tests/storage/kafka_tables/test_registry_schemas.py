@@ -66,6 +66,7 @@ def test_the_schemas_of_a_registry(tmp_path: Path) -> None:
     "bad",
     [(b"no JSON", b"{}"), (b"[]", b"{}"), (b"{}", b"{}"), schema("a", 1, {}),
      schema("a", 1, {"id": 2**31}), schema("a", 1, {"id": -1}), schema("a", 1, {"id": 1e400}),
+     schema("a", 1, {"id": True}), schema("a", True, {"id": 1}),
      schema("a", 1, {"id": 1, "schema": "\ud800"}), (b"[" * 9999, b""),
      (b'{"keytype":"SCHEMA","subject":"a","version":1}', b"[1]"), (b"\xff", b"")],
 )  # fmt: skip

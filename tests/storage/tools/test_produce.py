@@ -97,7 +97,12 @@ def test_nothing_is_written_if_the_input_fails(
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [(("-D", ""), "--delimiter"), (("-H", "=x"), "--header"), (("-p", 7), "partition")],
+    [
+        (("-D", ""), "--delimiter"),
+        (("-H", "=x"), "--header"),
+        (("-H", "\udcff=x"), "--header"),
+        (("-p", 7), "partition"),
+    ],
 )
 def test_wrong_options_are_refused(run: Run, tmp_path: Path, options: tuple, named: str) -> None:
     """The error names the option."""

@@ -70,6 +70,14 @@ def test_settings_that_cannot_be(tmp_path: Path) -> None:
     with segmentlog.open_writer(tmp_path / "logs", "t") as writer:
         with pytest.raises(OptionError, match="Arrow capsule interface"):
             writer.append([{"value": b"v"}])  # type: ignore[arg-type]
+        for rows in (pa.array([{"value": "a"}, None]), pa.array([1])):
+            with pytest.raises(OptionError, match=r"'rows' is .*Array.* not rows of a table"):
+                writer.append(rows)
+    calls: Any = (segmentlog.open_writer, segmentlog.open_log_dir, segmentlog.read)
+    for call in calls:
+        with pytest.raises(OptionError, match="'path' is '5'; give a path"):
+            call(5, "t")
+    with segmentlog.open_writer(tmp_path / "logs", "t") as writer:
         writer.append(ONE)
     assert [b"v"] == values(tmp_path / "logs")
 
