@@ -49,7 +49,7 @@ class SegmentPlan(NamedTuple):
     Parameters
     ----------
     base_offset : of the segment.
-    positions : where the batches begin that need new offsets.
+    positions : where the batches begin whose offset or leader epoch changes.
     places : the bytes to write there, one `_PLACE` for each.
     offset_entries, time_entries : bytes of its indexes.
     """
@@ -72,7 +72,7 @@ def plan_segment(
     """The segment that the file would become; None if its batches have to be copied.
 
     Batches are copied if the file is small or holds other extents, if a segment would have had to
-    roll within it, and if its batches are small.
+    roll within it, or if its batches are small.
 
     Parameters
     ----------

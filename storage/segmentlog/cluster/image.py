@@ -3,8 +3,8 @@
 Each record of the metadata makes changes: it sets or removes rows of tables.  The state is the
 last row of each key, and a history is the list of changes.
 
-Secrets do not leave this module: of a SCRAM credential only name, mechanism and iterations are
-kept, and `masked` hides the values of sensitive settings.
+Of a SCRAM credential, rows hold only name, mechanism and iterations.  The values of settings are
+kept as they are: callers hide secrets with `masked`.
 
 Rules: ``MetadataDelta`` and its parts, ``PartitionRegistration.merge``, ``BrokerRegistration``.
 """

@@ -165,7 +165,10 @@ class Change:
         work: Callable[[SyncTogether], object],
         after: Callable[[], State],
     ) -> None:
-        """Steps 1 to 4; a failure undoes them."""
+        """Steps 1 to 4.
+
+        A failure undoes them, except a failed sync and a lost lock.
+        """
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
         try:
             stand(self.directory, guard, intent)

@@ -284,7 +284,7 @@ def check_topic_path(topic: str) -> None:
 
 
 def _drop_indexes(path: str, below: int | None = None) -> bool:
-    """Remove the indexes of a partition's segments below an offset; whether there were any."""
+    """Remove the offset and time indexes of segments below an offset; whether there were any."""
     is_freed = False
     for segment in list_segments(path):
         if below is not None and segment.base_offset >= below:

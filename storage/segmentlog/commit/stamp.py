@@ -59,7 +59,8 @@ def _stamp(directory: str) -> Stamp:
 def renew_stamp(directory: str) -> None:
     """Change the stamp; the caller holds the lock, and its guard stands with its intent.
 
-    Only a file that was missing is synced: no reader outlives a power cut.
+    Only a file that is written, and not just given a later time, is synced: no reader outlives a
+    power cut.
     """
     path = os.path.join(directory, STATE_FILE)
     if not exists(path):

@@ -61,9 +61,9 @@ def remove_deleted(
 
     Accepted: a clock that has jumped forward by the delay or more removes files that readers still
     need.  Such a reader fails with `LogChangedError`, and reads nothing wrong.  A time that is
-    ahead of the clock by more than a minute and the delay comes from a clock that was ahead, and
-    is set to now: otherwise the files would keep their disk space for as long as that clock was
-    ahead.
+    ahead of the clock by more than a minute, and by more than the delay, comes from a clock that
+    was ahead.  It is set to now: otherwise the files would keep their disk space for as long as
+    that clock was ahead.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class FileStatus(NamedTuple):
     size : in bytes.
     inode : another number means another file; never 0.
     modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
-    changed_ns : time of the last change of bytes, times or owner.
+    changed_ns : time of the last change of bytes, name, times, owner or permissions.
     is_remembered : whether the size may be out of date: clients of network file systems remember
         sizes, and ask the server only when the file is opened.
     """

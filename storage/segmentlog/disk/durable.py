@@ -81,7 +81,7 @@ def writable(path: str) -> Iterator[int]:
 
 
 def cut_file(descriptor: int, size: int) -> None:
-    """Cut a file to its first `size` bytes."""
+    """Set the size of a file: cut it, or add a hole at its end."""
     with naming(descriptor):
         os.ftruncate(descriptor, size)
 

@@ -77,7 +77,10 @@ class SyncTogether:
 
 
 def do_together(act: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Call `act`, which syncs, with each item; once all are done, raise the first error."""
+    """Call `act`, which syncs, with each item, and raise the first error.
+
+    After an error, items that have not begun are left out.
+    """
     several = list(items)
     if len(several) < _LEAST_FOR_THREADS:
         for item in several:

@@ -18,7 +18,7 @@ __all__ = ["N_STATE", "ColumnArrays", "PlainArrays", "clear_bit", "put", "put_he
 
 # The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
-RECORD = 1  #: number of records of this batch that are written
+RECORD = 1  #: records of this batch that were read, wanted or not; -1 before the batch is begun
 NEXT_BYTE = 2  #: first byte of the next record
 PREVIOUS_DELTA = 3  #: offset delta of the record before, -1 at the start of a batch
 # … and the fill of the output, which the caller sets to zero for each new output.
@@ -38,7 +38,8 @@ ROW_LIMIT = 15
 BYTE_LIMIT = 16
 HEADER_LIMIT = 17
 #: With `OUTPUT_FULL`, the bytes of the record that did not fit, and its number of headers; with
-#: `TIMESTAMP_OVERFLOW` the record's offset, and its timestamp.
+#: `TIMESTAMP_OVERFLOW` the record's offset, and its timestamp.  In one pass: with `OUTPUT_FULL`,
+#: the records and the bytes of the batch; with `CODEC_NEEDED`, the codec.
 DETAIL = 18
 DETAIL_2 = 19
 #: The type of the rows written so far, as the bit `layout.TIMESTAMP_TYPE_MASK`; only for one pass.

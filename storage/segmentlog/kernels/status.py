@@ -1,7 +1,8 @@
 """The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the waiting states up to `SCRATCH_FULL` are not errors.  Everything from `BAD_LENGTH` on
-is damage, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.
+`OK` and the states up to `OTHER_FORMAT` are not errors.  From `BAD_LENGTH` to `NO_BATCH`, a batch
+is at fault, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.  From
+`BAD_ROW` on, a row to be written is at fault (`ROW_REASONS`).
 """
 
 OK = 0
@@ -61,7 +62,8 @@ RECORD_TOO_LARGE = 56
 
 REASONS = {
     BAD_LENGTH: "its length field is smaller than a batch header",
-    BAD_RECORDS_COUNT: "its record count is negative, or more than its bytes can hold",
+    BAD_RECORDS_COUNT: "its record count is negative, or more than its bytes or its offsets can "
+    "hold",
     BAD_OFFSET_DELTA: "its last offset delta is negative or runs past the largest offset",
     OFFSETS_GO_BACK: "its base offset is not above the last offset of the batch before it",
     RECORD_TOO_LONG: "a record claims more bytes than the batch has left",

@@ -57,7 +57,9 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
     buf : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
-        offsets, attributes, timestamps, producer id, record count and the place of the records
+        offsets, attributes, timestamps, producer id, record count and the place of the records.
+        Of messages of magic 0 and 1, only position, size, offset and timestamp are read, and the
+        attributes are `layout.LEGACY_MASK` alone.
 
     Returns
     -------

@@ -36,7 +36,7 @@ N_WINDOW_COLUMNS = 5
 
 @kernel
 def _read_on(buf: Bytes, position: int, window: Int64s) -> bool:
-    """Move the bytes from `position` on to the front, and fill the buffer; whether more came."""
+    """Move the bytes from `position` on to the front, and read on; False if nothing was tried."""
     held = window[END] - position
     file_position = window[FILE_POSITION] + position
     wanted = min(buf.shape[0] - COPY_SLACK, window[FILE_END] - file_position)
@@ -68,8 +68,8 @@ def decode_windows(
     ----------
     buf : uint8 array, shape (n_bytes,); written if ``window[PREAD]`` is not 0
     start : byte of `buf` at which a batch begins
-    window : int64 array, shape (`N_WINDOW_COLUMNS`,); read, and written when the window moves; a
-        window whose `END` is not beyond the position ends there
+    window : int64 array, shape (`N_WINDOW_COLUMNS`,); read, and written when the window moves;
+        `END` is not below `start`
     next_offset, range_start, range_end, first_ms, last_ms, scale, most_inflated, codecs, scratch,
     columns, state : see `decode_batches`
 

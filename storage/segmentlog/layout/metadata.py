@@ -33,7 +33,7 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
     Raises
     ------
     CorruptCheckpointError
-        If the file is not of that kind.
+        If the file is not a plain file, or is too large.
     """
     try:
         return read_properties(os.path.join(directory, META_PROPERTIES_FILE))
@@ -47,7 +47,7 @@ def read_properties(path: str) -> Mapping[str, str]:
     Raises
     ------
     CorruptCheckpointError
-        If the file is too large for that.
+        If the file is not a plain file, or is too large.
     FileNotFoundError
         If there is no such file.
     """

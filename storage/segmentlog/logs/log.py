@@ -607,7 +607,8 @@ class Log:
         spare_page_cache : whether pages of files that the read brings into the page cache leave
             it, so that a broker's own pages stay.  The system shows this on Linux, to users who
             may write to the files; elsewhere nothing is done.
-        use_threads : whether threads read ahead, by up to 64 MiB, if there are more than 16 MiB.
+        use_threads : whether several threads read ahead if there are more than 16 MiB.  Together
+            they hold about 48 MiB of rows, and one batch more for each thread.
 
         Raises
         ------

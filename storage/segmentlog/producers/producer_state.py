@@ -111,7 +111,7 @@ class ProducerStates:
         Parameters
         ----------
         producers : of the snapshot.
-        before : offset; a batch at or after it, or after `end_offset`, does not count.
+        before : offset; a batch at or after it, or at or after `end_offset`, does not count.
         """
         before = min(before, self.end_offset)
         found: Int64s = np.array(

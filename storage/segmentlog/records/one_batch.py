@@ -57,7 +57,10 @@ class ControlRecord(NamedTuple):
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
-    """Content of a control record; its type is ``UNKNOWN`` if Kafka does not write such bytes."""
+    """Content of a control record.
+
+    A type that Kafka does not have is ``UNKNOWN``, or ``UNKNOWN(7)`` with its number.
+    """
     if key is None or len(key) < 4:
         return ControlRecord("UNKNOWN")
     version, number = struct.unpack_from(">hh", key)

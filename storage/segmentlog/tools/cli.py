@@ -2,7 +2,8 @@
 
 Exit status: 0 when all is well, 1 when something that was read is damaged or missing, 2 when the
 command could not begin: a wrong path or option, a directory that cannot be read.  `recover` ends
-with 3 when whole batches were cut off.
+with 3 when whole batches were cut off.  `grep` has the exit status of grep: 1 if nothing was
+found, 2 after an error.
 """
 
 import logging

@@ -5,9 +5,10 @@ path has to end with the name of its file, so that names can be joined to it and
 
     s3://bucket;endpoint_override=http:%2F%2Fminio:9000/kafka/orders-0/00000000000000000000.log
 
-Credentials never stand in a path, because paths stand in messages.  A path has a short digest of
+Credentials never appear in a path, because paths appear in messages.  A path has a short digest of
 them instead, and this process remembers them by the digest.  A process that is handed such a path
-has to be handed the URL as well (`readable_path`), or finds the credentials in its environment.
+has to be handed the URL as well (`readable_path`).  Credentials of the environment leave no
+digest, and need no URL.
 """
 
 import hashlib
@@ -135,8 +136,8 @@ def location_of(path: str) -> Location:
     if digest is not None:
         if digest not in _secrets:
             reason = (
-                "its URL had credentials, and this process was not given them; give them in the "
-                "environment, or open the URL here first"
+                "its URL had credentials, and this process was not given them; leave them out of "
+                "the URL and give them in the environment, or open the URL in this process first"
             )
             raise LogDirectoryError(path, reason)
         user, password, hidden = _secrets[digest]
