@@ -98,6 +98,8 @@ def commit_staged(
         If records are to keep offsets that the log has given already.
     OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
         If a leader would refuse a batch of a producer; nothing is visible then.
+    LogDirectoryError
+        If a log is damaged, or may not be written to; nothing is visible then.
     LogLockedError, CommitInDoubtError, SyncFailedError, OSError, StagedFileError
         See `segmentlog.commit.change.Change.carry_out`; nothing is visible then, unless the
         commit is in doubt.

@@ -269,7 +269,7 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         Raises
         ------
         OptionError
-            If the interval is not positive.
+            If the interval is not a positive, whole number of milliseconds.
         CorruptLogError, UnsupportedFormatError, LogChangedError
             If the log cannot be read.
         """

@@ -153,6 +153,8 @@ def hold(
         If a broker or a writer holds the directory.
     LogDirectoryError
         If this is a dry run, and a change is unfinished; if an unfinished change cannot be undone.
+    CorruptCheckpointError
+        If a change is unfinished, and its intent or the state cannot be read.
     """
     taken = take(directory, timeout_seconds, dry_run=dry_run)
     with taken if held is None else contextlib.nullcontext(held) as found:

@@ -96,6 +96,8 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     ------
     LogDirectoryError
         If a log is shorter than before the commit began: something else has cut it.
+    CorruptCheckpointError
+        If there is a guard, and its intent or the state cannot be read.
     """
     done = []
     for found in list_guards(directory):

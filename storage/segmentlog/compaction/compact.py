@@ -242,7 +242,7 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
     CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
         If a batch is damaged: the error names the batch, and this pass over the partition replaces
         nothing; if a checkpoint or the settings cannot be read.
-    SyncFailedError, StorageError
+    CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
     from segmentlog.compaction.clean_partition import clean_partition  # the kernels load here

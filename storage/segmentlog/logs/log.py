@@ -618,6 +618,8 @@ class Log:
             If a column does not exist, the same bound is given in two ways, or a time is not one.
         CorruptLogError, UnsupportedFormatError, LogChangedError, InvalidUtf8Error
             While the stream is read.
+        TimestampOverflowError
+            While the stream is read, if a timestamp does not fit microseconds in 64 bits.
         LogDirectoryError
             While the stream is read, if segments at the end of the range are gone.
         """

@@ -364,6 +364,8 @@ class LogDirectory:
         ------
         LogDirectoryError
             If a path is no longer one of a log directory.
+        CorruptCheckpointError
+            If a commit is unfinished, and its intent or the state cannot be read.
         StorageError
             If a directory cannot be read.
         """
@@ -609,6 +611,8 @@ def open_log_dir(
         If there is no path and no tier, or an option of the tier is not accepted.
     RemoteSegmentError
         If an object of the tier is missing or damaged; when its partition is listed.
+    CorruptCheckpointError
+        If a commit is unfinished, and its intent or the state cannot be read.
     StorageError
         If a directory cannot be read.
     """

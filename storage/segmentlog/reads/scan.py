@@ -79,13 +79,15 @@ def scan_slice(
     Raises
     ------
     CorruptLogError
-        With file, byte and offset; not when the policy is to skip.
+        With file, byte and offset; not if the policy is to skip.
     UnsupportedFormatError
         With file and byte.
     LogChangedError
         If records that planning promised are gone.
     InvalidUtf8Error
-        If a column that is wanted as text is not UTF-8; not when the policy is another.
+        If a column that is wanted as text is not UTF-8, and the policy is to fail.
+    TimestampOverflowError
+        If a timestamp does not fit microseconds in 64 bits.
     StorageError
         If the disk fails, or a file is not this user's to read.
     """

@@ -176,8 +176,8 @@ def mirror(
         If the sources lack one of `topics`.
     LogLockedError
         If a broker or a writer holds the destination.
-    CorruptLogError, CorruptCheckpointError
-        If the end of a log, or a checkpoint of the destination, cannot be read.
+    CorruptLogError, MalformedRecordError, CorruptCheckpointError
+        If the end of a log, the metadata, or a checkpoint of the destination cannot be read.
     SyncFailedError, StorageError
         If a disk is full or fails; if a segment has been replaced or cut since it was listed; if
         copied bytes read back as other bytes.

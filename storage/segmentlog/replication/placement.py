@@ -81,6 +81,8 @@ class TargetCluster:
     LogDirectoryError
         If no directory has metadata; if a directory is not one of a broker, or belongs to another
         cluster; if one is a copy of another one.
+    MalformedRecordError, CorruptLogError
+        If the metadata cannot be read.
     """
 
     def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:

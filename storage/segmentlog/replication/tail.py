@@ -43,7 +43,7 @@ def tail_of(log: Log, start_offset: int) -> Tail:
     ------
     UnsupportedFormatError
         If a batch has a newer format.
-    LogDirectoryError
+    FileNotFoundError, LogChangedError, LogDirectoryError
         If a segment is gone.
     """
     n_records, first, last = 0, None, None

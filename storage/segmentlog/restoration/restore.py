@@ -136,8 +136,8 @@ def restore(
         If the sources lack one of `topics`.
     LogLockedError
         If a broker or a writer holds one of the targets.
-    CorruptLogError, CorruptCheckpointError, UnsupportedFormatError
-        If a log cannot be read.
+    CorruptLogError, MalformedRecordError, CorruptCheckpointError, UnsupportedFormatError
+        If a log, or the metadata of the target, cannot be read.
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """

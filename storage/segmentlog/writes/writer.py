@@ -106,6 +106,8 @@ class LogWriter:
         StorageError
             If the disk is full, or fails.  Then, too, no row since the last `flush` can be
             committed.
+        LogLockedError, LogDirectoryError
+            If the job for the rows since the last `flush` cannot begin (`open_writer`).
         """
         import pyarrow as pa
 
@@ -167,6 +169,8 @@ class LogWriter:
             If the topic is missing and is not to be created.
         StorageError
             If the disk is full, or fails.
+        LogLockedError, LogDirectoryError
+            If the job for the batches since the last `flush` cannot begin (`open_writer`).
         """
         from segmentlog.stage.ready_batches import ready_batches
 
@@ -205,6 +209,9 @@ class LogWriter:
         ------
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError
             If the rows could not be committed.  They must be appended again then.
+        LogDirectoryError, StagedFileError
+            If the job was ended by another one; if a topic has another number of partitions; if a
+            log or a staged file is damaged.
         InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError, ColumnError
             If a row cannot be written.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
@@ -371,7 +378,7 @@ def open_writer(
     Raises
     ------
     LogLockedError
-        If a broker is running on the directory.
+        If a broker is running on the directory, or another writer keeps it locked.
     OptionError, LogDirectoryError, UnknownTopicOrPartitionError
         If the directory or the topic cannot be written to.
     StorageError
