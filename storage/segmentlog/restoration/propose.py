@@ -6,6 +6,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from segmentlog.arguments import topic_names, whole_number
+from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
@@ -16,8 +17,6 @@ from segmentlog.replication.striped_placer import NextInt, place_replicas
 from segmentlog.restoration.plan import TOPICS_OF_BROKERS
 
 __all__ = ["creation_commands", "propose_placement", "reassignment_json"]
-
-_MOST_PARTITIONS = 1_000_000  #: of a topic; the controller makes 10,000 in a request
 
 
 @storage_errors()
@@ -68,7 +67,7 @@ def propose_placement(
     n_partitions: dict[str, int] = {}
     for topic, partition in partitions_of(source, names):
         if topic not in TOPICS_OF_BROKERS and not cluster.n_partitions(topic):
-            if partition >= _MOST_PARTITIONS:
+            if partition >= MOST_PARTITIONS:
                 reason = (
                     "no topic of Kafka has so many partitions: move the directory out of the log "
                     "directory, or name the topics to place"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from segmentlog.arguments import LARGEST_INT
+from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig
@@ -102,7 +102,10 @@ def produce(
     num_partitions: Annotated[
         int | None,
         typer.Option(
-            "--num-partitions", help="Number of partitions of a new topic.", min=1, max=LARGEST_INT
+            "--num-partitions",
+            help="Number of partitions of a new topic.",
+            min=1,
+            max=MOST_PARTITIONS,
         ),
     ] = None,
     as_json: Annotated[
