@@ -26,12 +26,14 @@ from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.records.schema import CONSTANT_COLUMNS
 
-__all__ = ["BatchScanner", "RecordDecoder"]
+__all__ = ["FIRST_ROWS", "MOST_BYTES", "MOST_ROWS", "BatchScanner", "RecordDecoder"]
 
-_FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
-_MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
-_MOST_BYTES = 32 << 20
-_MOST_HEADERS = 4 * _MOST_ROWS
+# The size of an Arrow batch.
+FIRST_ROWS = 1_000  #: so that ``show()`` does not wait for a full batch
+MOST_ROWS = 50_000  #: the size that Spark's transport takes quickest
+MOST_BYTES = 32 << 20
+
+_MOST_HEADERS = 4 * MOST_ROWS
 _TABLE_ROWS = 1 << 15
 _NO_COLUMNS = pa.schema([])
 _TIMESTAMP_MASKS = layout.TIMESTAMP_TYPE_MASK | layout.NO_TIMESTAMP_MASK
@@ -118,7 +120,7 @@ class RecordDecoder:
         self._filler = RecordFiller(
             offsets, max_inflated_batch_bytes, in_microseconds=topic_partition
         )
-        self._n_rows = _FIRST_ROWS
+        self._n_rows = FIRST_ROWS
 
     def decode(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
         """Rows of `batches`, whose headers are changed; control batches are left out.
@@ -174,7 +176,7 @@ class RecordDecoder:
         while n_rows:
             n_next = min(n_rows, self._n_rows)
             yield self._constants.record_batch(self._schema, n_next, timestamp_type)
-            self._n_rows = _MOST_ROWS
+            self._n_rows = MOST_ROWS
             n_rows -= n_next
 
     def _fill_runs(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
@@ -219,7 +221,7 @@ class RecordDecoder:
             return
         timestamp_type = _timestamp_type(int(batches.headers[0, layout.ATTRIBUTES]))
         for room in self._filler.fill(batches, self._make_room):
-            self._n_rows = _MOST_ROWS
+            self._n_rows = MOST_ROWS
             yield room.to_arrow(self._filler.state, self._constants, timestamp_type)
 
     def _make_room(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
@@ -235,7 +237,7 @@ class RecordDecoder:
         """Memory for the next rows: no more than `headers` can fill, and at least one record."""
         n_records, most = measure_batches(headers)
         n_rows = min(self._n_rows, n_records)
-        n_bytes = max(n_bytes, min(_MOST_BYTES, most))
+        n_bytes = max(n_bytes, min(MOST_BYTES, most))
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
         return Output(schema, n_rows, n_bytes, n_headers)
 

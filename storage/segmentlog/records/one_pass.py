@@ -24,6 +24,7 @@ from segmentlog.model import (
 )
 from segmentlog.records.arenas import Arenas
 from segmentlog.records.columns import Constants, Output
+from segmentlog.records.decoder import FIRST_ROWS, MOST_BYTES, MOST_ROWS
 from segmentlog.records.read_memory import ReadMemory, Workspace
 from segmentlog.records.schema import CONSTANT_COLUMNS
 
@@ -31,11 +32,8 @@ __all__ = ["OnePassDecoder", "Stop"]
 
 _MICROSECONDS = 1000  # in a millisecond
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-_FIRST_ROWS = 1_000  # so that ``show()`` does not wait for a full batch
-_MOST_ROWS = 50_000  # the size that Spark's transport takes quickest
 _ROOM_BYTES = 8 << 20
 _SMALL_ROOM_BYTES = 1 << 20  # a read of so few bytes takes no arena
-_MOST_BYTES = 32 << 20
 _SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
 _ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK, 2)  # for keys, and for values
 _IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
@@ -95,7 +93,7 @@ class OnePassDecoder:
         self._room: Output | None = None
         self._max_inflated_bytes = max_inflated_batch_bytes
         is_awaited = self._memory.are_first and not self._memory.are_ahead
-        self._n_rows = _FIRST_ROWS if is_awaited else _MOST_ROWS
+        self._n_rows = FIRST_ROWS if is_awaited else MOST_ROWS
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
@@ -170,7 +168,7 @@ class OnePassDecoder:
         room, self._room = self._room, None
         if room is None or not self._state[output.N_ROWS]:
             return
-        self._n_rows = _MOST_ROWS
+        self._n_rows = MOST_ROWS
         self._memory.are_first = False
         timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
         rows = room.to_arrow(self._state, self._constants, timestamp_type)
@@ -188,16 +186,16 @@ class OnePassDecoder:
             self._workspace.codecs.load(int(self._state[output.DETAIL]))
             return True
         n_bytes = self._workspace.inflated.size - COPY_SLACK
-        if code != status.SCRATCH_FULL or n_bytes >= min(_MOST_BYTES, self._max_inflated_bytes):
+        if code != status.SCRATCH_FULL or n_bytes >= min(MOST_BYTES, self._max_inflated_bytes):
             return False
-        n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), _MOST_BYTES)
+        n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), MOST_BYTES)
         self._workspace.inflated = np.empty(n_bytes + COPY_SLACK, np.uint8)
         return True
 
     def _make_room_for_one(self) -> bool:
         """Make room for the batch that does not fit an empty output, unless it is too large."""
         n_rows, n_bytes = self._state[output.DETAIL : output.DETAIL_2 + 1].tolist()
-        if n_rows > _MOST_ROWS or n_bytes > _MOST_BYTES:
+        if n_rows > MOST_ROWS or n_bytes > MOST_BYTES:
             return False
         self._make_room(max(n_rows, self._n_rows), n_bytes)
         return True

@@ -41,7 +41,7 @@ def arenas(monkeypatch: pytest.MonkeyPatch) -> Arenas:
 @pytest.fixture
 def many_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs of few rows, in new arenas."""
-    monkeypatch.setattr(one_pass, "_MOST_ROWS", 100)
+    monkeypatch.setattr(one_pass, "MOST_ROWS", 100)
     monkeypatch.setattr(one_pass, "_ARENAS", Arenas(one_pass._ROOM_BYTES + COPY_SLACK, 2))
 
 
