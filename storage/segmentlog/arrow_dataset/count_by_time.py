@@ -29,7 +29,6 @@ Counts = dict[int, int]
 #: If more batches than this part of a few have to be decoded, all of the few are: a read of many
 #: short ranges takes longer.
 _MOST_SINGLE = 1 / 8
-_MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -141,8 +140,8 @@ def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDA
     is_known = is_append_time | (attributes & layout.DELETE_HORIZON_MASK == 0)
     is_whole = headers[:, layout.BASE_OFFSET] >= offsets.start_offset
     is_whole &= headers[:, layout.LAST_OFFSET] < offsets.end_offset
-    is_in_order = (first <= newest) & (np.abs(first) <= _MOST_MILLISECONDS)
-    is_in_order &= newest <= _MOST_MILLISECONDS
+    is_in_order = (first >= layout.SMALLEST_MS) & (first <= newest)
+    is_in_order &= newest <= layout.LARGEST_MS
     is_in_one = first // interval_ms == newest // interval_ms
     return np.asarray(is_known & ~_is_legacy(headers) & is_whole & is_in_order & is_in_one)
 

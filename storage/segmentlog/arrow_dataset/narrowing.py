@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+from segmentlog.kernels import layout
 from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
 from segmentlog.records.schema import record_schema
@@ -30,7 +31,6 @@ _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
 _LEAST_TIGHTENED = 1_000  # offsets; less are quickly read
-_MOST_MILLISECONDS = (2**63 - 1) // 1000  # that Arrow's microseconds hold
 _BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
 
 
@@ -82,7 +82,7 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
         oldest = pa.scalar(1000 * timestamp_ms, kind)
         return not _may_match([timestamp >= oldest], condition)
 
-    times = range(-_MOST_MILLISECONDS, _MOST_MILLISECONDS)
+    times = range(layout.SMALLEST_MS, layout.LARGEST_MS)
     first = bisect_left(times, True, key=lambda each: not ends_before(each))
     after = bisect_left(times, True, key=begins_after)
     if first == len(times):  # it is true for no row at all
@@ -183,7 +183,7 @@ def _by_time(
     timed = []
     for log_slice, guarantee in zip(slices, guarantees, strict=True):
         newest = partition.newest_timestamp(log_slice)
-        if newest is not None and newest <= _MOST_MILLISECONDS:
+        if newest is not None and newest <= layout.LARGEST_MS:
             newest_time = pa.scalar(1000 * newest, _BEFORE_ALL.type)
             timed.append(guarantee & (pc.field("timestamp") <= newest_time))
         else:

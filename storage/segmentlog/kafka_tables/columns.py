@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.kernels import layout
 from segmentlog.messages.reader import uuid_text
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ __all__ = [
 
 #: Type of a time: microseconds since 1970, as in rows of records.
 TIME = pa.timestamp("us", tz="UTC")
-
-_MOST_MS = (2**63 - 1) // 1000
 
 
 class Column(NamedTuple):
@@ -56,14 +55,14 @@ def printed_id(value: uuid.UUID | None) -> str | None:
 
 def time_of(milliseconds: int | None) -> int | None:
     """Microseconds of a time in milliseconds; None without one, and if Arrow cannot hold it."""
-    if milliseconds is None or not 0 <= milliseconds <= _MOST_MS:
+    if milliseconds is None or not 0 <= milliseconds <= layout.LARGEST_MS:
         return None
     return milliseconds * 1000
 
 
 def times(milliseconds: "Int64s") -> pa.Array:
     """Times of numbers of milliseconds; null as by `time_of`."""
-    is_null = (milliseconds < 0) | (milliseconds > _MOST_MS)
+    is_null = (milliseconds < 0) | (milliseconds > layout.LARGEST_MS)
     microseconds = np.where(is_null, 0, milliseconds) * 1000
     return pa.array(microseconds, mask=is_null).cast(TIME)
 

@@ -44,9 +44,6 @@ from segmentlog.kernels.record import parse_quickly, parse_record
 
 __all__ = ["fill_records"]
 
-_LARGEST_MS = (2**63 - 1) // 1000
-_SMALLEST_MS = -((2**63) // 1000)
-
 
 @inlined
 def _fill_quickly(
@@ -74,7 +71,7 @@ def _fill_quickly(
         )
         ms = base_ms + (delta_ms & ms_mask)
         in_order = previous < delta <= last_delta
-        if not adds_up or not in_order or ms > _LARGEST_MS or ms < _SMALLEST_MS:
+        if not adds_up or not in_order or ms > layout.LARGEST_MS or ms < layout.SMALLEST_MS:
             break
         if want_offset:
             offsets[row] = base_offset + delta
@@ -112,7 +109,7 @@ def _put_record(
     if want_headers and state[N_HEADERS] + n_headers > state[HEADER_LIMIT]:
         return st.OUTPUT_FULL
     if columns.timestamps.shape[0] > 0:
-        if scale != 1 and (ms > _LARGEST_MS or ms < _SMALLEST_MS):
+        if scale != 1 and (ms > layout.LARGEST_MS or ms < layout.SMALLEST_MS):
             state[DETAIL], state[DETAIL_2] = offset, ms
             return st.TIMESTAMP_OVERFLOW
         columns.timestamps[row] = ms * scale

@@ -98,6 +98,10 @@ LEGACY_MASK = 0x100
 #: … and one of magic 0, which has no timestamp.
 NO_TIMESTAMP_MASK = 0x200
 
+# Timestamps whose microseconds fit 64 bits: Arrow's type has microseconds.
+SMALLEST_MS = -((2**63) // 1000)
+LARGEST_MS = (2**63 - 1) // 1000
+
 # Columns of the int64 matrix that `kernels.scan` fills, with one row for each batch.
 POSITION = 0  #: byte of the buffer at which the batch starts
 SIZE = 1  #: bytes of the batch, header included

@@ -51,8 +51,6 @@ from segmentlog.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, 
 
 __all__ = ["decode_batches"]
 
-_LARGEST_MS = (2**63 - 1) // 1000
-_SMALLEST_MS = -((2**63) // 1000)
 _LINE_BYTES = 64
 _LEAST_AHEAD, _MOST_AHEAD = 4 << 10, 32 << 10
 _OUTPUT_AHEAD = 4 << 10  # the values of an Arrow batch are larger than the second cache
@@ -199,7 +197,7 @@ def _add_bases(
     n_far = 0
     while row < stop:
         ms = base_ms + (signed(load_item(columns.timestamps, row)) & ms_mask)
-        near = min(max(ms, _SMALLEST_MS), _LARGEST_MS)
+        near = min(max(ms, layout.SMALLEST_MS), layout.LARGEST_MS)
         n_far += near != ms
         columns.timestamps[np.uint64(row)] = near * scale
         columns.offsets[np.uint64(row)] = base_offset + (load_item(columns.offsets, row) >> 1)
