@@ -27,6 +27,7 @@ from segmentlog.kernels.memory import (
     store_u8,
 )
 from segmentlog.kernels.offset_map import AT, N_WAITING, OFFSET, offset_of, seek_key
+from segmentlog.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.kernels.varint import varint_bytes, write_varint
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
@@ -56,14 +57,13 @@ RULE_COLUMNS = 5
 _NO_TIMESTAMP = -1
 _KEPT_ATTRIBUTES = 0x3F  #: of a rebuilt batch, besides the delete horizon
 _MOST_GROWTH = 16  #: bytes that a record may grow by when its timestamp is written again
-_SMALLEST_RECORD_BYTES = 7
 
 
 @inlined
 def _most_records(header: Int64s) -> int:
     """Records that a batch can hold, whatever its header contains."""
     n_bytes = header[layout.RECORDS_END] - header[layout.RECORDS_START]
-    return int(min(header[layout.RECORDS_COUNT], n_bytes // _SMALLEST_RECORD_BYTES + 1))
+    return int(min(header[layout.RECORDS_COUNT], n_bytes // SMALLEST_RECORD_BYTES + 1))
 
 
 @inlined
