@@ -109,11 +109,8 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
     length = load_i32(buf, position + layout.BATCH_LENGTH_AT)
     magic = load_u8(buf, position + layout.MAGIC_AT)
     batch_end = position + layout.LOG_OVERHEAD + length
-    least = (
-        layout.MIN_BATCH_LENGTH if magic >= layout.FIRST_BATCH_MAGIC else layout.MIN_LEGACY_LENGTH
-    )
     status = st.OK
-    if length < least:
+    if length < layout.MIN_LENGTHS[min(magic, layout.NEWEST_MAGIC)]:
         status = st.BAD_LENGTH
     elif magic > layout.NEWEST_MAGIC:
         status = st.BAD_MAGIC
