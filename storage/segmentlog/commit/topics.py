@@ -7,7 +7,6 @@ moves an unknown topic aside as stray.  So topics for a broker are created with 
 import base64
 import contextlib
 import os
-import re
 import uuid
 from functools import partial
 
@@ -26,6 +25,9 @@ from segmentlog.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_AND_SPARSE_INDEXES,
     PARTITION_METADATA_FILE,
+    FileKind,
+    FileState,
+    parse_segment_file,
     partition_path,
     segment_file_name,
 )
@@ -33,8 +35,6 @@ from segmentlog.names import (
 __all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions", "create_replica"]
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
-
-_SEGMENT = re.compile(r"\d{20}\.log")
 
 
 def check_partition_path(path: str) -> None:
@@ -61,10 +61,11 @@ def check_partition_path(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not may_write(path, MAY_WRITE | os.X_OK):
             raise LogDirectoryError(path, why_not_written(path))
-        logs = [name for name in list_names(path) if _SEGMENT.fullmatch(name)]
-        active = max(logs, default="").removesuffix(".log")
-        for kind in LOG_AND_SPARSE_INDEXES if active else ():
-            file = os.path.join(path, f"{active}.{kind}")
+        parsed = filter(None, map(parse_segment_file, list_names(path)))
+        live_log = FileKind.LOG, FileState.LIVE
+        bases = [each.offset for each in parsed if (each.kind, each.state) == live_log]
+        for kind in LOG_AND_SPARSE_INDEXES if bases else ():
+            file = os.path.join(path, segment_file_name(max(bases), kind))
             if exists(file) and not may_write(file):
                 raise LogDirectoryError(file, why_not_written(file))
 
