@@ -75,7 +75,7 @@ def payload(
 
 
 def _after_path(rest: Column) -> Column:
-    """The bytes after the path of a message of protobuf: a count, and so many varints."""
+    """The bytes after the path of a protobuf message: a count, followed by that many varints."""
     most_bytes = 1 + 5 * _MOST_INDEXES
     digits = functions.hex(functions.substring(rest, 1, most_bytes))
     first = functions.conv(functions.substring(digits, 1, 2), 16, 10).try_cast("int")

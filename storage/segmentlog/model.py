@@ -182,8 +182,8 @@ class LogSlice(NamedTuple):
     """Offsets ``[start_offset, end_offset)`` of one partition, and the bytes that hold them.
 
     A slice is small and picklable: it travels from the Spark driver to the task that reads it.
-    ``topic_id`` is the id of the topic, as Kafka prints it, or empty if it is unknown; if it
-    differs, another topic has the name.
+    ``topic_id`` is the id of the topic, as Kafka prints it, or empty if it is unknown.  If the id
+    in the directory differs, another topic has the name now.
     """
 
     topic: str

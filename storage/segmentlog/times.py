@@ -62,7 +62,7 @@ def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> i
     ----------
     option : name of the option, for errors.
     given : the value that the user gave.
-    now_ms : the time before which a duration begins; by default, the clock of this machine.
+    now_ms : the time from which a duration is counted back; by default, the clock of this machine.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 Until the first micro-batch is committed, Spark asks a source for its first offsets at each start.
 `kafka` keeps its answer in ``<checkpointLocation>/sources/0/0``: a zero byte, ``v1``, a line feed,
-and the offsets as JSON (``KafkaSourceInitialOffsetWriter``).  A Python source is not told the
-location of the checkpoint, so that an option names it.  Each of the two sources can continue what
+and the offsets as JSON (``KafkaSourceInitialOffsetWriter``).  Spark does not give a Python source
+the location of the checkpoint, so an option names it.  Each of the two sources can continue what
 the other has begun.
 """
 

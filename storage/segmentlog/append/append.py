@@ -42,7 +42,8 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
 
     Headers after the last entry of the time index are read.  A broker takes the largest
     timestamp from that entry alone (``LogSegment.readMaxTimestampAndOffsetSoFar``).  If the index
-    was cut short, the next entry then denies the times between: look-ups would leave out records.
+    was cut short, the next entry would then be below earlier times, and look-ups would leave out
+    records.
     """
     state = new_state(base_offset)
     state[growth.SIZE] = size

@@ -3,9 +3,9 @@
 A leader remembers the last five batches of a producer (``ProducerStateEntry``), because a
 producer has at most five requests in flight.  A flush may have any number of batches, and becomes
 visible as a whole, so the check looks further back: the log has all batches, unless retention or
-compaction has removed some.  The state of a producer has its last batch even then, and the flush
-had those before it.  Repeated batches are left out, and answered with their offsets.  Anything
-else that is out of order is refused.
+compaction has removed some.  Even then, the producer's state has its last batch, and the flush
+contains the batches before it.  Repeated batches are left out, and answered with their offsets.
+Anything else that is out of order is refused.
 
 A leader forgets a producer that was idle for ``producer.id.expiration.ms``, and then accepts any
 sequence of it.  Here a producer is known as long as the log or its newest snapshot has it.
@@ -188,7 +188,7 @@ class _PartitionCheck:
         return lines
 
     def _known(self) -> Int64s:
-        """Batches that these may repeat, those included which the log has lost."""
+        """Batches that these may repeat, including those that the log has lost."""
         states = self._log.producers.states
         known = _sorted(np.concatenate([self._in_log(), _last_batches(states)]))
         after: Int64s = np.empty((len(states), 3), np.int64)

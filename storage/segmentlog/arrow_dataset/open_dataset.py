@@ -1,6 +1,6 @@
 """``segmentlog.dataset``, ``read`` and ``latest``: log directories as a dataset, or as a table.
 
-Importing ``pyarrow.dataset`` takes long, so that this module leaves it to the first call.
+Importing ``pyarrow.dataset`` takes long, so this module leaves it to the first call.
 """
 
 import os

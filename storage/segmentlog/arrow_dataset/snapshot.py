@@ -127,7 +127,8 @@ def take_snapshot(
 
     One warning says what lies beyond the ends.
     """
-    now_ms = time.time_ns() // 1_000_000  # durations begin at one moment in all partitions
+    # Durations are counted back from one moment in all partitions.
+    now_ms = time.time_ns() // 1_000_000
     since_ms, until_ms = (
         None if given is None else epoch_milliseconds(option, given, now_ms)
         for option, given in (("since", since), ("until", until))

@@ -92,7 +92,7 @@ class Change:
 
     @property
     def boot(self) -> str:
-        """The boot in which all bytes were written that may not be synced; ``""`` if unknown.
+        """The boot during which all bytes that may be unsynced were written; ``""`` if unknown.
 
         A directory with the mark of a clean stop has no such bytes yet.  A directory that had lost
         the mark before this boot may have lost bytes, too.

@@ -100,16 +100,16 @@ class Effect:
     def free(self, directory: str, intent: "Intent") -> bool:
         """Free what the decided change removes at once, on a full disk; whether it removes any.
 
-        The guard would otherwise stand until somebody makes room, and keep out all that could.
-        Readers that come know the new bounds already, from the guard.  A reader of the old ones
-        fails with `LogChangedError`.
+        The guard would otherwise stay until somebody makes room, and would keep out every command
+        that could make room.  New readers take the new bounds from the guard.  A reader of the old
+        ones fails with `LogChangedError`.
         """
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class MoveBounds(Effect):
-    """The log starts, high watermarks and recovery points of the intent's partitions hold."""
+    """The new log starts, high watermarks and recovery points of the intent's partitions."""
 
     kind = "moveBounds"
 
@@ -117,8 +117,9 @@ class MoveBounds(Effect):
         """Write Kafka's checkpoints."""
         ends = {each.topic_partition: each.new_end for each in intent.partitions}
         news = {LOG_START_CHECKPOINT: intent.new_starts, HIGH_WATERMARK_CHECKPOINT: ends}
-        # The point moves only over synced bytes; all bytes before the change's own are synced by
-        # then.  A power cut may take the others, and a loss below the point counts as damage.
+        # The recovery point moves only over synced bytes.  All bytes before those of the change
+        # are synced by then.  A power cut may lose unsynced bytes, and a loss below the point
+        # counts as damage.
         if intent.is_flushed:
             news[RECOVERY_POINT_CHECKPOINT] = ends
         for name, offsets in news.items():
@@ -190,7 +191,7 @@ class PutAside(Effect):
 
 @dataclass(frozen=True, slots=True)
 class KeepProducers(Effect):
-    """Snapshots of producers stand at the new log ends: batches of producers were appended."""
+    """Snapshots of producers at the new log ends, because batches of producers were appended."""
 
     kind = "keepProducers"
 

@@ -61,7 +61,7 @@ class PartitionIntent:
 
     Attributes
     ----------
-    sizes : of the active segment before; `end_offset` is the log end before.
+    sizes : of the active segment before the change; `end_offset` is the log end before the change.
     visible_end : where reads ended before: at the high watermark, or else at the log end.
     new_end : the log end, and the high watermark, afterwards.
     new_start : the log start afterwards, where a new segment begins; -1 if the start stays.

@@ -98,8 +98,8 @@ def take(
 ) -> Iterator[HeldDirectory]:
     """Hold a directory as it is, with the changes that a crash may have left unfinished.
 
-    A dry run makes no lock file: without one, no other process holds the directory.  Nor can a
-    lock file be locked that is on a file system mounted read-only, such as a snapshot.
+    A dry run makes no lock file: without one, no other process holds the directory.  A lock file
+    on a file system that is mounted read-only, such as a snapshot, cannot be locked either.
 
     Parameters
     ----------

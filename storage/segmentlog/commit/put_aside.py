@@ -73,7 +73,7 @@ def remove_due(directory: str, delay_of: DelayOf, topics: Collection[str] | None
 
 
 def topics_aside(directory: str, topics: Collection[str]) -> list[str]:
-    """Those of some topics that have files which have left their logs."""
+    """The topics among `topics` that have files which have left their logs."""
     return sorted(
         {
             topic_partition.topic

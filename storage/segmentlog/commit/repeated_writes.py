@@ -72,9 +72,9 @@ def forget_old(
     costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
     the last commit is not believed: it was wrong then, or it is wrong now (a machine that has just
     started may not have asked for the time yet).  All times are then moved by as much, and each
-    version keeps its age.  A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as now.  A
-    clock that goes years off and comes back therefore makes no version forgotten, whichever way it
-    went first.
+    version keeps its age.  A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as now.  So
+    no version is forgotten because a clock goes off by years and comes back, in whichever
+    direction it went first.
 
     Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
     off by less, versions are forgotten earlier or later by the same amount.

@@ -88,7 +88,7 @@ class State:
     streams : the last batch of each streaming query.
     aside : topics that have lost segments, whose files may not be removed yet.
     deleted : deleted topics; a topic that has the same name now is another one.
-    boot : the boot of the machine in which all bytes were written that may not be synced, by
+    boot : the boot of the machine during which all bytes that may be unsynced were written, by
         `segmentlog.disk.boot`; ``""`` if it is unknown.
     """
 

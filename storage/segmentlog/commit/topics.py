@@ -128,7 +128,7 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
 
     The caller holds the lock.  A partition that is there stays; one that a crash has left without
     a segment or a topic id is completed.  A broker writes the id after the segment, and moves a
-    partition without one aside.
+    partition without an id aside.
 
     Parameters
     ----------

@@ -126,8 +126,8 @@ def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
 def finish(directory: str, guard: Guard, intent: Intent) -> None:
     """Apply the effects of a decided change, and remove its guard.
 
-    On a full disk, what the change removes goes first: the guard would otherwise stand until
-    somebody makes room, and keep out all that could.
+    On a full disk, what the change removes goes first: the guard would otherwise stay until
+    somebody makes room, and would keep out every command that could make room.
     """
     try:
         _apply(directory, intent)

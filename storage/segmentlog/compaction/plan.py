@@ -26,7 +26,8 @@ class CompactedPartition(NamedTuple):
     dirty_ratio : its cleanable bytes, divided by its clean and cleanable bytes together.
     n_passes : how often the log was gone through; 0 in a dry run.
     segments_before, segments_after, bytes_before, bytes_after, records_before, records_after : of
-        the segments that were gone through; -1 in a dry run, but for the first and the third.
+        the segments that were read; a dry run knows only `segments_before` and `bytes_before`, and
+        the others are -1.
     records_without_key : records that went because they had no key.
     """
 

@@ -3,10 +3,10 @@
 The leader holds the lock of the log directory, plans, and keeps ``cleaner-offset-checkpoint``.  A
 process that cleans a partition has a share in the lock (`segmentlog.disk.lock`).  So
 
-- a second attempt at a partition, after a lost machine or out of speculation, waits until the
-  first has ended, finishes or undoes what that has left, and cleans the log that it finds;
+- a second attempt at a partition, after a lost machine or by speculative execution, waits until
+  the first has ended, finishes or undoes what that has left, and cleans the log that it finds;
 - no broker, no writer and no other compaction has the directory before the last task has ended,
-  also if the leader dies.  A task that notices this ends before it replaces segments.
+  even if the leader dies.  A task that notices this ends before it replaces segments.
 
 The locks are the file system's: all processes need the directory at the same path, on one machine
 or on a network file system with locks.

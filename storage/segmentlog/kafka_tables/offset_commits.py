@@ -1,7 +1,7 @@
 """Keys and values of offset commits to columns, without an object of Python for a record.
 
 These records are nearly all of ``__consumer_offsets``.  Values of one version have one layout, so
-that each field is gathered from all values of the version at once.  Bytes that are not a commit,
+each field is gathered from all values of the version at once.  Bytes that are not a commit,
 and a value with an unusual tail, go to the reader of single messages, which gives the reason.
 
 Rules: ``OffsetCommitKey`` and ``OffsetCommitValue``; `segmentlog.messages.lines` has them.

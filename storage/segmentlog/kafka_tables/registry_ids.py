@@ -4,9 +4,9 @@ The id stands before a value: a byte 0, four bytes of the id, and the rest.  Or 
 of the record, and the value has no frame.  A header has a byte 0 and four bytes of the id, or a
 byte 1 and the 16 bytes of a GUID.  If a record has the header, the header alone counts.
 
-Before a message of protobuf, and after the id, stands the path to its type in the schema: a count
-and so many indexes, each a zigzag varint.  The path ``[0]`` is one byte 0.  Some clients have
-written unsigned varints, of which an odd count is negative as a zigzag varint.
+Before a message of protobuf, and after the id, stands the path to its type in the schema: a count,
+followed by that many indexes, each a zigzag varint.  The path ``[0]`` is one byte 0.  Some clients
+have written unsigned varints, of which an odd count is negative as a zigzag varint.
 
 Other values may begin with a byte 0, too.  An id that the table ``schemas`` does not have shows
 that.

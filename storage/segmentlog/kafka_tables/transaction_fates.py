@@ -1,8 +1,8 @@
 """Whether the transactions of a log were committed or aborted, by the offset of a record.
 
 A consumer's offsets that are committed in a transaction count after its end marker in the same
-partition.  A scan does not show to which batch a record belongs, so that the headers of batches
-are walked once.  Nothing is an object of Python for a batch or a record.
+partition.  A scan does not show to which batch a record belongs, so the headers of batches are
+walked once.  Nothing is an object of Python for a batch or a record.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -92,7 +92,7 @@ def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     end_offset = log.log_end_offset
     try:
         walked = _walk(walk_batches(log.untorn_segments, log.log_start_offset))
-        # A bit that turned may hide a marker, or the rest of a segment.  Checksums show that.
+        # A flipped bit may hide a marker, or the rest of a segment.  Checksums show that.
         is_whole = walked.next_offset >= end_offset
         is_sound = not skips or (is_whole and not len(walked.batches))
     except CorruptLogError:

@@ -49,8 +49,8 @@ _SHARE = 64  # at most one entry in this number may be waiting
 class OffsetCheckpoint:
     """An offset checkpoint for many changes: read once, and written when enough have come.
 
-    The file is as large as the directory has partitions, so that a write for each of them would
-    take the square of their number.  The caller holds the lock of the directory, and writes what
+    The file has a line for each partition.  So a write for each change would take time with the
+    square of their number.  The caller holds the lock of the directory, and writes what
     is left at the end.  A crash may forget changes that were not written.
 
     Parameters
@@ -131,9 +131,10 @@ class ReadCheckpoints:
     def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
         """Lower the high watermarks that exceed the ends of their logs, durably.
 
-        So are the ends of compacted parts (``LogCleanerManager.maybeTruncateCheckpoint``).
-        Otherwise records to come would count as compacted, and a tombstone among them would expire
-        before it has removed the earlier records of its key.
+        The ends of compacted parts are lowered, too
+        (``LogCleanerManager.maybeTruncateCheckpoint``).  Otherwise records to come would count as
+        compacted, and a tombstone among them would expire before it has removed the earlier
+        records of its key.
         """
         self.cleaned.lower_to(ends)
         self.high_watermarks.lower_to(ends)

@@ -3,8 +3,8 @@
 Their state comes from the newest snapshot at or below that offset, updated from the batches after
 it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
 broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.  A snapshot at or
-below the log start counts, too.  A broker ignores it, and takes a repeat of a batch that was
-deleted for a new one.
+below the log start counts, too.  A broker ignores it, and so accepts a repeated batch as a new one
+if the original was deleted.
 """
 
 import logging

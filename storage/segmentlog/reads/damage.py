@@ -57,8 +57,8 @@ class DamagePolicy:
         position = found.position if found else file.planned.end
         after = found.base_offset if found else wanted.end_offset
         logger.warning(
-            "%s; bytes [%d, %d) are left out, with all records that they contain of offsets [%d, "
-            "%d)",
+            "%s; bytes [%d, %d) are left out, and with them all records of offsets [%d, %d) that "
+            "they hold",
             error, error.position, position, next_offset, after,
         )  # fmt: skip
         return position if found else None
@@ -76,7 +76,7 @@ class DamagePolicy:
         ----------
         batches : what a scan has found, at least one.
         least_offset : least possible base offset of the first of them.
-        file : which they stand in.
+        file : the file of the batches.
         """
         limit = self.limit_of(file)
         reaches = batches.headers[:, layout.LAST_OFFSET] >= limit

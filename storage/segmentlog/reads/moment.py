@@ -85,7 +85,7 @@ class Moment(NamedTuple):
     topics whose deletion is decided and whose directories may still stand.  `starts_read` and
     `ends_read` are the checkpoints without the intents.  `unfinished` has the partitions of all
     guards: the files of these partitions may still change.  `is_complete` is false if a guard had
-    no intent yet: it comes without a trace at the top of the directory.
+    no intent yet: the intent will appear without any change at the top of the directory.
     """
 
     stamp: Stamp | None
@@ -274,7 +274,8 @@ class Census:
             if known is not None and _still_holds(known, path):
                 listed[each] = known._replace(is_clean=self.opened.is_clean)
                 continue
-            # Said when somebody asks for it: a fault of one log stops no read of another.
+            # Reported when the partition is asked for: a fault of one log must not stop reads of
+            # others.
             with contextlib.suppress(LogDirectoryError, RemoteSegmentError):
                 listed[each] = _list(path, is_clean=self.opened.is_clean)
         return listed
@@ -294,9 +295,10 @@ class Census:
         return True
 
     def note_listed(self, topic_partition: TopicPartition) -> None:
-        """Note that the caller has a listing from an earlier moment: a request asks for a new one.
+        """Note that the caller has a listing from an earlier moment.
 
-        Otherwise the first request gets the listing of the opening.
+        So its next request gets a new one.  Without this note, the first request gets the listing
+        of the opening.
         """
         self._unasked.discard(topic_partition)
 
@@ -383,8 +385,8 @@ class Census:
     def _list(self, topic_partition: TopicPartition, path: str) -> tuple[ListedFiles, Moment]:
         """The segments of a partition, and their moment: the newest, taken again if need be.
 
-        No stamp comes a second time.  If the stamp is the newest moment's after the listing, it
-        was so before the listing, too.
+        A stamp never repeats.  So if, after the listing, the stamp equals that of the newest
+        moment, it equalled it before the listing, too.
         """
         partition = Partition(path)
         while True:

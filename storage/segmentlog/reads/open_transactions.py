@@ -1,10 +1,10 @@
 """``read_committed``: find the start of undecided transactions.
 
 The producers' state is read from the newest snapshot and updated from the headers after it, as a
-starting broker does (``ProducerStateManager``).  A bit that turned in a header may make a batch
-look like the beginning of a transaction, or hide an end marker.  A read would then end there
-without an error.  So if a transaction is open, the checksums of all batches from its beginning on
-are verified.
+starting broker does (``ProducerStateManager``).  A flipped bit in a header may make a batch look
+like the beginning of a transaction, or hide an end marker.  A read would then end there without an
+error.  So if a transaction is open, the checksums of all batches from its beginning on are
+verified.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def find_open_transactions(
     Raises
     ------
     CorruptLogError, UnsupportedFormatError
-        At damage to a batch that may have decided.
+        If a batch that may have ended a transaction is damaged.
     """
     start_offset = segments[0].base_offset if segments else 0
     found = partition.snapshot(start_offset, end_offset)

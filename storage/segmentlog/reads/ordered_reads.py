@@ -29,9 +29,10 @@ _MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 
 _LAST_PIECES, _LEAST_BYTES = 4, 1 << 20  # pieces of each of the last slices, and their bytes
 
-#: Bytes that all threads together may be ahead with; a batch for each more, to be exact.  A slice
-#: of zstd becomes 70 MiB and more.  With 40, 48, 56 and 64 MiB, two threads read it equally
-#: quickly, in 155 to 187, 143 to 190, 156 to 188 and 163 to 230 MB; with 128 MiB in 80 MB more.
+#: Most bytes of rows that all threads together hold ahead, apart from one batch for each thread.
+#: A slice of zstd becomes 70 MiB and more.  With 40, 48, 56 and 64 MiB, two threads read it
+#: equally quickly, in 155 to 187, 143 to 190, 156 to 188 and 163 to 230 MB; with 128 MiB in 80 MB
+#: more.
 _AHEAD_BYTES = 48 << 20
 
 
@@ -39,7 +40,7 @@ class _Reads:
     """Slices that threads have read and that the consumer has not taken yet.
 
     Each thread reads the first slice that no thread reads.  The consumer does so, too, instead of
-    waiting for a batch: a thread for it beside a waiting consumer took turns with the others.
+    waiting for a batch.  If it only waited, a further thread would take turns with the others.
     Memory is bounded, because a slice is not begun if it is further ahead of the consumer than the
     number of threads.
     """

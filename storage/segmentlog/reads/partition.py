@@ -114,10 +114,10 @@ class Partition:
 def open_planned(file: SliceFile) -> ReadableFile:
     """A file of a slice, opened, even if retention or compaction has just put it aside.
 
-    Compaction puts another file under the name.  Records of that file do not do instead: one that
-    was the last of its key when the read was planned may have gone, because of a record after
-    the end of the read.  Also, if the planned range of bytes ends between two batches of the new
-    file, the records after its end would be lost without an error.
+    Compaction puts another file under the name.  That file cannot replace the planned one.  A
+    record that was the last of its key when the read was planned may be missing, because of a
+    record after the end of the read.  And if the planned range ends between two batches of the new
+    file, records after that end would be lost without an error.
 
     Raises
     ------
@@ -133,7 +133,8 @@ def open_planned(file: SliceFile) -> ReadableFile:
         except FileNotFoundError as error:
             missing[path] = error
             continue
-        opened.expect(file.start, file.end)  # an object's state is that of this moment then
+        opened.expect(file.start, file.end)
+        # From here on, `status` describes an object as it is opened now.
         if file.inode in (0, opened.status().inode):
             return opened
         opened.close()

@@ -49,7 +49,7 @@ class _Cut(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """Part of a file, and the offset from which on it holds the log."""
+    """Part of a file, and the offset from which the part holds the log."""
 
     start_offset: int
     file: SliceFile
@@ -202,7 +202,7 @@ def _cut_side_by_side(
 ) -> dict[int, list[_Piece]]:
     """Pieces of large segments that are read whole, by the segments' numbers.
 
-    At a URL, each index and each header is a request, and requests wait for no other ones.
+    At a URL, each index and each header is a request, and none waits for another.
     """
     files = listed.files
     base_offsets = files.paths.base_offsets

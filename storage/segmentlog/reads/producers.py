@@ -46,9 +46,9 @@ def producers_table(segments: Sequence[Segment], start_offset: int) -> pa.Table:
         last offset and sequence; the numbers of ``batches``, ``records`` and ``markers`` (ends of
         transactions); and lists of what a leader would not have accepted.  ``gaps`` have the
         offset of the batch after the gap, the expected sequence and that of the batch, and how
-        many offsets are missing in between: compaction leaves at least as many as sequences.
-        ``repeats`` have the offset of the original, if it is one of the five batches before.
-        ``fenced`` batches have a lower epoch than the one before them.
+        many offsets are missing in between.  After compaction, at least as many offsets as
+        sequences are missing.  ``repeats`` have the offset of the original, if it is one of the
+        five batches before.  ``fenced`` batches have a lower epoch than the one before them.
 
     Raises
     ------

@@ -148,7 +148,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
 
 
 def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
-    """Refuse a damaged batch that may have been an end marker before a bit of it turned.
+    """Refuse a damaged batch that may have been an end marker before it was damaged.
 
     Raises
     ------

@@ -307,7 +307,7 @@ def _of_times(batches: ScannedBatches, wanted: TimestampRange) -> ScannedBatches
     """The batches that may hold records of these times.
 
     Only the largest timestamp of a batch is known, and if it is an append time, it is that of all
-    records.  The base timestamp is the first record's, and no bound of the others'.
+    records.  The base timestamp is that of the first record, and does not bound the others.
     """
     headers = batches.headers
     newest = headers[:, layout.MAX_TIMESTAMP]

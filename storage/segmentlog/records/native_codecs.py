@@ -2,8 +2,9 @@
 
 They are functions of the public C interfaces of LZ4 and zstd, whose names and parameters have been
 stable since LZ4 1.8.3 and zstd 1.0.  The wheels of `lz4` and `zstandard` contain these libraries
-and show their names, though they do not promise to.  So each function is looked up by its name and
-tried on a known frame.  If that fails, batches are inflated as before, by calls from Python.
+and export their symbols, although they do not promise to.  So each function is looked up by its
+name and tried on a known frame.  If that fails, batches are inflated as before, by calls from
+Python.
 """
 
 import ctypes

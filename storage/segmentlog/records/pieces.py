@@ -1,6 +1,6 @@
 """Rows of one Arrow batch cut into pieces that stay small when they are decoded.
 
-The bytes of a column say little about its rows if many rows share one value: an entry of a
+The bytes of a column show little about its rows if many rows share one value: an entry of a
 dictionary, or bytes that many views point to.  A dictionary of one value of 1 MiB with an index of
 3,000 rows takes 1 MiB, but makes 3 GiB of records.  So each row is measured by its decoded size.
 """

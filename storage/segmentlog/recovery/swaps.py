@@ -53,8 +53,9 @@ def finish_swaps(path: str) -> None:
     replaced = replaced_by(swap_logs, live_logs)
     # The old segments go before any new file takes its place: the first new log has the name of
     # the first old one.  That is synced: an old segment that came back once no .swap is left would
-    # hold offsets that the new ones hold, too.  A read under way may still need them: removed at
-    # once, as a starting broker does it, they took the last values of a thousand keys out of it.
+    # hold offsets that the new ones hold, too.  A read under way may still need the old segments,
+    # so they are put aside.  A starting broker removes them at once; a read then lost the last
+    # values of a thousand keys.
     for name, each in files.items():
         if each.state == FileState.LIVE and each.offset in replaced:
             put_file_aside(path, name)

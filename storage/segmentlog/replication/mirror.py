@@ -155,7 +155,7 @@ def mirror(
         cluster gets its replicas again, all of the same log.
     dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result once the partition is copied.
-    on_bytes : called with the bytes of ``.log`` files that are copied, as they are.
+    on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
     lock_timeout_seconds : how long to wait for a writer at the destination.
 
     Returns

@@ -1,4 +1,4 @@
-"""The plan of a restoration: where each partition goes, and everything that is against it."""
+"""The plan of a restoration: where each partition goes, and every reason against it."""
 
 import os
 import shutil

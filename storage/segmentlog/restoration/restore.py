@@ -89,9 +89,9 @@ def restore(
 ) -> Restoration:
     """Restore topics on the stopped brokers of another cluster.
 
-    The topics exist at the target, with as many partitions, and without records.  In one log
-    directory, all topics are restored or nothing is.  After a kill between the commits of several
-    directories, the restoration has to be repeated before a broker starts.
+    The topics must exist at the target, with the same number of partitions and without records.
+    In one log directory, all topics are restored or nothing is.  After a kill between the commits
+    of several directories, the restoration has to be repeated before a broker starts.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def restore(
         (`segmentlog.restoration.offset_map`).  It gets its name, and replaces the file of an
         earlier run, after the last commit; a run that fails leaves the earlier file.
     dry_run : whether nothing is changed, and the result has the problems.
-    on_records : called with the number of records that were read, as they are.
+    on_records : called with the number of records of each piece once it is read.
     lock_timeout_seconds : how long to wait for a writer at the target.
 
     Returns
@@ -131,7 +131,7 @@ def restore(
     OptionError
         If one of `topics` is a topic of brokers; if `since` or `until` is not a time; if
         `open_transactions` is not one of the three words; if `to` is empty, or names a directory
-        twice; if `offset_map` is a directory, or lies in none.
+        twice; if `offset_map` is a directory, or its directory does not exist.
     UnknownTopicOrPartitionError
         If the sources lack one of `topics`.
     LogLockedError

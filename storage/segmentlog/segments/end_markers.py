@@ -66,7 +66,7 @@ class EndMarkers:
         Parameters
         ----------
         batches : the next batches of the log; control batches lie whole in their buffer.
-        next_offset : offset after the last batch that was read, if that was left out of `batches`.
+        next_offset : offset after the last batch that was read; `batches` may lack that batch.
 
         Raises
         ------

@@ -42,8 +42,8 @@ def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
     Reads the bytes after the last index entries, and verifies their checksums.  No checksum
-    covers base offsets.  They rise, stay within the span of one segment, and leave no gap at the
-    high watermark, which is the end of a batch.
+    covers base offsets.  Instead, they have to rise, stay within the span of one segment, and
+    leave no gap at the high watermark, which is the end of a batch.
 
     Parameters
     ----------

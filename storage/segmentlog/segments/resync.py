@@ -38,11 +38,12 @@ class GoodBatch(NamedTuple):
 def good_batch_after(
     file: ReadableFile, position: int, end: int, next_offset: int
 ) -> GoodBatch | None:
-    """First good batch after the bad one at byte `position`, or None up to byte `end`.
+    """First good batch after the bad one at byte `position`; None if there is none before `end`.
 
     The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
     batch, which a search would take for a batch of the log.  A batch that a search finds before
-    the claimed end counts only if its offset lies between: the length then jumps over batches.
+    the claimed end counts only if its offset is below that of the batch at the claimed end: the
+    claimed length then jumps over batches.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def good_batch_after(
 def _claimed_end(
     file: ReadableFile, position: int, end: int, next_offset: int
 ) -> GoodBatch | None:
-    """The good batch at which the bad one says that it ends, or None."""
+    """The good batch at the claimed end of the bad one, or None."""
     prefix = file.read(position, layout.LOG_OVERHEAD)
     length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
     at = position + layout.LOG_OVERHEAD + length

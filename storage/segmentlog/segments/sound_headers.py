@@ -1,7 +1,7 @@
 """Walk the batch headers of a segment, and leave out or refuse what damage has made of them.
 
-A look-up by time answers from headers alone.  A bit that turned in one of them would hide records:
-a smaller timestamp, a length that jumps over batches, or a base offset, which no checksum covers.
+A look-up by time answers from headers alone.  A flipped bit in one of them would hide records: a
+smaller timestamp, a length that jumps over batches, or a base offset, which no checksum covers.
 """
 
 import logging

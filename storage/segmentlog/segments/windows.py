@@ -157,7 +157,7 @@ class BatchWindows:
                 self._next_bytes = needed if needed > self.window_bytes else 0
 
     def _wanted(self) -> int:
-        """Bytes to hold: a window, after the next batch if that is larger than a window."""
+        """Bytes to hold: a window, plus the next batch if that is larger than a window."""
         return self.window_bytes + self._next_bytes
 
     def _fill(

@@ -1,12 +1,11 @@
 """The places of staged batches: a file and the bytes in it, as an object and as columns.
 
 A file of one partition may be staged for a certain place in the log (`log_places`).  Its name then
-says for which, as names of segments do: extents stay as small as they are, and a driver holds up
-to eighty million of them.
+contains that place, as the name of a segment does.  So extents stay small: a driver holds up to
+eighty million of them, if 80,000 tasks write 10 TB into 1,000 partitions.
 
-10 TB that 80,000 tasks write into 1,000 partitions are that many.  So the extents of a task, and
-of a job, are columns: an extent takes 36 bytes there, 52 if records keep their offsets, and some
-230 as an `Extent` object.
+So the extents of a task, and of a job, are columns.  There, an extent takes 36 bytes, or 52 if
+records keep their offsets.  As an `Extent` object it takes about 230.
 """
 
 import struct

@@ -23,7 +23,7 @@ _MARK_SUFFIX = ".job"
 _RANDOM_BYTES = 8
 
 _ORPHAN_NS = 7 * 24 * 3600 * 10**9
-_NOTICE = b"nothing was written for a week: removed a week later, unless the job goes on\n"
+_NOTICE = b"no file of this job was written for a week; after another such week they are removed\n"
 
 
 def new_token(stream: str | None = None) -> str:

@@ -39,7 +39,7 @@ class Partitioner:
     def choose(self, source: SourceArrays, explicit: pa.Array | None = None) -> Int32s:
         """Partition of each row; int32 array, shape (n_rows,).
 
-        A partition that a row names comes first, then that of its key's hash; an empty key is a
+        A partition that a row names takes precedence over the hash of its key; an empty key is a
         key.  Rows without either stay together for about a batch's size.
 
         Parameters

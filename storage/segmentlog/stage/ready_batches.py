@@ -26,7 +26,7 @@ from segmentlog.stage.config import ProducerConfig
 __all__ = ["ready_batches"]
 
 _TABLE_ROWS = 1 << 14
-#: Columns with a byte of the buffer.
+#: Columns that hold positions in the buffer.
 _POSITIONS = [layout.POSITION, layout.RECORDS_START, layout.RECORDS_END]
 _ACCEPTED = "give whole record batches of magic 2, as a producer sends them"
 

@@ -37,7 +37,7 @@ _JOINED_BYTES = 256 << 10
 
 
 def least_moved_bytes(segment_bytes: int) -> int:
-    """Bytes from which a file is moved into the log as a segment, and not copied.
+    """Size at or above which a file is moved into the log as a segment instead of being copied.
 
     Copying less takes about as long as syncing one more file, and leaves fewer segments.
     """

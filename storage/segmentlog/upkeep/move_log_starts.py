@@ -1,6 +1,6 @@
 """Move log starts up, in all partitions at once: retention and ``DeleteRecords``.
 
-The steps are those of every change (`segmentlog.commit.change`), with these parts of their own:
+The steps are those of every change (`segmentlog.commit.change`).  In addition:
 
 - The logs are prepared as for an append.
 - The work is done under the guard.  A snapshot keeps the producers that only records below the new

@@ -226,7 +226,7 @@ def _plans(
 
 
 def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
-    """Refuse to remove anything by a limit that is nobody's word.
+    """Refuse to remove anything because of a limit that nobody has set.
 
     Raises
     ------

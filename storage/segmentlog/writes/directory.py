@@ -82,7 +82,7 @@ def _why_not_made(directory: str, error: OSError) -> str:
 
 
 def _check_owner(directory: str, token: str) -> None:
-    """Refuse early to make files that the owner of the directory could not use.
+    """Refuse early if the owner of the directory could not use files that are made here.
 
     The user's number does not show whether files can be given away: root may lack this right, and
     some file systems give all files one owner.  So a file is made, and removed again.

@@ -28,7 +28,7 @@ class WriteRequest:
 
     Attributes
     ----------
-    directory : the log directory, as a user writes its path; an absolute path here.
+    directory : absolute path of the log directory; the path of a user is made absolute.
     config : how rows become batches.
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of topics that are created, one by default; an existing `topic` must have this
@@ -37,8 +37,8 @@ class WriteRequest:
         broker's own directory, where the broker would not know them.
     lock_timeout_seconds : how long to wait for another writer.
     numbered : name and version of a numbered write.
-    stream : names the stream of which the job writes one batch, if it is of one; the stream's
-        earlier jobs end when the job begins.
+    stream : name of the stream if the job writes one of its batches; earlier jobs of the stream
+        end when this job begins.
     overwrite : whether the records replace all earlier records of `topic`.
 
     Raises
