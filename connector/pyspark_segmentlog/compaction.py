@@ -129,7 +129,10 @@ def _from_json(text: str) -> _Outcome:
 
 
 def _outcome(task: CompactionTask) -> _Outcome:
-    """The outcome of a partition; an error is one, too, since Spark would try it thrice more."""
+    """The outcome of a partition.
+
+    An error is returned, too: Spark would try it three more times.
+    """
     try:
         return clean_task(task)
     except SegmentLogError as error:

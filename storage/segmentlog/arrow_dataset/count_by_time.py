@@ -26,7 +26,7 @@ _Int64s = NDArray[np.int64]
 #: Numbers of records by the number of the interval since 1970.
 Counts = dict[int, int]
 
-#: If more batches than this part of a few have to be decoded, all of the few are: a read of many
+#: If more than this part of a window's batches have to be decoded, all of them are: a read of many
 #: short ranges takes longer.
 _MOST_SINGLE = 1 / 8
 _MILLISECOND = timedelta(milliseconds=1)

@@ -263,8 +263,8 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         Returns
         -------
         pyarrow.Table
-            ``topic``, ``partition``, ``timestamp`` (begin of the interval) and ``count``, sorted;
-            without intervals that have no records.
+            ``topic``, ``partition``, ``timestamp`` (beginning of the interval) and ``count``,
+            sorted; without intervals that have no records.
 
         Raises
         ------

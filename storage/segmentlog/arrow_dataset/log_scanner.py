@@ -52,8 +52,8 @@ class LogSource(Protocol):
 class LogScanner:
     """A query, with the methods of ``pyarrow.dataset.Scanner``; it can be run several times.
 
-    It is no ``Scanner`` by type: Arrow's C++ reads from those past Python.  For
-    ``pyarrow.dataset.write_dataset`` and the like take `to_reader`.
+    It is not a ``Scanner`` by type: Arrow's C++ would read from a ``Scanner`` without calling
+    Python.  For ``pyarrow.dataset.write_dataset`` and similar functions, take `to_reader`.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _TEXT_SCHEMA = record_schema(include_headers=True, text=BYTES_OR_TEXT)
 _FORMAT = ds.IpcFileFormat()
 _MOST_FILES = 1_000  # that a filter is compared with, one by one
 _MOST_TIGHTENED = 16  # slices whose ends are found exactly, which takes some milliseconds each
-_LEAST_TIGHTENED = 1_000  # offsets; less are quickly read
+_LEAST_TIGHTENED = 1_000  # offsets; fewer are read quickly
 _BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
 
 
@@ -65,7 +65,7 @@ def narrow(
 def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     """Times of all rows for which `condition` can be true; None if it bounds no times.
 
-    They are found by bisection over the whole milliseconds that timestamps of records are.
+    Timestamps of records are whole milliseconds, so the range is found by bisection over these.
     The scan leaves out batches of other times, as far as their headers show them.
     """
     timestamp, kind = pc.field("timestamp"), _BEFORE_ALL.type

@@ -83,7 +83,7 @@ def newest_metadata(directories: Iterable[str]) -> str | None:
 
     Parameters
     ----------
-    directories : log directories; None is returned if no one of them has a copy.
+    directories : log directories; None is returned if none of them has a copy.
 
     Raises
     ------

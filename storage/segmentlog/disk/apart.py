@@ -1,7 +1,7 @@
 """Directories that lie apart: none of them holds another one, and no two are the same.
 
 A log directory that is written must not share files with the log directories that are read.  A
-broker does not start if a directory in its log directory has not the name of a partition.
+broker does not start if its log directory holds a directory whose name is not that of a partition.
 """
 
 import contextlib

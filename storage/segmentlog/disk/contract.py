@@ -5,7 +5,8 @@ The contract is short, because stores have little in common:
 - An open file stays the same file: a later rename, replacement or deletion changes nothing for its
 reader.  Only its size may change.  A missing file raises `FileNotFoundError`; on a network file
 system an open file may be gone, too (`segmentlog.disk.system_errors.is_gone`).
-- A read returns how many bytes it got; fewer than requested means the end of the file then.
+- A read returns how many bytes it got.  Fewer than requested means that the file ended there at
+that moment.
 - A listing holds all names that were there throughout, and perhaps names that came or went.
 - `FileStatus.inode` distinguishes two files of the same name.
 """
@@ -120,7 +121,10 @@ class ReadableFile(Protocol):
         """At most `n_bytes` from byte `position`; fewer at the end of the file."""
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from byte `position`; returns their number, fewer at the file's end."""
+        """Fill `buffer` from byte `position`.
+
+        Returns the number of bytes, fewer at the end of the file.
+        """
 
     def expect(self, start: int, end: int) -> None:
         """Prepare for a read of the bytes ``[start, end)``, in their order.
@@ -186,7 +190,7 @@ class Disk(Protocol):
         """
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """Measure some files in a directory, links not followed: a call for a listing.
+        """Measure some files in a directory, all in one call; links are not followed.
 
         Raises
         ------
@@ -195,7 +199,7 @@ class Disk(Protocol):
         """
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory, in no order.
+        """Names in a directory, in any order.
 
         Raises
         ------

@@ -1,8 +1,8 @@
 """The lock that brokers and writers share: one of them at a time in a log directory.
 
 A broker locks the whole of ``.lock`` (Java's ``FileChannel.tryLock``: a POSIX record lock), and
-deletes the file when it stops cleanly.  A broker runs for days, so nobody waits for one.  Here it
-is an open-file-description lock, which excludes POSIX locks, too, but belongs to the descriptor: a
+deletes the file when it stops cleanly.  A broker runs for days, so nobody waits for one.  We take
+an open-file-description lock, which excludes POSIX locks, too, but belongs to the descriptor: a
 POSIX lock is lost as soon as any code in the process closes any descriptor of the file.  A
 description outlives its process in forked children, so a forked child closes the descriptors that
 it has inherited.
@@ -12,7 +12,7 @@ holds the lock opens a hole in it (`DirectoryLock.shared`), and each task, in an
 byte of the hole.  So
 
 - a broker or a writer, which locks the whole file, is kept out until the last task has ended,
-  also if the holder is killed before its tasks;
+  even if the holder is killed before its tasks;
 - a second attempt of a task waits until the first has ended;
 - a task that comes after the holder does nothing: its byte is locked as a part of the whole file,
   or the byte is free and the start of the file is free, too.
@@ -257,7 +257,7 @@ class DirectoryLock:
             raise LogDirectoryError(self._directory, reason) from error
 
     def _holder(self) -> tuple[int, bool]:
-        """The broker that holds the lock, or 0; whether it is a task.
+        """The process id of a broker that holds the lock, or 0; and whether a task holds it.
 
         For a POSIX lock, as a broker has it, the system knows the process.  It does not for our
         locks, nor for those of another container or machine: any of these may be a writer's.

@@ -60,7 +60,8 @@ class BorrowedPages:
     def give_back(self) -> None:
         """Give back all pages.
 
-        Pages that were being read when their part of the range was given back are in use then.
+        Pages that were in use when their part was given back stayed in the cache, so all parts are
+        given back again.
         """
         self._give_back(0, len(self._known))
 

@@ -69,7 +69,7 @@ def _disk_at_url(path: str) -> SurveyedDisk:
 
 
 def survey(path: str) -> None:
-    """Take one listing of a log directory at a URL, which answers what comes; else nothing.
+    """List a log directory at a URL once, to answer later questions; a local path is left alone.
 
     Raises
     ------

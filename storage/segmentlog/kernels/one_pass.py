@@ -119,13 +119,15 @@ def _put(
 def _fill(
     buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
 ) -> tuple[int, int, int, int, int]:
-    """Write all records of one batch, but their deltas, as groups, for offsets and timestamps.
+    """Write all records of one batch.
+
+    Offsets and timestamps get deltas, as groups; `_add_bases` makes values of them.
 
     The caller has checked that the records fit the output, and that the buffer has slack after
     `end`.
 
-    Returns the last offset delta, or -1 if one of the records is unusual; and what `state` is to
-    hold of the bytes of keys, of values, of nulls among keys, and among values.
+    Returns the last offset delta, or -1 if one of the records is unusual; and the new values of
+    `KEY_BYTES`, `VALUE_BYTES`, `KEY_NULLS` and `VALUE_NULLS`.
     """
     keys, key_ends, key_valid = columns.keys, columns.key_ends, columns.key_valid
     values, value_ends, value_valid = columns.values, columns.value_ends, columns.value_valid

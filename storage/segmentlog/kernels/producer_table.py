@@ -1,7 +1,7 @@
 """The state of producers, from their batches: epochs, sequences, and aborted transactions.
 
-Rules: ``ProducerAppendInfo`` for batches that a leader has accepted before, as it has accepted all
-batches of a log: nothing is refused, and the later batch counts.
+Rules: ``ProducerAppendInfo``, for batches that a leader has accepted.  All batches of a log are
+such, so nothing is refused, and the later batch counts.
 """
 
 from segmentlog.kernels import layout

@@ -317,7 +317,8 @@ def _read_offsets(path: str) -> dict[str, str]:
 def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
     """The offsets at which a source of `kafka` began; None if they are those of another source.
 
-    The first byte is 0, for Spark 2.1.0, which wrote the length of the text there and no version.
+    The first byte is 0 for the sake of Spark 2.1.0, which wrote the length of the text there, and
+    no version.
 
     Parameters
     ----------

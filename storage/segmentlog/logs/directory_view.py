@@ -4,11 +4,11 @@ A later view takes over what is proven to be unchanged.  Four things at the top 
 every change that a reader may see without opening a partition:
 
 - the names and inodes of its subdirectories: partitions, and guards of unfinished commits;
-- the state, which every commit of our own replaces (`segmentlog.commit.stamp`);
+- the state, which each of our commits replaces (`segmentlog.commit.stamp`);
 - the checkpoints of high watermarks, log starts, cleaned parts and recovery points;
 - the mark of a clean stop, and the name of ``meta.properties``.
 
-`segmentlog.disk.look` finds that none of these files has changed with a call of ``stat`` for each.
+`segmentlog.disk.look` shows with one ``stat`` for each file that none of them has changed.
 A broker replaces its checkpoints every few seconds, mostly with the same bytes, and a replacement
 changes the time of the directory, too.  So names and bytes are then read and compared.
 """

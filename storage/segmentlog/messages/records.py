@@ -1,9 +1,9 @@
 """Keys and values of Kafka's own records: which message a record is, and its fields.
 
 A record of a coordinator (``__consumer_offsets``, ``__transaction_state``,
-``__share_group_state``) has an i16 before its key, its type, and an i16 before its value, the
-version.  A record of the metadata is framed: three unsigned varints (version of the frame, api
-key, version) stand before the message.
+``__share_group_state``) has its type before its key, and its version before its value, each as an
+i16.  A record of the metadata is framed: three unsigned varints (version of the frame, api key,
+version) stand before the message.
 
 Rules: ``CoordinatorRecordSerde``, ``AbstractApiMessageSerde``, ``MetadataRecordSerde``.
 """

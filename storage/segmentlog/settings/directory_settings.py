@@ -14,8 +14,8 @@ No log contains a broker's static settings.  Without its ``server.properties``, 
 other source contains is *unseen*: Kafka's default is only a guess.
 
 A broker's settings that are defaults of its topics have other names in the broker
-(``ServerTopicConfigSynonyms``, ``LogConfig``).  Hours and minutes are those of the broker's older
-names: of those that are set, the one with the finest unit counts.
+(``ServerTopicConfigSynonyms``, ``LogConfig``).  The broker's older names count hours and minutes.
+If several names of a setting are set, the one with the finest unit counts.
 """
 
 import os

@@ -186,7 +186,7 @@ class KafkaLog:
 
     @unsynced()
     def gap(self, topic: str, n_offsets: int, partition: int = 0) -> None:
-        """Let the next offsets have no records, as compaction and transactions leave them."""
+        """Leave a gap: the next offsets get no records, as after compaction and transactions."""
         from segmentlog.model import TopicPartition
         from segmentlog.testing.reference import encode_batch
         from segmentlog.testing.small_log import append_batches
@@ -213,7 +213,7 @@ class KafkaLog:
     def retain(
         self, topic: str, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
-        """Remove segments that are too old or too much, as a broker does by these settings."""
+        """Remove segments that are too old, or that make the log too large, as a broker does."""
         from segmentlog.upkeep.retain import retain
 
         given = {"retention.ms": retention_ms, "retention.bytes": retention_bytes}

@@ -1,7 +1,7 @@
 """The layout of Aiven's plugin: a tier's segments, found and read by their manifests.
 
 The manifest is uploaded last, so segments without one are not complete and are left out.  Deletion
-removes the three objects in no order: the manifest is read first, always.
+removes the three objects in any order, so the manifest is always read first.
 """
 
 import logging
@@ -134,7 +134,7 @@ class AivenTier:
         try:
             facts = self._read(folder, key).manifest.facts
         except RemoteSegmentError as error:
-            logger.warning("%s; its topic is taken for %s", error, key.topic)
+            logger.warning("%s; its topic is assumed to be %s", error, key.topic)
             return key.topic
         return key.topic if facts is None else facts.topic
 

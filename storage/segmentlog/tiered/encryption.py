@@ -3,7 +3,7 @@
 Each segment has its own AES key.  The manifest holds this data key, encrypted with the public key
 of an RSA key pair (OAEP with SHA3-512, and MGF1 with SHA3-512).  The private key opens it.
 `cryptography` reads private keys and decrypts chunks; it refuses OAEP with SHA3, so that step is
-carried out here (RFC 8017, 7.1.2).  Keys and passwords never stand in messages.
+carried out here (RFC 8017, 7.1.2).  Keys and passwords never appear in messages.
 """
 
 import hashlib

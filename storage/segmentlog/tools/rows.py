@@ -148,7 +148,7 @@ class RecordText:
 
     Parameters
     ----------
-    keys, values : the encodings; `key` and `value` do it.
+    keys, values : the encodings; the attributes `key` and `value` apply them.
     """
 
     def __init__(self, keys: Encoding = Encoding.TEXT, values: Encoding = Encoding.TEXT) -> None:

@@ -91,7 +91,7 @@ class EnoughError(Exception):
 
 
 class LimitedSink:
-    """Hands on batches, or with records the records, until there are enough.
+    """Passes on batches, or records if these are counted, until there are enough.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class LimitedSink:
         self._left -= 1
 
     def close(self) -> None:
-        """Close the other one."""
+        """Close the wrapped sink."""
         self._sink.close()
 
     def _need_more(self) -> None:
@@ -161,7 +161,7 @@ class CountingSink:
         self.entries += 1
 
     def close(self) -> None:
-        """Close the other one."""
+        """Close the wrapped sink."""
         self._sink.close()
 
 
@@ -310,8 +310,9 @@ class ColumnSink:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Give up while the file is open, which is removed then."""
-        # A writer of Parquet that is collected writes its footer: to a closed file by then.
+        """Give up while the file is open; the caller removes the file."""
+        # A Parquet writer that is garbage-collected writes its footer, to a file that is closed by
+        # then.
         with suppress(Exception):
             self._writer.close()
 

@@ -564,10 +564,15 @@ def _why_unknown(
     if state is SegmentState.COPY_FINISHED:
         return Severity.NOTE, ""
     if state is SegmentState.DELETE_FINISHED:
-        reason = "its segment was deleted by __remote_log_metadata, and the object is still there"
+        reason = (
+            "__remote_log_metadata shows its segment as deleted, and the object is still there"
+        )
         return Severity.WARNING, reason
     doing = "copied" if state is SegmentState.COPY_STARTED else "deleted"
-    reason = f"its segment is being {doing} by __remote_log_metadata, or a broker died meanwhile"
+    reason = (
+        f"__remote_log_metadata shows that its segment is being {doing}, or a broker died "
+        "meanwhile"
+    )
     return Severity.NOTE, reason
 
 

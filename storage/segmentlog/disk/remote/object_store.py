@@ -87,7 +87,7 @@ class _Object:
         return self._opened
 
     def open_anew(self) -> Opened:
-        """The object as it is now, or as it was when this was made for it alone."""
+        """The object as it is now; without a listing, as it was when it was opened first."""
         if self._listed is None and self._opened is not None:
             return self._opened
         return self.open_now()
@@ -209,7 +209,8 @@ class _Survey:
     Parameters
     ----------
     key : of the directory.
-    is_deep : whether `directories` has all directories below; others are listed on request.
+    is_deep : whether `directories` has every directory below `key`; if not, each is listed on
+        request.
     """
 
     def __init__(self, key: str, *, is_deep: bool) -> None:
