@@ -25,8 +25,10 @@ __all__ = ["duckdb_and_polars", "threads", "timeline"]
 _DUCKDB = 'select count(*), sum("offset"), sum(octet_length(value)) from logs'
 _POLARS = [pl.len(), pl.col("offset").sum(), pl.col("value").bin.size().sum()]
 _BOUNDS = {
-    "all rows": "all bytes, which are read and verified; of Parquet, two columns are read",
-    "1 % by time": "slices read whole, and all after the window: timestamps need not rise",
+    "all rows": "reading and verifying all bytes of the log; the query over Parquet reads only "
+    "two columns",
+    "1 % by time": "reading whole slices, and all slices after the window, because timestamps "
+    "need not rise",
 }
 
 
@@ -173,9 +175,10 @@ def _threads(directory: Path, rounds: int, work: str, goal: str) -> list[Row]:
     )
     against_two = (
         f"{rates['threads']:.0f} against {rates['processes']:.0f} M rows/s; {n_rows:,} rows; "
-        f"±{many.spread:.0%}, ±{two.spread:.0%}; bound by the begin of each slice, where threads "
-        "take turns, and by memory for rows that wait for their turn: two threads that read the "
-        f"same halves, and drop the rows, reach {two.median / results['apart'].median:.2f}"
+        f"±{many.spread:.0%}, ±{two.spread:.0%}; bound by the beginning of each slice, where "
+        "threads take turns, and by memory for rows that wait for their turn: two threads that "
+        "read the same halves, and drop the rows, reach "
+        f"{two.median / results['apart'].median:.2f}"
     )
     return [
         Row(work, "one thread", f"{goal}, < 300 MB", f"{one.median / many.median:.2f}",

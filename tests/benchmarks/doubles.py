@@ -52,7 +52,7 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
     ours = [_of_plugin(log, f"t{i}") for i in range(10 * rounds + 1)][1:]
     first = [_first() for _ in range(rounds)]
     topic, broker_topic = statistics.median(ours), statistics.median(theirs)
-    work = f"a topic of {_N_RECORDS} records of a test, made, written and read back"
+    work = f"a test's topic of {_N_RECORDS} records: created, written and read back"
     return [
         Row(
             work, "Kafka's Java clients on a broker", "≤ 20 ms", f"{1000 * topic:.0f} ms",
@@ -60,7 +60,8 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
             "bound by Python, and by small files",
         ),
         Row(
-            f"{work}: the first of a process", "–", "≤ 0.5 s", f"{statistics.median(first):.2f} s",
+            f"{work}, for the first time in a process", "–", "≤ 0.5 s",
+            f"{statistics.median(first):.2f} s",
             "imports too; bound by the imports of numpy and pyarrow",
         ),
         _in_spark(scratch / "spark", 10 * rounds),
@@ -90,7 +91,7 @@ def _in_spark(directory: Path, rounds: int) -> Row:
     spark.stop()
     ours, theirs = results["test"].median, results["floor"].median
     return Row(
-        f"a topic of {_N_RECORDS} records of a test, made, written and read through `kafka` of "
+        f"a test's topic of {_N_RECORDS} records: created, written and read through `kafka` of "
         "Spark by `as_kafka`", "a Python source of as many rows in one task: the difference",
         "≤ 0.1 s", f"{ours - theirs:.2f} s",
         f"{ours:.2f} s (±{results['test'].spread:.0%}) against {theirs:.2f} s "

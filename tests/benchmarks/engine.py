@@ -159,8 +159,8 @@ def encode_against_roofline(n_rows: int, goal: str, rounds: int) -> Row:
     encode = results["encode"]
     detail = (
         f"{known[0] / encode.median / 1e6:.0f} M records/s of {len(data) / known[0]:.0f} B; "
-        f"{known[0]:,} rows; ±{encode.spread:.0%}; bound by memory: to gather keys and values by "
-        f"Arrow's `take`, and the checksum, alone take {bound / encode.median:.0%} of the time"
+        f"{known[0]:,} rows; ±{encode.spread:.0%}; bound by memory: gathering keys and values "
+        f"with Arrow's `take`, and the checksum, take {bound / encode.median:.0%} of the time"
     )
     against = "memcpy + CRC-32C of the same bytes"
     return Row("encode, one core", against, goal, f"{roofline / encode.median:.2f}", detail)

@@ -149,8 +149,10 @@ def _commit(directory: Path, n_partitions: int, rounds: int) -> Row:
             writer.append(records)
             writer.flush()
             seconds.append(time.perf_counter() - start)
-    detail = f"the first one, which makes them, takes {seconds[0]:.1f} s; {_range(seconds[1:])}; "
-    detail += "bound by opening, measuring and syncing three files a partition"
+    detail = (
+        f"the first commit, which creates the partitions, takes {seconds[0]:.1f} s; "
+        f"{_range(seconds[1:])}; bound by opening, measuring and syncing three files a partition"
+    )
     work = f"commit a record to each of {n_partitions:,} partitions"
     return Row(work, "–", "–", f"{statistics.median(seconds[1:]):.1f} s", detail)
 

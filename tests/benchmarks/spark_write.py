@@ -21,7 +21,7 @@ import segmentlog
 
 _PARTITIONS = 4
 _WORK = "write through Spark, `local[2]`"
-_COPYING = "one that only writes the Arrow bytes to files"
+_COPYING = "a Python sink that only writes the Arrow bytes to files"
 
 
 class Targets:
@@ -142,7 +142,7 @@ def rows(broker: Broker, scratch: Path, n_rows: int, rounds: int) -> list[Row]:
             "copy",
             _COPYING,
             "–",
-            "the bound of the row before: a Python sink "
+            "the limit for the row above: a Python sink "
             "that copies the bytes together, computes their CRC-32C, and writes them",
         ),
         _row(results, "none", "kafka", "Spark's `kafka` sink into a running broker", "≥ 2.5"),

@@ -214,7 +214,7 @@ def _compare(
 
     Parameters
     ----------
-    skipped : micro-batches at the begin of each query that are not counted.
+    skipped : micro-batches at the beginning of each query that are not counted.
 
     Raises
     ------
@@ -326,12 +326,13 @@ def large_batches(data: StreamData, rounds: int) -> list[Row]:
             "a Python sink that only receives rows", "≥ 0.8", "new pages of files, and syncs"),
         row("sink, after our source", "mirror", "written",
             "a Python sink that writes the columns' bytes to a file and syncs it", "–",
-            "the same: this is what a sink can reach that keeps its rows"),
+            "the same; the Python sink shows the speed that a sink can reach if it keeps its "
+            "rows"),
     ]  # fmt: skip
 
 
 def latency(data: StreamData, rounds: int) -> list[Row]:
-    """From the begin of one query's micro-batch to the end of another's that reads its rows."""
+    """From the beginning of one query's micro-batch to the end of that which reads its rows."""
     n_batches = data.n_small + _WARM_UP
     total, target = n_batches * _SMALL, data.new_path()
     with segmentlog.open_writer(target, TOPIC, num_partitions=N_PARTITIONS):
@@ -364,7 +365,10 @@ def latency(data: StreamData, rounds: int) -> list[Row]:
         "rows, one a second; bound by Spark's part of two micro-batches"
     )
     p50 = f"{statistics.median(found) / 1000:.2f} s"
-    work = "from the begin of a micro-batch into a log to the end of one that reads it"
+    work = (
+        "from the beginning of a micro-batch that writes to a log to the end of the micro-batch "
+        "that reads its rows"
+    )
     return [Row(f"{work}, two queries, p50", "–", "≤ 0.6 s", p50, detail)]
 
 
