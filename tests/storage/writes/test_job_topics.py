@@ -115,9 +115,7 @@ def test_a_directory_with_zeros_before_its_number(tmp_path: Path) -> None:
         lambda: segmentlog.delete_records(tmp_path, "t", 0, offset=1),
         lambda: directory.refresh().log("t", 0),
     ):
-        with pytest.raises(
-            LogDirectoryError, match=r"t-00: has zeros in its name"
-        ):
+        with pytest.raises(LogDirectoryError, match=r"t-00: has zeros in its name"):
             refused()
     assert 1 == segmentlog.read(tmp_path, "u").num_rows
     (tmp_path / "t-00").rename(tmp_path / "t-0")
