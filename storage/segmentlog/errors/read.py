@@ -414,6 +414,6 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
     def __str__(self) -> str:
         return (
             f"{self.topic}-{self.partition}: the {self.column} of the record at offset "
-            f"{self.offset} is not UTF-8; read the column as binary, or set onInvalidUtf8 to null "
-            "or replace"
+            f"{self.offset} is not UTF-8; read the column as binary, or set onInvalidUtf8 (in "
+            "Python on_invalid_utf8) to null or replace"
         )

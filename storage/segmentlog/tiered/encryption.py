@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Encryption", "KeyFiles", "Unwrapped"]
 
-_OPTION = "remoteStorageKeyFile"
+_OPTION = "remote_storage_key_file"
 _ACCEPTED = (
     "give the PEM file of the private key, or the file of each key pair: key-1=/path/one.pem,"
     "key-2=/path/two.pem"
@@ -128,7 +128,7 @@ class KeyFiles:
             raise RemoteSegmentError(
                 path,
                 f"the segment is encrypted with the key pair {pair!r}, and no file was given",
-                f"name the file of its private key in {_OPTION}",
+                f"name the file of its private key in {_OPTION} (in Spark remoteStorageKeyFile)",
             )
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -144,7 +144,8 @@ class KeyFiles:
             raise RemoteSegmentError(
                 path,
                 f"its data key was not encrypted for the private key in {file!r}, or is damaged",
-                f"give the private key of the key pair {pair!r} in {_OPTION}",
+                f"give the private key of the key pair {pair!r} in {_OPTION} (in Spark "
+                "remoteStorageKeyFile)",
             )
         return Unwrapped(AESGCM(key), encryption.aad)
 

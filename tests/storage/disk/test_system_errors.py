@@ -27,7 +27,7 @@ pytestmark = pytest.mark.linux
     ("code", "remedy"),
     [(errno.ENOSPC, "free space"), (errno.EDQUOT, "quota"), (errno.EACCES, "owner"),
      (errno.EPERM, "owner"), (errno.EROFS, "read-only"), (errno.EIO, "check the disk"),
-     (errno.ESTALE, "server"), (errno.EMFILE, "ulimit"), (errno.ENFILE, "open files"),
+     (errno.ESTALE, "try again"), (errno.EMFILE, "ulimit"), (errno.ENFILE, "open files"),
      (errno.ELOOP, "exists and is readable")],
 )  # fmt: skip
 def test_an_error_of_the_system_says_what_to_do(code: int, remedy: str) -> None:

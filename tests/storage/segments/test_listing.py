@@ -37,9 +37,9 @@ NAMES = ["00000000000000000000.log", "00000000000000000010.log", "00000000000000
 
 
 def test_segments_are_sorted_by_base_offset_with_their_sizes(tmp_path: Path) -> None:
-    """The order is numeric. A size is that of the file when it was listed."""
-    for name, n_bytes in (("9.log", 3), ("00000000000000000010.log", 0), ("2.log", 70)):
-        (tmp_path / name).write_bytes(bytes(n_bytes))
+    """A size is that of the file when it was listed."""
+    for base, n_bytes in ((9, 3), (10, 0), (2, 70)):
+        (tmp_path / f"{base:020d}.log").write_bytes(bytes(n_bytes))
     expected = [(2, 70, False), (9, 3, False), (10, 0, False)]
 
     assert expected == [

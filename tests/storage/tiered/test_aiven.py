@@ -326,7 +326,7 @@ def test_a_file_that_is_not_a_key_is_not_quoted(tmp_path, keys, content):
 
 @pytest.mark.parametrize("given", ["a=", "=b", "a=b,a=c", "a=b,,c=d"])
 def test_pairs_of_keys_are_checked(given):
-    with pytest.raises(OptionError, match="remoteStorageKeyFile"):
+    with pytest.raises(OptionError, match="remote_storage_key_file"):
         AivenTier("/nowhere", given)
 
 
