@@ -1,13 +1,16 @@
 """The partitions of a directory that topics and numbers choose, those that are there and not."""
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterable, Mapping
 
 from segmentlog.errors import LogDirectoryError
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition
-from segmentlog.model import TopicPartition
-from segmentlog.tiered.location import plain_path
+from segmentlog.model import OffsetRange, TopicPartition
+from segmentlog.names import LOG_START_CHECKPOINT
+from segmentlog.tiered.location import is_tiered, plain_path
 
-__all__ = ["missing_of", "partitions_of"]
+__all__ = ["missing_of", "only_in_a_tier", "partitions_of"]
 
 
 def partitions_of(
@@ -59,3 +62,29 @@ def missing_of(
         for each in directory.missing_partitions(topics or None)
         if not partitions or each.topic_partition.partition in partitions
     ]
+
+
+def only_in_a_tier(
+    directory: LogDirectory, chosen: Iterable[TopicPartition]
+) -> dict[TopicPartition, OffsetRange]:
+    """Offsets of logs that are in remote storage and not on these disks.
+
+    A broker writes an entry below the first local offset only for a log with remote segments.
+    Nothing is found in a directory that was opened with its tier.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If a checkpoint of log starts cannot be read.
+    """
+    found: dict[TopicPartition, OffsetRange] = {}
+    known: dict[str, Mapping[TopicPartition, int]] = {}
+    for each in () if is_tiered(directory.paths[0]) else chosen:
+        log = directory.log(*each)
+        parent = os.path.dirname(log.path)
+        if parent not in known:
+            known[parent] = read_offsets(parent, LOG_START_CHECKPOINT)
+        start = known[parent].get(each, log.log_start_offset)
+        if start < log.log_start_offset:
+            found[each] = OffsetRange(start, log.log_start_offset)
+    return found

@@ -28,6 +28,7 @@ broker writes into them, and a destination without them has them built again.
 import contextlib
 import errno
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -59,7 +60,7 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists, list_names, open_file, status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
-from segmentlog.logs.choose import partitions_of
+from segmentlog.logs.choose import only_in_a_tier, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
@@ -91,6 +92,8 @@ from segmentlog.segments.segment import Segment
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["MirroredPartition", "mirror"]
+
+logger = logging.getLogger(__name__)
 
 _MARK_BYTES = 4096  #: more than any mark of a clean stop has
 
@@ -191,6 +194,11 @@ def mirror(
     refuse_destination(directory, source.paths)
     if assigned:
         chosen = assigned_of(directory, source, chosen, names, numbers)
+    in_tiers = only_in_a_tier(source, chosen)
+    for each, offsets in in_tiers.items():
+        logger.warning(
+            "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
+        )
     if dry_run:
         return _looks(
             directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
@@ -215,6 +223,8 @@ def mirror(
                 for each, log in logs.items()
             }
             starts = {each: log.log_start_offset for each, log in logs.items()}
+            # A leader deletes the remote segments below its log start.
+            starts |= {each: offsets.start_offset for each, offsets in in_tiers.items()}
             _set_offsets(directory, LOG_START_CHECKPOINT, starts)
             _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
             _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)

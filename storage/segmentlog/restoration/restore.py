@@ -35,7 +35,7 @@ from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
-from segmentlog.logs.choose import missing_of, partitions_of
+from segmentlog.logs.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
@@ -154,6 +154,10 @@ def restore(
     source = open_replicas(path, *more)
     directories = _targets(to, source)
     chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
+    for each, offsets in only_in_a_tier(source, chosen).items():
+        logger.warning(
+            "%s: offsets [%d, %d) are only in its tier, and are not restored", each, *offsets
+        )
     records = RestoredRecords(source, (since, until), treatment)
     with ExitStack() as stack:
         map_file = None

@@ -354,6 +354,22 @@ def test_another_topic_of_the_same_name_is_refused_before_anything_is_copied(
     assert not (to / "s-0").exists()
 
 
+def test_offsets_that_only_a_tier_has_keep_the_log_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are named, and not copied. A leader deletes remote segments below its log start."""
+    example, to = Path(__file__).parents[3] / "examples" / "tier" / "logs", tmp_path / "to"
+    for dry_run in (True, False):
+        caplog.clear()
+        (found,) = segmentlog.mirror(example, to=to, topics="visits", dry_run=dry_run)
+        assert (400, 600) == (found.log_start_offset, found.log_end_offset)
+        assert "visits-0: offsets [0, 400) are only in its tier" in caplog.text
+    name = "log-start-offset-checkpoint"
+    assert (example / name).read_text() == (to / name).read_text()
+    tier = example.parent / "bucket"
+    assert 600 == segmentlog.read(to, "visits", remote_storage=tier).num_rows
+
+
 def test_bytes_that_read_back_as_others_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

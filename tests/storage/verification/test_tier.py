@@ -201,7 +201,7 @@ def test_an_object_that_no_entry_has(tier: Tier) -> None:
     assert 5 == len(told)
     assert (NOTE, "its name is not a name of the layout; it is not read") == told["notes.txt"]
     expected = {"B": (NOTE, "being copied"), "C": (NOTE, "being deleted"),
-                "D": (WARNING, "shows its segment as deleted"), "E": (WARNING, "no entry")}  # fmt: skip
+                "D": (WARNING, "segment as deleted"), "E": (WARNING, "no entry")}  # fmt: skip
     for name, (severity, message) in told.items():
         if name != "notes.txt":
             assert expected[name[21]][0] is severity
