@@ -207,7 +207,7 @@ _SCHEMAS = (
     Column("schema", _TEXT, "text of the schema"),
     Column("references", pa.list_(pa.struct([("name", _TEXT), ("subject", _TEXT),
                                              ("version", _INT)])), "schemas that it refers to"),
-    Column("deleted", _BOOL, "whether it was deleted softly: its id can still be resolved"),
+    Column("deleted", _BOOL, "whether it was soft-deleted: its id can still be resolved"),
     *ORIGIN,
 )  # fmt: skip
 _SOURCE = Column("record_topic", _TEXT, "topic that has the record")

@@ -585,7 +585,7 @@ class Log:
             zone; or a duration before now (``"2h"``, a timedelta).  Each stands for the offset
             that `offset_for_timestamp` finds, as with Spark's options ``startingTimestamp`` and
             ``endingTimestamp``, or for the end if every record is older.  A record between the two
-            offsets may be older than `since`, or newer than `until`.
+            offsets may be older than `since`; records after them may be older than `until`.
         last : instead of `start_offset`: the read starts this number of offsets before the end.
             If `since` is also given, the read starts at the later of the two offsets.
         columns : names of the requested columns, in order; by default all.

@@ -154,9 +154,9 @@ def restore(
     source = open_replicas(path, *more)
     directories = _targets(to, source)
     chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
-    for each, offsets in only_in_a_tier(source, chosen).items():
+    for partition, offsets in only_in_a_tier(source, chosen).items():
         logger.warning(
-            "%s: offsets [%d, %d) are only in its tier, and are not restored", each, *offsets
+            "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
         )
     records = RestoredRecords(source, (since, until), treatment)
     with ExitStack() as stack:
