@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.options.names import read_names
-from pyspark_segmentlog.options.read_options import STRATEGIES, ReadOptions
+from pyspark_segmentlog.options.read_options import ALTERNATIVES, ReadOptions
 from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
 from pyspark_segmentlog.reads.table import table_columns
@@ -81,6 +81,9 @@ def _read_options(given: Mapping[str, str]) -> dict[str, str]:
 def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """The options of a query: its own, and otherwise those of its table.
 
+    A query that names topics, a start or an end replaces all options of its table for the same
+    purpose, whichever of them has precedence in a read.
+
     If the query's own options contain a path, the query does not read the table's directory.
     Metadata travels with columns, so a schema that was taken from a table brings the table's
     options to ``spark.read.schema(…).load(path)``, where the table's options do not apply.
@@ -98,9 +101,10 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     if kept is None or "path" in given or "paths" in given:
         return dict(raw)
     options: dict[str, str] = json.loads(kept)
-    strategies = {name.lower() for name in STRATEGIES}
-    if strategies & given.keys():
-        options = {name: value for name, value in options.items() if name not in strategies}
+    for group in ALTERNATIVES:
+        names = {name.lower() for name in group}
+        if names & given.keys():
+            options = {name: value for name, value in options.items() if name not in names}
     merged = options | given
     if reads_table(merged):
         return merged

@@ -83,10 +83,14 @@ def test_a_table_has_the_column_that_its_options_add(sql: SparkSession, logs: st
 
 
 def test_options_of_a_query_come_before_those_of_the_table(sql: SparkSession, logs: str) -> None:
-    """Another way to name topics replaces the table's way."""
+    """Another way to name topics or a start replaces the table's way."""
     sql.sql(f"CREATE TABLE t USING segmentlog OPTIONS (path '{logs}', subscribe 'orders')")
     sql.sql(f"CREATE TABLE plain USING segmentlog OPTIONS (path '{logs}')")
+    times = "startingTimestamp '2100-01-01', startingOffsetsByTimestampStrategy 'latest'"
+    sql.sql(f"CREATE TABLE late USING segmentlog OPTIONS (path '{logs}', {times})")
 
+    assert 0 == count(sql, "SELECT count(*) FROM late")
+    assert N_ROWS == count(sql, "SELECT count(*) FROM late WITH (startingOffsets = 'earliest')")
     assert 120 == count(sql, "SELECT count(*) FROM t WITH (Subscribe = 'payments')")
     assert 335 == count(sql, """SELECT count(*) FROM t WITH (assign = '{"orders": [0]}')""")
     assert 120 == sql.read.option("subscribePattern", "pay").table("t").count()

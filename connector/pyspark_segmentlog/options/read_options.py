@@ -15,18 +15,21 @@ from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs import tiered_paths
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
 
-__all__ = ["NO_PATH", "STRATEGIES", "ReadOptions", "Triggers"]
+__all__ = ["ALTERNATIVES", "NO_PATH", "ReadOptions", "Triggers"]
 
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
 End: TypeAlias = OffsetBound | TimestampBound
 
 #: Options that select topics; at most one is given.
-STRATEGIES = ("subscribe", "subscribePattern", "assign")
+_STRATEGIES = ("subscribe", "subscribePattern", "assign")
 
 #: Options that say where a read starts or ends, in the order of their precedence.
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _RELATIVE = ("lastRecords", "lastDuration")
+
+#: Groups of options of which a read uses one: a query's replace all those of its table.
+ALTERNATIVES = (_STRATEGIES, (*_STARTS, *_RELATIVE), _ENDS)
 
 #: Ending options that a stream refuses; ``kafka`` refuses these, too, and ignores the third.
 _NOT_IN_STREAMS = ("endingOffsets", "endingOffsetsByTimestamp")
@@ -141,7 +144,7 @@ class ReadOptions:
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
         _refuse_tables(given)
-        _check_one(STRATEGIES, given)
+        _check_one(_STRATEGIES, given)
         paths: tuple[str, ...] = (given["path"],) if "path" in given else ()
         paths += given["paths"] or ()
         if not paths and "remoteStorage" not in given:
