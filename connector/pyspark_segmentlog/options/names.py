@@ -19,9 +19,15 @@ _WRITES = {option.name.lower(): option.name for option in WRITE_OPTIONS}
 #: Options of tables, and of writes, which a read of records refuses.
 _OF_TABLES = {"topic"}
 
-#: Options of the ``kafka`` sink that mean nothing without a broker, and change no row.
+#: Begins the names of settings of clients.  Code may give one set of them to reads and writes.
+_CLIENT_PREFIX = "kafka."
+
+#: Options of the ``kafka`` source and sink that mean nothing without a broker, and change no row.
 #: Spark adds the name of a query to the options of its sink.
-_IGNORED_BY_WRITES = {"includeheaders", "queryname"}
+_IGNORED_BY_WRITES = {
+    "includeheaders", "queryname",
+    *(option.name.lower() for option in READ_OPTIONS if not option.used_by),
+}  # fmt: skip
 
 #: Options of Kafka's clients that show a misunderstanding; their other options are not used.
 _FORBIDDEN_IN_READS = {
@@ -91,11 +97,12 @@ def check_read_names(raw: Mapping[str, str]) -> None:
         if lowered == "filterpushdown":
             raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
         _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
-        if lowered in writes_only:
+        of_writes = {} if lowered.startswith(_CLIENT_PREFIX) else writes_only
+        if lowered in of_writes:
             accepted = f"it is an option of writes; {_OF_WRITES}"
-            raise OptionError(writes_only[lowered], value, accepted)
-        near = _nearest(name, {*reads.values(), *writes_only.values()}, _SIMILAR)
-        if near in writes_only.values():
+            raise OptionError(of_writes[lowered], value, accepted)
+        near = _nearest(name, {*reads.values(), *of_writes.values()}, _SIMILAR)
+        if near in of_writes.values():
             accepted = (
                 f"there is no such option, and {near!r} is an option of writes; {_OF_WRITES}"
             )
@@ -116,11 +123,11 @@ def check_write_names(raw: Mapping[str, str]) -> None:
         lowered = name.lower()
         if lowered in _WRITES or lowered in _IGNORED_BY_WRITES:
             continue
-        if lowered in _READS:
-            raise OptionError(name, value, _OF_READS)
-        if lowered.startswith("kafka."):
+        if lowered.startswith(_CLIENT_PREFIX):
             _refuse_client_option(lowered, value, _FORBIDDEN_IN_WRITES)
             continue
+        if lowered in _READS:
+            raise OptionError(name, value, _OF_READS)
         near = _nearest(name, _WRITES.values(), _SUGGESTED)
         known = f"the options are {', '.join(_WRITES.values())}"
         hint = f"did you mean {near!r}?" if near else known
@@ -138,8 +145,8 @@ def warn_of_unused(raw: Mapping[str, str], query: Query) -> None:
 
 
 def _refuse_client_option(lowered: str, value: str, forbidden: Mapping[str, str]) -> None:
-    reason = forbidden.get(lowered.removeprefix("kafka."))
-    if lowered.startswith("kafka.") and reason:
+    reason = forbidden.get(lowered.removeprefix(_CLIENT_PREFIX))
+    if lowered.startswith(_CLIENT_PREFIX) and reason:
         raise OptionError(lowered, value, f"it is not supported: {reason}")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyspark_segmentlog.options.reference import TOPIC_SETTINGS
+from pyspark_segmentlog.options.reference import READ_OPTIONS, TOPIC_SETTINGS
 from pyspark_segmentlog.options.write_options import write_request
 from segmentlog import ProducerConfig, TopicConfig
 from segmentlog.errors import OptionError
@@ -51,9 +51,30 @@ def test_no_bytes_are_a_size_where_they_mean_something() -> None:
         config(kafka__buffer__memory="0")
 
 
-@pytest.mark.parametrize("name", ["subscribe", "minPartitions", "groupIdPrefix", "readUpTo"])
+def test_settings_of_clients_for_reads_have_no_effect_on_writes() -> None:
+    """Code for `kafka` gives one set of them to reads and to writes."""
+    of_clients = [
+        option.name
+        for option in READ_OPTIONS
+        if not option.used_by or option.name.startswith("kafka.")
+    ]
+
+    assert {"kafka.bootstrap.servers", "kafka.isolation.level"} < set(of_clients)
+    for name in of_clients:
+        assert config() == config(**{name: "any value"}), name
+        assert config() == config(**{name.upper(): "any value"}), name
+
+
+@pytest.mark.parametrize("name", ["kafka.key.serializer", "Kafka.Value.Serializer"])
+def test_serializers_are_refused(name: str) -> None:
+    """Spark's own sink refuses them, too."""
+    with pytest.raises(OptionError, match=r"not supported: .* are written as they are"):
+        config(**{name: "x"})
+
+
+@pytest.mark.parametrize("name", ["subscribe", "minPartitions", "startingOffsets", "readUpTo"])
 def test_an_option_of_reads_is_refused_as_one(name: str) -> None:
-    """A view that was made for reading has such options, also some that only `kafka` has."""
+    """A view that was made for reading has such options."""
     with pytest.raises(OptionError, match=r"it is an option of reads.*VIEW sink") as refused:
         config(**{name: "1"})
 
