@@ -153,22 +153,50 @@ def _pass_on(builder: Builder, options: Mapping[str, str]) -> None:
         _original(builder, "option")(builder, name, value)
 
 
+def _use_other_format(builder: Builder) -> None:
+    """Pass on the calls that have waited, and let later calls through."""
+    builder._is_kafka = False
+    for name, args, options in builder.__dict__.pop("_waiting", ()):
+        _original(builder, name)(builder, *args, **options)
+
+
+def _wait_or_pass_on(builder: Builder, name: str, *args: object, **options: object) -> Builder:
+    """Keep a call that gives options until the format is known, and if it is kafka, for good.
+
+    Some options of kafka are translated or left out, and no builder forgets an option.
+    """
+    given = {str(args[0]): args[1]} if args else options
+    known = {key.lower(): to_str(value) for key, value in given.items() if value is not None}
+    _given(builder).update(known)  # type: ignore[arg-type]
+    if builder.__dict__.get("_is_kafka") is False:
+        return _original(builder, name)(builder, *args, **options)
+    builder.__dict__.setdefault("_waiting", []).append((name, args, options))
+    return builder
+
+
 def _format(self: Builder, source: str) -> Builder:
     self._is_kafka = source.lower() == "kafka"
+    if not self._is_kafka:
+        _use_other_format(self)
     return _original(self, "format")(self, "segmentlog" if self._is_kafka else source)
 
 
 def _option(self: Builder, key: str, value: object) -> Builder:
-    if value is not None:
-        _given(self)[key.lower()] = to_str(value)  # type: ignore[assignment]
-    # Options of kafka wait for the end of the chain, where some are translated or left out.
-    return self if _is_kafka(self) else _original(self, "option")(self, key, value)
+    return _wait_or_pass_on(self, "option", key, value)
 
 
 def _options(self: Builder, **options: object) -> Builder:
-    for key, value in options.items():
-        self.option(key, value)
-    return self
+    return _wait_or_pass_on(self, "options", **options)
+
+
+def _ending(name: str) -> Callable[..., Any]:
+    """A method of other formats, such as ``csv``, which takes the options that have waited."""
+
+    def end(self: Builder, *args: object, **rest: object) -> Any:  # noqa: ANN401
+        _use_other_format(self)
+        return _original(self, name)(self, *args, **rest)
+
+    return end
 
 
 def _schema(self: Builder, schema: object) -> Builder:
@@ -211,6 +239,7 @@ def _load(
         self.schema(schema)
     self.options(**options)
     if not _is_kafka(self):
+        _use_other_format(self)
         return _original(self, "load")(self, path)
     check_schema(self.__dict__.get("_kafka_schema"), is_stream=is_stream)
     given = _given(self)
@@ -237,6 +266,7 @@ def _save(
         self.mode(mode)
     self.options(**options)
     if not _is_kafka(self):
+        _use_other_format(self)
         _original(self, "save")(self, path, partitionBy=partitionBy)
         return
     given = _given(self)
@@ -283,6 +313,7 @@ def _start(
         initial_offsets.lead_to_checkpoint(self, checkpoint)
     rest = {"partitionBy": partitionBy, "queryName": queryName}
     if not _is_kafka(self):
+        _use_other_format(self)
         return _original(self, "start")(self, path, **rest)
     given = _given(self)
     check_write(given)
@@ -338,6 +369,7 @@ def _to_table(
 ) -> Any:  # noqa: ANN401
     if _is_kafka(self) or (format or "").lower() == "kafka":
         raise OptionError("toTable", "kafka", _FOR_WRITES)
+    _use_other_format(self)
     return _original(self, "toTable")(self, tableName, format, *args, **rest)
 
 
@@ -345,6 +377,7 @@ def _save_as_table(self: Builder, name: str, format: str | None = None,
                    *args: object, **rest: object) -> None:  # fmt: skip
     if _is_kafka(self) or (format or "").lower() == "kafka":
         raise OptionError("saveAsTable", "kafka", _FOR_WRITES)
+    _use_other_format(self)
     _original(self, "saveAsTable")(self, name, format, *args, **rest)
 
 
@@ -391,6 +424,12 @@ _STREAM_WRITER: Methods = {
     "foreachBatch": _foreach_batch,
 }  # fmt: skip
 
+#: Methods of readers and writers that need no options yet; any other method may end the chain.
+_WITHOUT_OPTIONS = {
+    *_CHAIN, "schema", "name", "mode", "outputMode", "partitionBy", "bucketBy", "sortBy",
+    "clusterBy", "queryName", "trigger", "foreach", "foreachBatch",
+}  # fmt: skip
+
 #: The methods to replace, by module and class.  Those of Spark Connect are classes of their own.
 _REPLACED: dict[str, dict[str, Methods]] = {
     "readwriter": {
@@ -414,10 +453,18 @@ def _replace_methods() -> None:
         for name, classes in _REPLACED.items() if is_used else ():
             module = importlib.import_module(f"{package}.{name}")
             for class_name, methods in classes.items():
-                _replace(getattr(module, class_name), methods)
+                owner = getattr(module, class_name)
+                others = _endings(owner) if "option" in methods else {}
+                _replace(owner, {**others, **methods})
     from pyspark.sql import SparkSession
 
     _replace(SparkSession.Builder, {"getOrCreate": _get_or_create, "create": _create})
+
+
+def _endings(owner: type) -> Methods:
+    """Methods of a reader or a writer that may end its chain."""
+    names = {name for name in vars(owner) if not name.startswith("_")} - _WITHOUT_OPTIONS
+    return {name: _ending(name) for name in names}
 
 
 def _replace(owner: type, methods: Methods) -> None:

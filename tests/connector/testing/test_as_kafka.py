@@ -149,6 +149,22 @@ def test_options_stand_in_load_and_in_save(
         "includeHeaders": True,
     }
     rows.write.save(format="kafka", mode="append", **to_kafka)
+    rows.write.options(**to_kafka).option("noSuchOption", "x").format("kafka").save()
+
+    assert ["a", "a"] == kafka_log.read("out").values()
+
+
+def test_options_of_a_stream_stand_before_the_format(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Options that Spark's own sink ignores are left out there, too."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    given: dict[str, Any] = {"kafka.bootstrap.servers": SERVERS, "noSuchOption": "x"}
+    reader = spark.readStream.options(**given, subscribe="in", startingOffsets="earliest")
+    writer = reader.format("kafka").load().writeStream.trigger(availableNow=True)
+    writer = writer.options(**given, checkpointLocation=str(tmp_path / "c")).option("topic", "out")
+    writer.format("kafka").start().awaitTermination()
 
     assert ["a"] == kafka_log.read("out").values()
 
@@ -221,6 +237,26 @@ def test_other_formats_are_as_before(
 
     assert {("a", 1), ("b", 2)} == {tuple(row) for row in found.collect()}
     assert 4 == spark.read.csv(path, header=True).count()
+    assert 4 == spark.read.option("header", True).csv(path).count()
+    assert 4 == spark.read.format("kafka").option("header", True).csv(path).count()
+    assert 4 == spark.read.options(header=True, sep=None).load(path, format="csv").count()
+
+
+def test_streams_of_other_formats_are_as_before(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Options reach them, whether their format is named or not."""
+    as_kafka({SERVERS: kafka_log})
+    spark.range(3).write.mode("append").parquet(str(tmp_path / "in"))
+    reader = spark.readStream.option("maxFilesPerTrigger", "1").schema("id bigint")
+    rows = reader.load(str(tmp_path / "in"))  # by default, the format is parquet
+    counts: list[int] = []
+    writer = rows.writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+    assert 3 == sum(counts)
+    assert (tmp_path / "c" / "commits").exists()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_a_batch_job_runs_unmodified(cluster: SparkSession, log: KafkaLog) -> No
     """It writes without a mode, and its columns are checked before."""
     log.write("in", [{"key": "a", "value": {"n": 1}}])
     rows = of_kafka(cluster.read, subscribe="in").load()
-    of_kafka(rows.selectExpr("key", "upper(value) AS value").write, topic="out").save()
+    writer = rows.selectExpr("key", "upper(value) AS value").write.option("noSuchOption", "x")
+    of_kafka(writer, topic="out").save()
     assert_rows(log.read("out"), [{"key": "a", "value": {"N": 1}}])
     with pytest.raises(Exception, match="value attribute unsupported type bigint"):
         of_kafka(cluster.range(1).selectExpr("id AS value").write, topic="out").save()
