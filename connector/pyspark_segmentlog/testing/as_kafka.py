@@ -8,7 +8,9 @@ for the bootstrap servers.  Nothing in the JVM is changed.
 import importlib
 import re
 import sys
+import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -214,6 +216,11 @@ def _output_mode(self: Builder, outputMode: str) -> Builder:  # noqa: N803
     return _original(self, "outputMode")(self, outputMode)
 
 
+def _query_name(self: Builder, queryName: str) -> Builder:  # noqa: N803
+    self._kafka_query_name = queryName
+    return _original(self, "queryName")(self, queryName)
+
+
 def _load_batch(self: Builder, path: object = None, format: str | None = None,
                 schema: object = None, **options: object) -> Any:  # noqa: ANN401 # fmt: skip
     return _load(self, path, format, schema, options, is_stream=False)
@@ -308,13 +315,15 @@ def _start(
     if outputMode is not None:
         self.outputMode(outputMode)
     self.options(**options)
-    checkpoint = _given(self).get("checkpointlocation")
-    if checkpoint is not None:
-        initial_offsets.lead_to_checkpoint(self, checkpoint)
-    rest = {"partitionBy": partitionBy, "queryName": queryName}
+    if queryName is not None:
+        self.queryName(queryName)
+    return _follow(self, partial(_begin, self, path, partitionBy))
+
+
+def _begin(self: Builder, path: str | None, partition_by: object) -> Any:  # noqa: ANN401
     if not _is_kafka(self):
         _use_other_format(self)
-        return _original(self, "start")(self, path, **rest)
+        return _original(self, "start")(self, path, partitionBy=partition_by)
     given = _given(self)
     check_write(given)
     directory = _directory_of(given[SERVERS])
@@ -324,9 +333,31 @@ def _start(
         place = {name: passed.pop(name) for name in [*passed] if name == "checkpointlocation"}
         _pass_on(self, place)
         _original(self, "foreachBatch")(self, _Appending(directory, passed))
-        return _original(self, "start")(self, **rest)
+        return _original(self, "start")(self, partitionBy=partition_by)
     _pass_on(self, passed)
-    return _original(self, "start")(self, directory, **rest)
+    return _original(self, "start")(self, directory, partitionBy=partition_by)
+
+
+def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """Begin a query whose sources keep their start in its checkpoint."""
+    links = initial_offsets.links_of(writer)
+    checkpoint = _given(writer).get("checkpointlocation")
+    if checkpoint is None and (_is_kafka(writer) or any(links)):
+        checkpoint = _checkpoint_of_session(writer)
+        if checkpoint is not None:  # not among the given ones: the next start has another name
+            _pass_on(writer, {"checkpointLocation": checkpoint})
+    initial_offsets.lead_to_checkpoint(links, checkpoint)
+    query = begin()
+    initial_offsets.remember(links, query)
+    return query
+
+
+def _checkpoint_of_session(writer: Builder) -> str | None:
+    """The checkpoint that a setting of the session gives a query, by Spark's own rule."""
+    session = writer._session if _is_of_connect(writer) else writer._spark
+    location = session.conf.get("spark.sql.streaming.checkpointLocation", None)
+    name = writer.__dict__.get("_kafka_query_name") or uuid.uuid4()
+    return f"{location.rstrip('/')}/{name}" if location else None
 
 
 class _Appending:
@@ -364,13 +395,19 @@ def _to_table(
     self: Builder,
     tableName: str,  # noqa: N803
     format: str | None = None,
-    *args: object,
-    **rest: object,
+    outputMode: str | None = None,  # noqa: N803
+    partitionBy: object = None,  # noqa: N803
+    queryName: str | None = None,  # noqa: N803
+    **options: object,
 ) -> Any:  # noqa: ANN401
     if _is_kafka(self) or (format or "").lower() == "kafka":
         raise OptionError("toTable", "kafka", _FOR_WRITES)
     _use_other_format(self)
-    return _original(self, "toTable")(self, tableName, format, *args, **rest)
+    self.options(**options)
+    if queryName is not None:
+        self.queryName(queryName)
+    original = _original(self, "toTable")
+    return _follow(self, partial(original, self, tableName, format, outputMode, partitionBy))
 
 
 def _save_as_table(self: Builder, name: str, format: str | None = None,
@@ -420,8 +457,8 @@ _BATCH_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_batch}
 _STREAM_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_stream}
 _BATCH_WRITER: Methods = {**_CHAIN, "mode": _mode, "save": _save, "saveAsTable": _save_as_table}
 _STREAM_WRITER: Methods = {
-    **_CHAIN, "outputMode": _output_mode, "start": _start, "toTable": _to_table,
-    "foreachBatch": _foreach_batch,
+    **_CHAIN, "outputMode": _output_mode, "queryName": _query_name, "start": _start,
+    "toTable": _to_table, "foreachBatch": _foreach_batch,
 }  # fmt: skip
 
 #: Methods of readers and writers that need no options yet; any other method may end the chain.

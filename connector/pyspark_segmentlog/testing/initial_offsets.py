@@ -2,23 +2,30 @@
 
 Our source keeps it where ``initialOffsetsLocation`` says.  A checkpoint is named when a query
 starts, and the option is needed when its source is loaded.  So the option names a link, which
-leads to the checkpoint once this is known.
+leads to the checkpoint once this is known.  Each query of a DataFrame leads its link elsewhere:
+to its own checkpoint, or to a new directory if the checkpoint is temporary or not local.
 """
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OPTION", "lead_to_checkpoint", "new_link", "remove_links"]
+__all__ = ["OPTION", "lead_to_checkpoint", "links_of", "new_link", "remember", "remove_links"]
 
 OPTION = "initialOffsetsLocation"
 
 _PREFIX = "segmentlog-initial-offsets-"
 
+#: How long a query waits for an earlier query of its DataFrame, and between two looks.
+_LONGEST_WAIT, _PAUSE = 60.0, 0.02
 
 _DIRECTORIES: list[str] = []
+
+#: The last query of each link.
+_QUERIES: dict[str, Any] = {}
 
 
 def new_link() -> str:
@@ -29,35 +36,78 @@ def new_link() -> str:
 
 def remove_links() -> None:
     """Remove all links; what they lead to stays."""
+    _QUERIES.clear()
     while _DIRECTORIES:
         shutil.rmtree(_DIRECTORIES.pop(), ignore_errors=True)
 
 
-def lead_to_checkpoint(writer: Any, checkpoint: str) -> None:  # noqa: ANN401
-    """Let the links of a query's sources lead to its checkpoint.
+def links_of(writer: Any) -> list[str | None]:  # noqa: ANN401
+    """The link of each stream of a query, in the order in which Spark numbers them.
 
     Parameters
     ----------
     writer : a stream writer of pyspark, classic or of Spark Connect, that is about to start.
-    checkpoint : a local path, or a ``file:`` URL; other URLs keep no start.
     """
-    path = checkpoint.removeprefix("file://").removeprefix("file:")
-    if "://" in path:
-        return
-    for number, place in enumerate(_places(writer)):
+    return list(_links_of(writer))
+
+
+def lead_to_checkpoint(links: Sequence[str | None], checkpoint: str | None) -> None:
+    """Let the links of a query's sources lead to its checkpoint.
+
+    Parameters
+    ----------
+    links : of `links_of`.
+    checkpoint : a local path, or a ``file:`` URL; other URLs keep no start.  None for a temporary
+        checkpoint.
+
+    Raises
+    ------
+    TimeoutError
+        If an earlier query of the same DataFrame does not read its own start.
+    """
+    path = (checkpoint or "").removeprefix("file://").removeprefix("file:")
+    for number, place in enumerate(links):
         if place is None:
             continue
-        kept = Path(path, "sources", str(number)).absolute()
-        kept.mkdir(parents=True, exist_ok=True)
         link = Path(place)
-        if link.is_dir() and not link.is_symlink():  # of a query without a checkpoint
-            shutil.rmtree(link)
+        if path and "://" not in path:
+            kept = Path(path, "sources", str(number)).absolute()
+            kept.mkdir(parents=True, exist_ok=True)
+        else:
+            kept = Path(tempfile.mkdtemp(dir=link.parent))
+        if place in _QUERIES:
+            _await_start(_QUERIES.pop(place))
         link.unlink(missing_ok=True)
         link.symlink_to(kept)
 
 
-def _places(writer: Any) -> Iterator[str | None]:  # noqa: ANN401
-    """The option of each stream of the query, in the order in which Spark numbers them."""
+def remember(links: Iterable[str | None], query: Any) -> None:  # noqa: ANN401
+    """Note that a query has begun, which will read its start through these links."""
+    _QUERIES.update({place: query for place in links if place is not None})
+
+
+def _await_start(query: Any) -> None:  # noqa: ANN401
+    """Wait until a query has read its start, or has ended.
+
+    It reads its start before it knows whether there are records, and before it waits for records
+    or for its trigger.
+    """
+    end = time.monotonic() + _LONGEST_WAIT
+    while query.isActive and query.lastProgress is None:
+        status = query.status
+        if status["isDataAvailable"] or status["message"].startswith("Waiting for"):
+            return
+        if time.monotonic() > end:
+            message = (
+                f"the query {query.name or query.id} has not begun to read after "
+                f"{_LONGEST_WAIT:.0f} seconds, and another query of its DataFrame would take its "
+                "place: load the stream once for each query"
+            )
+            raise TimeoutError(message)
+        time.sleep(_PAUSE)
+
+
+def _links_of(writer: Any) -> Iterator[str | None]:  # noqa: ANN401
     if hasattr(writer, "_write_proto"):
         yield from dict.fromkeys(_of_message(writer._write_proto.input))
         return

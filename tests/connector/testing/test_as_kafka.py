@@ -169,6 +169,68 @@ def test_options_of_a_stream_stand_before_the_format(
     assert ["a"] == kafka_log.read("out").values()
 
 
+def start_offsets(checkpoint: Path) -> dict:
+    """The start that a checkpoint keeps, in the form of Spark's own source."""
+    return json.loads((checkpoint / "sources" / "0" / "0").read_bytes().split(b"\n")[1])
+
+
+def test_queries_of_one_dataframe_have_separate_starts(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Each query starts at the end that the topic has then, without and with a checkpoint."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["v1"])
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    rows = reader.option("subscribe", "in").load().selectExpr("string(value)")
+
+    def start(name: str, **options: str) -> Any:
+        return rows.writeStream.format("memory").queryName(name).options(**options).start()
+
+    for name, expected in (("first", ["v2"]), ("second", ["v3"])):
+        query = start(name)
+        query.processAllAvailable()
+        kafka_log.write("in", [expected[0]])
+        query.processAllAvailable()
+        query.stop()
+        assert expected == [row.value for row in spark.table(name).collect()]
+    started = [start(name, checkpointLocation=str(tmp_path / name)) for name in ("c1", "c2")]
+    for query in started:
+        query.processAllAvailable()
+        query.stop()
+    assert {"in": {"0": 3}} == start_offsets(tmp_path / "c1") == start_offsets(tmp_path / "c2")
+
+
+def test_the_checkpoint_comes_from_the_session(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """A query with a name has the same checkpoint in each run; any other run has a new one.
+
+    One writer may start several queries.
+    """
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+    rows = reader.option("subscribe", "in").load(startingOffsets="earliest")
+
+    def writer() -> Any:
+        made = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", SERVERS)
+        return made.option("topic", "out").trigger(availableNow=True)
+
+    without_name = writer()
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        for _ in range(2):
+            writer().start(queryName="named").awaitTermination()
+            without_name.start().awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    assert ["a", "a", "a"] == kafka_log.read("out").values()
+    found = [*(tmp_path / "checkpoints").iterdir()]
+    assert (3, True) == (len(found), tmp_path / "checkpoints" / "named" in found)
+    assert [{"in": {"0": 0}}] * 3 == [start_offsets(each) for each in found]
+
+
 def test_a_dataframe_sees_later_records(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:
