@@ -220,9 +220,8 @@ class PlannedMoment:
         unread = {each for each, at in ends.items() if at == EARLIEST}  # by a checkpoint
         if not isinstance(start, LastRecords | LastDuration):
             for each, at in starts.items():
-                first = self.earliest(each) if at == EARLIEST else at
-                if each not in unread:
-                    check_start(start, each, first, known[each], end.option)
+                if at != EARLIEST and each not in unread:  # nothing of it is before earliest
+                    check_start(start, each, at, known[each], end.option)
         for each in unread:
             if starts[each] == EARLIEST:
                 starts[each] = self.earliest(each)

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from planned_reads import ranges, write_times
+from checkpoints import write_checkpoint
+from planned_reads import offsets_by_partition, ranges, write_times
 from stores_here import serve, store_of
 
+import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import PlannedMoment, plan_slices, plan_tasks
 from segmentlog.errors import (
@@ -159,16 +161,25 @@ def test_more_tasks_than_the_most(example_data: str) -> None:
     assert ("maxPartitions", "4") == (refused.value.option, refused.value.value)
 
 
-def test_an_end_below_the_log_start_is_refused_even_if_data_loss_is_allowed(
-    example_data: str, tmp_path: Path
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("late", ["true", "false"])
+def test_a_read_from_earliest_may_end_before_the_log_start(
+    tmp_path: Path, late: str, fail: str
 ) -> None:
-    """In `kafka`, the start is beyond the end, too: earliest is an ordinary offset."""
-    shutil.copytree(Path(example_data, "payments-0"), tmp_path / "payments-0")
-    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\npayments 0 50\n")
-    ends = {"endingOffsets": '{"payments":{"0":10}}', "failOnDataLoss": "false"}
-
-    with pytest.raises(OptionError, match="payments-0 would start at 50 and end at 10"):
-        plan_slices(ReadOptions.parse({"path": str(tmp_path), **ends}))
+    """It has no rows, as in `kafka`. A start that is an offset is refused."""
+    path = tmp_path / "kafka"
+    write_times(path, {0: [*range(20)], 1: [*range(20)]})
+    segmentlog.delete_records(path, "t", 0, offset=12)
+    ends = '{"t":{"0":10,"1":10}}'
+    place = write_checkpoint(tmp_path / "c", {0: ends}, committed=0)
+    options = {"failOnDataLoss": fail, "lateBinding": late}
+    for end in (ends, f"checkpoint:{place}"):
+        options["endingOffsets"] = end
+        assert {1: [*range(10)]} == offsets_by_partition(path, **options)
+        start = '{"t":{"0":-2,"1":0}}'
+        assert {1: [*range(10)]} == offsets_by_partition(path, **options, startingOffsets=start)
+        with pytest.raises(OptionError, match="t-0 would start at 12 and end at 10"):
+            ranges(path, **options, startingOffsets=start.replace("-2", "12"))
 
 
 @pytest.mark.parametrize(
