@@ -1,12 +1,16 @@
 """A DataFrame of chosen columns: Spark asks a Python source for all columns of its schema."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema, unknown_column
+from pyspark_segmentlog.reads.table import table_columns, unknown_table_column
 from segmentlog.errors import ColumnError
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ def read(
 
         pyspark_segmentlog.read(spark, "/data/logs", "partition", subscribe="orders").count()
         pyspark_segmentlog.read(spark, "/data/logs", ["key", "value"], strings=True)
+        pyspark_segmentlog.read(spark, "/data/logs", ["group", "offset"], table="group_offsets")
 
     Parameters
     ----------
@@ -42,27 +47,43 @@ def read(
     columns : one name or several, in the order of the DataFrame; by default all columns.
     strings : whether keys and values are strings in place of binary.
     options : the other options of a read; a name with a dot is passed as
-        ``**{"kafka.isolation.level": "read_committed"}``.
+        ``**{"kafka.isolation.level": "read_committed"}``.  With ``table``, the columns are those
+        of the table.
 
     Raises
     ------
     ColumnError
         If a column does not exist, or is named twice; before Spark is asked.
+    OptionError
+        If columns of a table are named, and there is no such table, or it does not take an option.
     """
-    frames = spark.read.format("segmentlog").options(**options, strings=strings)
-    if columns is not None:
-        frames = frames.schema(_schema(columns, strings=strings))
     paths = [path] if isinstance(path, str | PathLike) else path
     texts = [fspath(each) for each in paths]
+    given = {**options, **({"strings": True} if strings else {})}
+    frames = spark.read.format("segmentlog").options(**given)
+    if columns is not None:
+        frames = frames.schema(_schema(columns, texts, given, strings=strings))
     return frames.load(texts[0] if len(texts) == 1 else texts)
 
 
-def _schema(columns: str | Sequence[str], *, strings: bool) -> StructType:
-    every = row_schema(include_headers=True, strings=strings)
+def _schema(
+    columns: str | Sequence[str],
+    paths: Sequence[str],
+    options: Mapping[str, bool | float | str],
+    *,
+    strings: bool,
+) -> StructType:
+    unknown: Callable[[str], ColumnError]
+    if reads_table(options):
+        raw = {name: str(value) for name, value in options.items()}
+        of_table = TableOptions.parse({"paths": json.dumps(paths), **raw})
+        every, unknown = table_columns(of_table), partial(unknown_table_column, of_table)
+    else:
+        every, unknown = row_schema(include_headers=True, strings=strings), unknown_column
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
         if name not in every.names:
-            raise unknown_column(name)
+            raise unknown(name)
         if names.count(name) > 1:
             raise ColumnError(name, "present more than once", "leave out all but one")
     return StructType([every[name] for name in names])

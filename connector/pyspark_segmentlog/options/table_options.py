@@ -1,6 +1,6 @@
 """Options of a read of a table: strings in, one frozen, checked value out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark_segmentlog.options.names import check_read_names
@@ -16,8 +16,8 @@ __all__ = ["TableOptions", "reads_table"]
 _TAKEN = ("path", "paths", "table", "history", "topic", "onCorruptBatch")
 
 
-def reads_table(raw: Mapping[str, str]) -> bool:
-    """Whether options ask for a table, and not for records of topics."""
+def reads_table(raw: Iterable[str]) -> bool:
+    """Whether options, or their names, ask for a table, and not for records of topics."""
     return any(name.lower() == "table" for name in raw)
 
 

@@ -22,11 +22,12 @@ from pyspark.sql.types import (
 from pyspark_segmentlog.options.table_options import TableOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
+from segmentlog.errors import ColumnError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableReader", "table_columns"]
+__all__ = ["TableReader", "table_columns", "unknown_table_column"]
 
 _PLAIN: dict[str, DataType] = {
     "string": StringType(),
@@ -50,6 +51,12 @@ def table_columns(options: TableOptions) -> StructType:
 
     schema = table_schema(options.table, history=options.history, topic=options.topic)
     return StructType([StructField(field.name, _type(field.type)) for field in schema])
+
+
+def unknown_table_column(options: TableOptions, name: str) -> ColumnError:
+    """The error for a column that the table does not have."""
+    known = ", ".join(table_columns(options).names)
+    return ColumnError(name, "unknown", f"the columns of {options.table} are {known}")
 
 
 def _type(kind: "pa.DataType") -> DataType:
@@ -81,13 +88,10 @@ class TableReader(DataSourceReader):
     """
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
-        from segmentlog.errors import ColumnError
-
         known = {field.name: field.dataType for field in table_columns(options).fields}
         for field in schema.fields:
             if field.name not in known:
-                accepted = f"the columns of {options.table} are {', '.join(known)}"
-                raise ColumnError(field.name, "unknown", accepted)
+                raise unknown_table_column(options, field.name)
             found, expected = field.dataType.simpleString(), known[field.name].simpleString()
             if found != expected:
                 raise ColumnError(field.name, found, f"read it as {expected}, then convert it")

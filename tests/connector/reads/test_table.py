@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, StringType
 
+import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.table_options import TableOptions
@@ -46,6 +47,14 @@ def test_a_table_is_an_option_of_a_read(spark: SparkSession, groups: str) -> Non
 
     assert expected.column_names == frame.columns
     assert expected.sort_by("group").equals(frame.toArrow().sort_by("group").cast(expected.schema))
+    made = pyspark_segmentlog.read(spark, groups, table="group_offsets")
+    assert expected.column_names == made.columns
+    chosen = pyspark_segmentlog.read(spark, groups, ["offset", "group"], TABLE="group_offsets")
+    assert [(5, "g"), (6, "h")] == sorted(map(tuple, chosen.collect()))
+    with pytest.raises(ColumnError, match="the columns of group_offsets are group,"):
+        pyspark_segmentlog.read(spark, groups, "key", table="group_offsets")
+    with pytest.raises(OptionError, match=r"'strings' .* an option of records"):
+        pyspark_segmentlog.read(spark, groups, "group", table="group_offsets", strings=True)
 
 
 @pytest.mark.spark
