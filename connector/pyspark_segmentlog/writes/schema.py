@@ -52,6 +52,8 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
     if "topic" not in types and topic is None:
         raise OptionError("topic", "", "give the option topic, or rows with a column 'topic'")
     accepted = _ACCEPTED | {name: _RESTORED[name] for name in needed if name in _RESTORED}
+    if topic is not None:
+        del accepted["topic"]
     for name, found in types.items():
         if name in accepted and found not in accepted[name]:
             wanted = accepted[name]

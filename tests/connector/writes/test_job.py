@@ -31,6 +31,16 @@ def test_a_job_has_what_the_options_say(tmp_path: Path) -> None:
     assert 100 == job.config.batch_size
 
 
+def test_the_option_replaces_the_column_of_topics(tmp_path: Path) -> None:
+    """The type of the column matters only without the option, as in `kafka`."""
+    columns = StructType().add("value", BinaryType()).add("topic", LongType())
+    raw = {"path": str(tmp_path)}
+
+    assert "t" == begin_write_job({**raw, "topic": "t"}, columns, overwrite=False).topics.topic
+    with pytest.raises(ColumnError, match="column 'topic' is bigint; it has to be string"):
+        begin_write_job(raw, columns, overwrite=False)
+
+
 def test_the_mode_and_the_option_say_the_same(tmp_path: Path) -> None:
     """Neither the mode alone nor the option alone overwrites a log."""
     raw = {"path": str(tmp_path / "logs"), "topic": "t"}

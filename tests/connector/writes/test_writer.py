@@ -42,7 +42,10 @@ def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None
 
 
 def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows have topic, partition and headers, and may be tombstones. Other columns are ignored."""
+    """Rows have topic, partition and headers, and may be tombstones. Other columns are ignored.
+
+    The option ``topic`` replaces the column, whatever its type is.
+    """
     frame = spark.sql(
         "select * from values "
         "('a', 0, 'k', 'v', array(named_struct('key', 'h', 'value', X'01'))), "
@@ -55,6 +58,8 @@ def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path
         (row.topic, row.partition, row.key, row.value, row.offset) for row in found
     ]
     assert [[("h", b"\1")], None] == [row.headers for row in found]
+    save(spark.sql("select 1 topic, 'v' value"), tmp_path, topic="c")
+    assert [(b"v", "c")] == load(spark, tmp_path, subscribe="c").select("value", "topic").collect()
 
 
 def test_each_topic_has_its_own_settings(spark: SparkSession, tmp_path: Path) -> None:
