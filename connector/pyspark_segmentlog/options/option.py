@@ -6,10 +6,17 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.times import parse_duration
 
-__all__ = ["GivenOptions", "Option", "Query", "boolean", "number", "one_of", "size"]
+__all__ = ["GivenOptions", "Option", "Query", "boolean", "number", "one_of", "size", "time_string"]
 
 _Word = TypeVar("_Word", bound=StrEnum)
+
+#: Units of Spark's time strings, in microseconds.
+_TIME_UNITS = {
+    "us": 1, "": 1000, "ms": 1000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000,
+    "h": 3_600_000_000, "d": 86_400_000_000,
+}  # fmt: skip
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -133,3 +140,11 @@ def size(*, zero: bool = False) -> Callable[[str], int]:
         return int(match[1]) * _UNITS[match[2]]
 
     return parse
+
+
+def time_string(text: str) -> int:
+    """Milliseconds of a time string of Spark (``JavaUtils.timeStringAs``), or of a duration."""
+    match = re.fullmatch(r"([0-9]{1,18})([a-z]*)", text.strip().lower(), re.ASCII)
+    if match is None or match[2] not in _TIME_UNITS:
+        return parse_duration(text)
+    return int(match[1]) * _TIME_UNITS[match[2]] // 1000

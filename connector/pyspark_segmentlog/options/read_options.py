@@ -50,7 +50,7 @@ class Triggers:
     Attributes
     ----------
     max_offsets, min_offsets, max_bytes : bounds of a micro-batch, or None.
-    max_delay_ms : how long a micro-batch waits for `min_offsets`.
+    max_delay_ms : how long a micro-batch waits for `min_offsets`; 0 without such a bound.
     initial_offsets_location : directory of the file with the initial offsets, or None.
     poll_interval_ms : time between two looks that are expensive.
     """
@@ -79,7 +79,7 @@ class Triggers:
             max_offsets=most,
             min_offsets=least,
             max_bytes=given["maxBytesPerTrigger"],
-            max_delay_ms=given["maxTriggerDelay"],
+            max_delay_ms=given["maxTriggerDelay"] if least else 0,
             initial_offsets_location=given["initialOffsetsLocation"],
             poll_interval_ms=given["pollInterval"],
         )

@@ -10,7 +10,15 @@ from functools import partial
 
 from pyspark_segmentlog.options.bounds import LastDuration
 from pyspark_segmentlog.options.offsets import OffsetBound, parse_assign
-from pyspark_segmentlog.options.option import Option, Query, boolean, number, one_of, size
+from pyspark_segmentlog.options.option import (
+    Option,
+    Query,
+    boolean,
+    number,
+    one_of,
+    size,
+    time_string,
+)
 from pyspark_segmentlog.options.timestamps import NoMatch, TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from segmentlog.errors import OptionError
@@ -229,9 +237,9 @@ READ_OPTIONS = (
     Option("minOffsetsPerTrigger", "none", "a number from 1", "Streams: a micro-batch waits for "
            "this number of offsets; the first micro-batch of a run does not wait", number(1),
            _STREAM),
-    Option("maxTriggerDelay", "`15m`", "a duration such as `15m` or `2 hours`", "Streams: the "
-           "longest time that a micro-batch waits for `minOffsetsPerTrigger`", parse_duration,
-           _STREAM),
+    Option("maxTriggerDelay", "`15m`", "a duration such as `15m` or `2 hours`, or a number of "
+           "milliseconds", "Streams: the longest time that a micro-batch waits for "
+           "`minOffsetsPerTrigger`; not used without that option", time_string, _STREAM),
     Option("maxBytesPerTrigger", "none", "bytes, or a size such as `64m`", "Streams: about how "
            "many bytes of log a micro-batch reads, divided among partitions as with "
            "`maxOffsetsPerTrigger`; if both options are given, both apply", size(), _STREAM),

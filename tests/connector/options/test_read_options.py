@@ -108,6 +108,7 @@ GOOD_VALUES = {
 
 #: Options that an option needs beside it.
 BESIDE = {
+    "maxTriggerDelay": {"minOffsetsPerTrigger": "10"},
     "remoteStorageLayout": {"remoteStorage": "/t"},
     "remoteStorageKeyFile": {"remoteStorage": "/t"},
 }
@@ -172,6 +173,41 @@ def test_the_least_size_of_a_micro_batch_is_not_above_the_largest() -> None:
     assert (10, 10, 900_000) == (triggers.max_offsets, triggers.min_offsets, triggers.max_delay_ms)
     with pytest.raises(OptionError, match=r"'minOffsetsPerTrigger' is '11'.*Trigger is 10"):
         ReadOptions.parse(raw | {"minOffsetsPerTrigger": "11"}, Query.STREAM)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("5000", 5000),
+        ("0", 0),
+        (" 0S ", 0),
+        ("1999us", 1),
+        ("7ms", 7),
+        ("2m", 120_000),
+        ("2min", 120_000),
+        ("3h", 10_800_000),
+        ("1d", 86_400_000),
+        ("2 hours", 7_200_000),
+    ],
+)
+def test_the_longest_delay_is_a_time_string_of_spark(text: str, milliseconds: int) -> None:
+    """A number without a unit is milliseconds. Longer forms are durations."""
+    raw = {"path": "/d", "minOffsetsPerTrigger": "10", "maxTriggerDelay": text}
+    triggers = ReadOptions.parse(raw, Query.STREAM).triggers
+
+    assert triggers is not None
+    assert milliseconds == triggers.max_delay_ms
+
+
+def test_the_longest_delay_is_parsed_only_if_it_is_used() -> None:
+    """The `kafka` source does not look at it otherwise."""
+    raw = {"path": "/d", "maxTriggerDelay": "soon"}
+
+    assert ReadOptions.parse(raw, Query.STREAM) == ReadOptions.parse({"path": "/d"}, Query.STREAM)
+    for text in ("soon", "-5", "5 fortnights", ""):
+        given = raw | {"maxTriggerDelay": text, "minOffsetsPerTrigger": "10"}
+        with pytest.raises(OptionError, match=r"give a duration such as .* or a number"):
+            ReadOptions.parse(given, Query.STREAM)
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,10 @@ def test_a_shorter_log_is_an_error(query: Query) -> None:
         ({"endingOffsets": "latest"}, "'endingOffsets' is 'latest'; a stream has no end"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, "a stream has no end"),
         ({"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 6}, "maxOffsetsPerTrigger is 5"),
-        ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is 'soon'; give a duration"),
+        (
+            {"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"},
+            "'maxTriggerDelay' is 'soon'; give a duration",
+        ),
         ({"subscribe": "nothing"}, "holds no topic 'nothing'"),
         ({"startingOffsets": '{"t":{"0":5}}'}, "must name exactly the partitions"),
         ({"minPartitions": "1.0"}, "give a number from 1"),
