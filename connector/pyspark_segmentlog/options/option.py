@@ -18,6 +18,9 @@ _TIME_UNITS = {
     "h": 3_600_000_000, "d": 86_400_000_000,
 }  # fmt: skip
 
+_LARGEST = 2**63 - 1
+_TOO_LARGE = f"the largest size is {_LARGEST} bytes"
+
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -119,7 +122,7 @@ def one_of(words: type[_Word]) -> Callable[[str], _Word]:
     return parse
 
 
-def number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+def number(least: int, most: int = _LARGEST) -> Callable[[str], int]:
     """Parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
@@ -134,10 +137,13 @@ def size(*, zero: bool = False) -> Callable[[str], int]:
     """Parser of bytes, or of a size such as ``64m``; 0 only if `zero`."""
 
     def parse(text: str) -> int:
-        match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.strip().lower())
+        match = re.fullmatch(r"([0-9]{1,19})([kmgt]?)b?", text.strip().lower())
         if match is None or (not zero and not int(match[1])):
             raise ValueError
-        return int(match[1]) * _UNITS[match[2]]
+        found = int(match[1]) * _UNITS[match[2]]
+        if found > _LARGEST:
+            raise ValueError(_TOO_LARGE)
+        return found
 
     return parse
 

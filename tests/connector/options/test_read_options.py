@@ -519,6 +519,20 @@ def test_another_form_of_size_is_refused(text: str) -> None:
     assert "such as 64m" in str(refusal({"maxBytesPerPartition": text}))
 
 
+def test_a_size_fits_64_bits() -> None:
+    """The message of every option for a size has its name and the text of the user."""
+    names = set()
+    for option in (*READ_OPTIONS, *WRITE_OPTIONS):
+        if "size such as" not in option.accepts:
+            continue
+        names.add(option.name)
+        assert 2**63 - 1 == option.value_of("9223372036854775807")
+        for text in ("9223372036854775808", "8388608t", "900000000000000000g"):
+            with pytest.raises(OptionError, match="the largest size is 9223372036854775807 bytes"):
+                option.value_of(text)
+    assert {"maxInflatedBatchBytes", "kafka.buffer.memory", "kafka.max.request.size"} < names
+
+
 @pytest.mark.parametrize(
     ("options", "start"),
     [
