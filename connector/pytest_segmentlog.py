@@ -4,7 +4,7 @@ pytest imports this module in every environment that has segmentlog installed.  
 nothing but pytest: neither pyspark nor pyarrow nor the engine, until a test asks for a fixture.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark_segmentlog.testing import AsKafka
+    from pyspark_segmentlog.testing.as_kafka import Directory
     from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
 
 __all__ = ["as_kafka", "kafka_cluster", "kafka_log"]
@@ -40,8 +41,8 @@ def as_kafka() -> "Iterator[Callable[..., AsKafka]]":
 
     begun: list[AsKafka] = []
 
-    def begin_until_the_end(*args: object) -> "AsKafka":
-        begun.append(begin(*args))  # type: ignore[arg-type]
+    def begin_until_the_end(servers: "Mapping[str, Directory]") -> "AsKafka":
+        begun.append(begin(servers))
         return begun[-1]
 
     yield begin_until_the_end

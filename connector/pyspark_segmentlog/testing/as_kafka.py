@@ -42,8 +42,12 @@ Builder: TypeAlias = Any
 _BEGUN: list["AsKafka"] = []  # the last one has precedence
 _ORIGINALS: dict[tuple[type, str], Callable[..., Any]] = {}
 
+#: Strings and comments of SQL, and a statement that makes a table or a view of kafka.  What
+#: follows ``AS`` is the query of the table or the view.
+_NOT_WORDS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _USING_KAFKA = re.compile(
-    r"^\s*(create|replace)\b.*\busing\s+`?kafka`?(\s|\(|;|$)", re.IGNORECASE | re.DOTALL
+    r"^\s*(create|replace)\b((?!\bas\b).)*\busing\s+`?kafka`?(\s|\(|;|$)",
+    re.IGNORECASE | re.DOTALL,
 )
 _FOR_SQL = (
     "as_kafka cannot cover tables of format kafka: make a view in Python, "
@@ -425,7 +429,7 @@ def _using(self: Builder, provider: str) -> Builder:
 
 
 def _sql(self: Builder, sqlQuery: str, *args: object, **rest: object) -> Any:  # noqa: ANN401, N803
-    if _USING_KAFKA.search(sqlQuery):
+    if _USING_KAFKA.search(_NOT_WORDS.sub(" ", sqlQuery)):
         raise OptionError("USING", "kafka", _FOR_SQL)
     return _original(self, "sql")(self, sqlQuery, *args, **rest)
 

@@ -29,12 +29,15 @@ _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 #: The option that names the servers.
 SERVERS = "kafka.bootstrap.servers"
 
+#: Options for the start and for the end, in the order of their precedence.
+_STARTS = ("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets")
+_ENDS = ("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets")
+
 #: Options of the source that have an effect on a log directory.
 _OF_READS = (
-    *_STRATEGIES, "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets",
-    "startingoffsetsbytimestampstrategy", "endingtimestamp", "endingoffsetsbytimestamp",
-    "endingoffsets", "includeheaders", "failondataloss", "kafka.isolation.level", "minpartitions",
-    "maxrecordsperpartition", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
+    *_STRATEGIES, *_STARTS, "startingoffsetsbytimestampstrategy", *_ENDS, "includeheaders",
+    "failondataloss", "kafka.isolation.level", "minpartitions", "maxrecordsperpartition",
+    "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
 )  # fmt: skip
 
 #: Options of the sink that have an effect on a log directory; the last one is Spark's own.
@@ -103,9 +106,9 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
         _check_limits(options)
     else:
         _check_bounds(options)
-    for names in (("startingtimestamp", "startingoffsetsbytimestamp", "startingoffsets"),
-                  ("endingtimestamp", "endingoffsetsbytimestamp", "endingoffsets")):  # fmt: skip
-        _check_bound(names, options)
+    _check_bound(_STARTS, options)
+    if not is_stream:
+        _check_bound(_ENDS, options)
 
 
 def _check_strategy(options: Mapping[str, str]) -> None:
@@ -299,9 +302,11 @@ def check_mode(mode: str | None) -> None:
 def options_of_read(options: Mapping[str, str], *, is_stream: bool) -> dict[str, str]:
     """Options with which our source plans a read as `kafka` does.
 
-    Ends are bound when a task starts, and each partition has one task.
+    Ends are bound when a task starts, and each partition has one task.  A stream has no end, and
+    `kafka` does not look at the values of one.
     """
-    taken = {name: value for name, value in options.items() if name in _OF_READS}
+    used = set(_OF_READS) - set(_ENDS if is_stream else ())
+    taken = {name: value for name, value in options.items() if name in used}
     as_kafka = {"maxBytesPerPartition": "0"}
     return taken | as_kafka | ({} if is_stream else {"lateBinding": "true"})
 

@@ -47,7 +47,7 @@ def test_a_batch_job_runs_unmodified(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:
     """It writes without a mode, which Spark's own sink takes for an append."""
-    as_kafka({SERVERS: kafka_log})
+    as_kafka(servers={SERVERS: kafka_log})
     kafka_log.write("orders", [{"key": key} for key in "abac"])
     count_values(spark, SERVERS)
 
@@ -326,6 +326,7 @@ def test_streams_of_other_formats_are_as_before(
     [
         lambda spark, _: spark.sql("CREATE TABLE t USING kafka OPTIONS (subscribe 'a')"),
         lambda spark, _: spark.sql("create temporary view t\nusing `Kafka`"),
+        lambda spark, _: spark.sql("create table t comment 'as it is' using kafka as select 1"),
         lambda spark, _: spark.catalog.createTable("t", source="kafka"),
         lambda _, rows: rows.writeTo("t").using("kafka").create(),
         lambda _, rows: rows.write.saveAsTable("t", format="kafka"),
@@ -348,6 +349,14 @@ def test_words_of_other_statements_are_not_refused(
     as_kafka({SERVERS: kafka_log})
 
     assert "using kafka" == spark.sql("SELECT 'using kafka' AS text -- using kafka").first().text
+    for text in (
+        "create or replace temp view v as select 'made using kafka ' as text",
+        "create or replace temp view v comment 'using kafka ' as select 'made using kafka ' text",
+        "create or replace temp view v /* using kafka */ as select 'made using kafka ' text",
+    ):
+        spark.sql(text)
+        assert "made using kafka " == spark.table("v").first().text
+    spark.catalog.dropTempView("v")
 
 
 def test_a_stream_into_a_table_of_kafka_is_refused(
