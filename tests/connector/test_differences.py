@@ -224,7 +224,11 @@ def test_a_relative_start_is_fixed_when_the_read_is_planned(log: Path) -> None:
     ],
 )
 def test_blanks_around_a_value_do_not_count(name: str, value: str) -> None:
-    """Blanks around any value are ignored. Messages show the text as it was given."""
+    """Blanks around any value are ignored. Messages show the text as it was given.
+
+    The name of a file may have blanks, so a path is taken as it is.
+    """
+    assert (" /e ",) == ReadOptions.parse({"path": " /e "}).paths
     found, expected = (
         ReadOptions.parse({"path": "/d", name: text}) for text in (value, value.strip())
     )

@@ -324,7 +324,7 @@ WRITE_OPTIONS = (
            "does not wait for a broker", number(0)),
     Option("txnAppId", "none", "a name", "With `txnVersion`: the name of the writing application; "
            "a topic that already has this version or a later version of this application is left "
-           "out"),
+           "out", _name),
     Option("txnVersion", "none", "a number from 0", "With `txnAppId`: the number of the write, "
            "higher than the number of the earlier write", number(0)),
     Option("checkpointLocation", "required in `writeStream`", "a path", "Spark's own option of a "

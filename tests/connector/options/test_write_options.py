@@ -65,6 +65,16 @@ def test_settings_of_clients_for_reads_have_no_effect_on_writes() -> None:
         assert config() == config(**{name.upper(): "any value"}), name
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+def test_the_name_of_an_application_is_not_empty(text: str) -> None:
+    """All applications without a name would share their versions."""
+    numbered = {"path": "/d", "txnVersion": "1"}
+    with pytest.raises(OptionError, match="option 'txnAppId' is .*; give a name"):
+        write_request({**numbered, "txnAppId": text})
+
+    assert ("app", 1) == write_request({**numbered, "txnAppId": " app "}).numbered
+
+
 @pytest.mark.parametrize("name", ["kafka.key.serializer", "Kafka.Value.Serializer"])
 def test_serializers_are_refused(name: str) -> None:
     """Spark's own sink refuses them, too."""

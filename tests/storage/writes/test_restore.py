@@ -132,6 +132,24 @@ def test_a_column_that_is_needed(tmp_path: Path, name: str) -> None:
         restore(tmp_path, wrong)
 
 
+@pytest.mark.parametrize("kind", [5, 2, -2])
+def test_a_type_of_timestamps_that_no_record_has(tmp_path: Path, kind: int) -> None:
+    """It is refused; -1, which records of the oldest format have, is kept as 0."""
+    table = placed_rows([1, 2, 3])
+    place = table.schema.get_field_index("timestampType")
+    for kinds in ([0, 1, kind], [0, 1, -1]):
+        column = pa.array(kinds, pa.int32())
+        given = table.set_column(place, "timestampType", column)
+        if kind in kinds:
+            with pytest.raises(InvalidRecordError, match=f"row 2.* timestampType is {kind}: it"):
+                restore(tmp_path, given)
+        else:
+            restore(tmp_path, given)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 0)
+
+    assert [0, 1, 0] == log.scan(columns=["timestampType"]).read_all()["timestampType"].to_pylist()
+
+
 def test_an_offset_that_is_null(tmp_path: Path) -> None:
     """A null offset is refused."""
     table = placed_rows([1, 2]).drop_columns(["offset"])
