@@ -252,7 +252,7 @@ class FollowedDirectory:
         ends = moment.ends()
         for each, at in start.items():
             if each not in ends:
-                self._lose(each, at, -1, _gone(self._options))
+                self._lose(each, at, -1, self._why_not_read(moment, each))
             elif ends[each] < at:
                 log_end = moment.log_end(each)
                 if at <= log_end:
@@ -273,7 +273,8 @@ class FollowedDirectory:
             self._check_final(moment, end)
         there = set(moment.assigned)
         for each in sorted(start.keys() - end.keys() | end.keys() - there):
-            self._lose(each, start.get(each, 0), -1, _gone(self._options))
+            reason = self._why_not_read(moment, each)
+            self._lose(each, start.get(each, 0), -1, reason)
         ranges = {}
         for each in sorted(end.keys() & there):
             at = start.get(each)
@@ -327,6 +328,10 @@ class FollowedDirectory:
             self._told.add((each, at))
             logger.warning("%s: records at offset %d are lost, %s", each, at, reason)
 
+    def _why_not_read(self, moment: PlannedMoment, each: TopicPartition) -> str:
+        is_there = each in moment.directory.topic_partitions()
+        return _NOT_SELECTED if is_there else _gone(self._options)
+
     def _tasks(self, slices: Sequence[LogSlice]) -> list[tuple[LogSlice, ...]]:
         options = self._options
         if options.max_partitions is not None:
@@ -337,6 +342,11 @@ class FollowedDirectory:
         return group_slices(slices, n_tasks, PartitionAssignor.BYTES)
 
 
+_NOT_SELECTED = (
+    "and the log directory has the partition, but the options of the query no longer select it: "
+    "select it with subscribe, subscribePattern or assign, or start the query with a new "
+    "checkpointLocation; failOnDataLoss=false continues with the selected partitions"
+)
 _OTHER_END = (
     "which is not in the plan of Trigger.AvailableNow: start the query again, and it reads the "
     "records that exist at that time"

@@ -69,7 +69,7 @@ def test_settings_of_clients_for_reads_have_no_effect_on_writes() -> None:
 def test_the_name_of_an_application_is_not_empty(text: str) -> None:
     """All applications without a name would share their versions."""
     numbered = {"path": "/d", "txnVersion": "1"}
-    with pytest.raises(OptionError, match="option 'txnAppId' is .*; give a name"):
+    with pytest.raises(OptionError, match=r"option 'txnAppId' is .*; give a name"):
         write_request({**numbered, "txnAppId": text})
 
     assert ("app", 1) == write_request({**numbered, "txnAppId": " app "}).numbered

@@ -399,6 +399,26 @@ def test_a_high_watermark_that_falls_is_waited_for(logs: Path) -> None:
     assert {"t-0": [10, 12]} == again.batch()
 
 
+def test_a_partition_that_is_no_longer_selected_is_not_called_gone(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is there, so the remedy is another one: at a poll, and for a repeated batch."""
+    write(logs, rows(3), topic="other")
+    first = Stream(logs, subscribe="t")
+    end = first.poll()
+    first_batch = first.offset
+    said = "t-0: .* stands at offset 10, .* no longer select it: select it with subscribe"
+    with pytest.raises(StreamOffsetError, match=said):
+        Stream(logs, end, subscribe="other").poll()
+    with pytest.raises(StreamOffsetError, match="no longer select it"):
+        Stream(logs, end, subscribe="other").followed.plan(first_batch, end)
+
+    caplog.clear()
+    lenient = Stream(logs, end, subscribe="other", failOnDataLoss="false")
+    assert {"other-0": [0, 3]} == lenient.batch()
+    assert "no longer select it" in caplog.messages[0]
+
+
 def test_a_start_that_retention_has_moved_before_a_repeat(logs: Path) -> None:
     """Planning fails, or leaves out what is gone."""
     first = Stream(logs)
