@@ -45,8 +45,9 @@ MASK = "[hidden]"
 
 #: Names of settings of Kafka's type ``PASSWORD``, and of plugins that name theirs like them.
 _SENSITIVE = re.compile(
-    r"password|passphrase|secret|credential|jaas\.config|(?<!public)\.key$|private\.key|"
-    r"master\.key|certificate\.chain|truststore\.certificates|access\.key|token$",
+    r"password|passphrase|passwd|[._-](?:pass|pwd)$|secret|credential(?!s\.source$)|user\.info|"
+    r"jaas\.config|(?<!public)\.key$|private\.key|master\.key|certificate\.chain|"
+    r"truststore\.certificates|access\.key|token$",
     re.IGNORECASE,
 )
 

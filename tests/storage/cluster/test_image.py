@@ -171,7 +171,8 @@ def test_eligible_leaders_are_cleared() -> None:
     ["ssl.keystore.password", "listener.name.x.sasl.jaas.config", "ssl.key.password",
      "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates",
      "sasl.oauthbearer.client.credentials.client.secret", "delegation.token.master.key",
-     "rsm.config.aws.secret.access.key"],
+     "rsm.config.aws.secret.access.key", "value.converter.basic.auth.user.info",
+     "schema.registry.basic.auth.user.info", "database.pass", "db.pwd", "mysql.passwd"],
 )  # fmt: skip
 def test_secrets_are_masked(name: str) -> None:
     """The value of a sensitive setting is hidden, and null stays null."""
@@ -179,7 +180,11 @@ def test_secrets_are_masked(name: str) -> None:
     assert (MASK, None) == (masked(name, "x"), masked(name, None))
 
 
-@pytest.mark.parametrize("name", ["retention.ms", "ssl.keystore.location", "cleanup.policy"])
+@pytest.mark.parametrize(
+    "name",
+    ["retention.ms", "ssl.keystore.location", "cleanup.policy", "max.bypass", "compass",
+     "value.converter.basic.auth.credentials.source"],
+)  # fmt: skip
 def test_other_settings_are_not_masked(name: str) -> None:
     """Their values are shown."""
     assert masked(name, "x") == "x"
