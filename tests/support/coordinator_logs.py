@@ -135,4 +135,6 @@ def _value(field: Field, given: Any, version: int, *, is_flexible: bool) -> byte
         return length(len(given or b""), 4) + (given or b"")
     if field.kind == "uuid":
         return given.bytes if given else bytes(16)
+    if field.kind == "f64":
+        return struct.pack(">d", given or 0)
     return int(given or 0).to_bytes(_SIZES[field.kind], "big", signed=field.kind != "u16")

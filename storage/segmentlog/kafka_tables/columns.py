@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from segmentlog.kernels import layout
 from segmentlog.messages.reader import uuid_text
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from segmentlog.kernels.memory import Int64s
 
 __all__ = [
-    "CHANGE", "ORIGIN", "TIME", "Column", "printed_id", "rows_to_table", "schema_of", "time_of",
-    "times",
+    "CHANGE", "ORIGIN", "TIME", "Column", "known_times", "printed_id", "rows_to_table",
+    "schema_of", "time_of", "times",
 ]  # fmt: skip
 
 #: Type of a time: microseconds since 1970, as in rows of records.
@@ -67,11 +68,20 @@ def times(milliseconds: "Int64s") -> pa.Array:
     return pa.array(microseconds, mask=is_null).cast(TIME)
 
 
+def known_times(times: pa.Array) -> pa.Array:
+    """Times, with null in place of a time before 1970, which Kafka uses for no time."""
+    is_none = pc.less(times, pa.scalar(0, times.type))
+    return pc.if_else(is_none, pa.scalar(None, times.type), times)
+
+
 def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
-    """A table of rows by the names of columns; a name that a row lacks is null."""
+    """A table of rows by the names of columns; a name that a row lacks is null.
+
+    Times are microseconds.  A negative one is null: messages of format 0 have the time -1.
+    """
     schema = schema_of(columns)
     arrays = [
-        pa.array([row.get(field.name) for row in rows], pa.int64()).cast(field.type)
+        known_times(pa.array([row.get(field.name) for row in rows], pa.int64()).cast(field.type))
         if pa.types.is_timestamp(field.type)
         else pa.array([row.get(field.name) for row in rows], field.type)
         for field in schema

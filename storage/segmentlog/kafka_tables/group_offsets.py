@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
-from segmentlog.kafka_tables.columns import ORIGIN, schema_of
+from segmentlog.kafka_tables.columns import ORIGIN, known_times, schema_of
 from segmentlog.kafka_tables.coordinator import end_of_read, record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
@@ -192,7 +192,7 @@ def _fields(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.RecordBatch) ->
     columns |= {
         "record_partition": rows["partition"],
         "record_offset": offsets,
-        "record_timestamp": rows["timestamp"],
+        "record_timestamp": known_times(rows["timestamp"]),
     }
     columns |= {name: rows[name] for name in rows.schema.names[len(_SCANNED) :]}
     table = pa.table(columns)

@@ -3,12 +3,13 @@
 import base64
 import json
 import logging
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 
 from segmentlog.kafka_tables import TABLES
@@ -240,8 +241,20 @@ def _rows(
     directory: LogDirectory, name: str, *, is_history: bool = False, topic: str | None = None
 ) -> list[dict[str, Any]]:
     found = read_table(directory, name, history=is_history, topic=topic)
-    rows: list[dict[str, Any]] = found.to_pylist()
+    for at, field in enumerate(found.schema):
+        if pa.types.is_timestamp(field.type):
+            found = found.set_column(at, field.name, _texts(found[field.name]))
+    rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
     return rows
+
+
+def _texts(times: pa.ChunkedArray) -> pa.Array:
+    """Times as text.
+
+    Python has no time after the year 9999, and a producer may send microseconds as milliseconds.
+    """
+    given = times.cast(pa.int64()).to_pylist()
+    return pa.array([None if each is None else iso_time(each // 1000) for each in given])
 
 
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -250,14 +263,12 @@ def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
-    """A value of JSON: a time as text, bytes in Base64, and a map as an object."""
-    if isinstance(value, datetime):
-        return iso_time(round(value.timestamp() * 1000))
+    """A value of JSON: bytes in Base64, and a number that JSON does not have as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, list):
-        if value and all(isinstance(each, tuple) for each in value):
-            return dict(value)
         return [_plain(each) for each in value]
     return value
 

@@ -1,16 +1,19 @@
 """Groups, transactions and the metadata of a cluster on the command line."""
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from coordinator_logs import Coordinator
+from coordinator_logs import Coordinator, commit_key, commit_value, framed
 from typer.testing import Result
 
 import segmentlog
 from segmentlog.kafka_tables import TABLES
+from segmentlog.messages.records import framed_schemas
+from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]
 
@@ -131,3 +134,41 @@ def test_the_schemas_of_a_registry(run: Run, tmp_path: Path) -> None:
     assert ['"int"', long] == [row["schema"] for row in objects(run(*given, "--json"))]
     assert ["b", "a"] == [row["subject"] for row in objects(run(*given, "--history"))]
     assert "no partition of _schemas" in run("schemas", directory, status=2).stderr
+
+
+def test_times_that_no_calendar_has_are_numbers(run: Run, tmp_path: Path) -> None:
+    """A producer may send microseconds as milliseconds; -1 stands for no time."""
+    late, none = 1_700_000_000_000_000, -1
+    value = commit_value(4, version=1)[:-8] + struct.pack(">q", late)  # until it expires
+    batches = [
+        encode_batch([Record(i, time, commit_key(f"g{i}"), value)])
+        for i, time in enumerate((late, none))
+    ]
+    partition = tmp_path / "__consumer_offsets-0"
+    partition.mkdir()
+    (partition / f"{0:020d}.log").write_bytes(b"".join(batches))
+    rows = objects(run("table", "group_offsets", tmp_path, "--json"))
+    history = objects(run("groups", tmp_path, "--history"))
+
+    for found in (rows, history):
+        assert [str(late), None] == [row["record_timestamp"] for row in found]
+        assert {str(late)} == {row["expire_timestamp"] for row in found}
+    assert str(late) in run("table", "group_offsets", tmp_path).stdout
+
+
+def test_values_that_json_does_not_have(run: Run, tmp_path: Path) -> None:
+    """A quota may be no number, and a connector may have no properties."""
+    topic = "__cluster_metadata"
+    kind = next(i for i, each in framed_schemas(topic).items() if each.name == "ClientQuotaRecord")
+    quotas = [
+        framed(topic, kind, {"entity": [], "key": "request_percentage", "value": value})
+        for value in (float("nan"), float("inf"))
+    ]
+    Coordinator().add(*quotas).write(tmp_path, topic=topic)
+    connector = (b"connector-c", json.dumps({"properties": {}}).encode())
+    Coordinator().add(connector).write(tmp_path, topic="connect-configs")
+
+    found = objects(run("table", "quotas", tmp_path, "--history"))
+    assert ["nan", "inf"] == [row["value"] for row in found]
+    (row,) = objects(run("table", "connect_configs", tmp_path, "--json"))
+    assert {} == row["properties"]
