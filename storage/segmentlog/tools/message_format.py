@@ -24,7 +24,7 @@ __all__ = ["JsonFormat", "MessageFormat", "TextFormat", "unescaped"]
 _BYTES = pa.large_binary()  # a line may have a value several times, and escapes are longer
 _NULL = b"NULL"
 
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]+)|([0-9]+)|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:(?:0[xX]|x)([0-9a-fA-F]+)|([0-9]+)|(.))", re.DOTALL)
 _LETTERS = {"t": b"\t", "n": b"\n", "r": b"\r"}
 
 #: The column of a scan that each token of a format needs.
@@ -44,8 +44,9 @@ _OTHER_CONTROLS = [bytes([code]) for code in range(32) if bytes([code]) not in _
 def unescaped(text: str) -> bytes:
     r"""The bytes of a delimiter, or of text in a format: ``\n``, ``\t``, ``\r``, ``\x1f``, ``\0``.
 
-    A backslash before any other character stands for that character.  A number without ``x`` is
-    decimal, or octal if it begins with 0, as for C's ``strtoul``.
+    A backslash before any other character stands for that character.  A number is hexadecimal
+    after ``x`` or ``0x``, and otherwise decimal, or octal if it begins with 0, as for C's
+    ``strtoul``.
     """
     found, at = b"", 0
     for match in _ESCAPE.finditer(text):

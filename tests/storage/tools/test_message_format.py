@@ -126,7 +126,8 @@ def test_json_of_text_can_be_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (r"\n\t\r", b"\n\t\r"), (r"\x1f|\x41g", b"\x1f|Ag"), (r"\0", b"\0"), (r"\65", b"A"),
+        (r"\n\t\r", b"\n\t\r"), (r"\x1f|\x41g", b"\x1f|Ag"), (r"\0x41", b"A"), (r"\0X4", b"\x04"),
+        (r"\0", b"\0"), (r"\65", b"A"),
         (r"\0101", b"A"), (r"\08", b"\x008"), (r"\q\\", b"q\\"), ("é", "é".encode()),
         ("\\", b"\\"),
     ],
