@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.disk.readable import exists, open_file
+from segmentlog.disk.readable import exists, open_file, status_of
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.layout.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -139,6 +139,9 @@ class IndexCheck:
             (FindingKind.TIME_INDEX, self._by_time),
         ):
             rest = slice(entries.done, len(entries.offsets))
+            if self._has_grown():
+                # A writer has appended since the log was listed, or has not decided yet.
+                rest = slice(rest.start, rest.start)
             nothing = np.zeros(rest.stop - rest.start, np.bool_)
             yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is not there")
             if entries.n_bytes % entries.entry_bytes:
@@ -157,6 +160,15 @@ class IndexCheck:
                     severity, kind, entries.path, -1, self._segment.base_offset,
                     f"the file is missing; {remedy}",
                 )  # fmt: skip
+
+    def _has_grown(self) -> bool:
+        """Whether the active segment has bytes after those that were read."""
+        if not self._segment.is_active:
+            return False
+        try:
+            return status_of(self._segment.path).size > self._segment.size
+        except FileNotFoundError:  # rolled, and retained or compacted
+            return True
 
     def _cut_short(self) -> Iterator[Finding]:
         """A time index whose last entry is older than the newest record of a closed segment.

@@ -9,7 +9,12 @@ from segmentlog.arguments import instance_of, topic_names, whole_number
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import OptionError, RemoteSegmentError, SegmentLogError
+from segmentlog.errors import (
+    LogChangedError,
+    OptionError,
+    RemoteSegmentError,
+    SegmentLogError,
+)
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
@@ -157,6 +162,12 @@ def _of_log(
         ):
             is_damaged |= finding.kind in _CUT_AT
             yield finding
+    except LogChangedError as error:
+        yield Finding(
+            Severity.NOTE, FindingKind.VANISHED_SEGMENT, *log.topic_partition, log.path, -1, -1,
+            f"{error}; the log is not verified to its end",
+        )  # fmt: skip
+        return
     except RemoteSegmentError as error:
         yield Finding(
             Severity.ERROR, FindingKind.REMOTE_SEGMENT, *log.topic_partition, error.path, -1, -1,

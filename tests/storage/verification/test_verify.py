@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import segmentlog
@@ -34,6 +35,38 @@ def test_a_brokers_directory_has_a_note_only(example_data: str) -> None:
     assert (Severity.NOTE, FindingKind.OFFSET_GAP) == (note.severity, note.kind)
     assert ("customers", 0, 0, 71) == (note.topic, note.partition, note.offset, note.end_offset)
     assert n_bytes == sum(done)
+
+
+def test_what_a_writer_appends_after_the_listing_is_no_fault_of_an_index(tmp_path: Path) -> None:
+    """The batches are read up to the listed end, and the indexes are read as they are now."""
+
+    def append() -> None:
+        with segmentlog.open_writer(tmp_path, "t") as writer:
+            writer.append(pa.table({"value": [bytes(3000)] * 40}))
+
+    append()
+    opened = segmentlog.open_log_dir(tmp_path)
+    assert opened.log("t", 0).log_end_offset == 40
+    append()
+    assert [] == segmentlog.verify(opened)
+    assert [] == segmentlog.verify(tmp_path)
+
+
+def test_records_that_are_replaced_meanwhile_end_the_check_of_their_log_alone(
+    tmp_path: Path,
+) -> None:
+    """A note names the log; the other logs are verified."""
+    for topic in ("a", "b"):
+        with segmentlog.open_writer(tmp_path, topic) as writer:
+            writer.append(pa.table({"value": ["v"]}))
+    opened = segmentlog.open_log_dir(tmp_path)
+    with segmentlog.open_writer(tmp_path, "a", overwrite=True) as writer:
+        writer.append(pa.table({"value": ["w"]}))
+    flip(tmp_path / "b-0" / f"{0:020d}.log", 65)
+    note, *others = segmentlog.verify(opened)
+
+    assert (Severity.NOTE, "a") == (note.severity, note.topic)
+    assert ("b", FindingKind.TORN_TAIL) in [(each.topic, each.kind) for each in others]
 
 
 def test_damage_is_found_in_the_chosen_partitions_alone(directory: Path) -> None:
