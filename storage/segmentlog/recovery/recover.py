@@ -6,12 +6,19 @@ from collections.abc import Callable
 from segmentlog.arguments import LARGEST_INT, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.held import take
+from segmentlog.commit.state import STATE_FILE
 from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import list_names
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS
-from segmentlog.names import META_PROPERTIES_FILE, parse_partition_directory
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_directory,
+)
 from segmentlog.recovery.steps import RecoveryStep
 
 __all__ = ["recover"]
@@ -79,6 +86,13 @@ def recover(
     return steps
 
 
+#: Files of a log directory that may have no partition, after the deletion of its last topic.
+_OF_LOG_DIRECTORIES = {
+    CLEAN_SHUTDOWN_FILE, HIGH_WATERMARK_CHECKPOINT, META_PROPERTIES_FILE,
+    RECOVERY_POINT_CHECKPOINT, STATE_FILE,
+}  # fmt: skip
+
+
 def _refuse_other(directory: str) -> None:
     """Refuse a path that is not a log directory: recovery leaves files there."""
     try:
@@ -87,7 +101,7 @@ def _refuse_other(directory: str) -> None:
         raise LogDirectoryError(directory, why_not_there(directory)) from error
     except OSError as error:
         raise LogDirectoryError(directory, f"cannot be listed: {error.strerror}") from error
-    if META_PROPERTIES_FILE in names or list_guards(directory):
+    if _OF_LOG_DIRECTORIES & {*names} or list_guards(directory):
         return
     if not any(map(parse_partition_directory, names)):
         reason = "is not a log directory: name the directory above directories like orders-0"

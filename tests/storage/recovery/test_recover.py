@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from broker_lock import as_broker
 
@@ -102,3 +103,15 @@ def test_calls_that_are_refused(crashed: Path, tmp_path: Path) -> None:
         segmentlog.recover(crashed, index_interval_bytes=-1)
     with as_broker(crashed), pytest.raises(LogLockedError):
         segmentlog.recover(crashed, lock_timeout_seconds=0)
+
+
+def test_a_directory_that_has_lost_its_last_topic_is_recovered_again_and_again(
+    tmp_path: Path,
+) -> None:
+    """A script that always recovers before a start does not fail."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": ["v"]}))
+    segmentlog.delete_topic(tmp_path, "t")
+    segmentlog.recover(tmp_path)
+    assert [] == segmentlog.recover(tmp_path)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
