@@ -22,6 +22,7 @@ __all__ = [
     "adopt",
     "create_file",
     "cut_file",
+    "make_directory",
     "open_to_write",
     "opened_directory",
     "replace_file",
@@ -183,6 +184,31 @@ def adopt(path: str) -> None:
             raise LogDirectoryError(directory, reason) from error
 
 
+def make_directory(path: str) -> None:
+    """Make a directory and its missing ancestors, if they are missing; the names are not synced.
+
+    Each belongs to the owner of the directory above it, if the system allows that: files in it
+    belong to its owner, and a broker could not use those of root.  Other users own what they
+    make, as in ``/tmp``.
+
+    Raises
+    ------
+    OSError
+        If something else has the name, or the system refuses it.
+    """
+    missing, at = [], path
+    while not os.path.lexists(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another was quicker
+            os.mkdir(each)
+            with contextlib.suppress(LogDirectoryError):
+                adopt(each)
+    if not os.path.isdir(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
 def create_file(path: str, *, mode: int = 0o644) -> int:
     """Make a file that must not exist yet; returns a descriptor to write it.
 
@@ -226,8 +252,13 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
     temporary = f"{path}.tmp"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # left by a crash
-    write_new_file(temporary, data, mode=_mode_of(path))
-    os.replace(temporary, path)
+    try:
+        write_new_file(temporary, data, mode=_mode_of(path))
+        os.replace(temporary, path)
+    except Exception:  # a full disk needs the space
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     if sync_name:
         sync_directory(os.path.dirname(path))
 

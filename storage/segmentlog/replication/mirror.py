@@ -50,6 +50,7 @@ from segmentlog.disk.copy import (
 from segmentlog.disk.durable import (
     adopt,
     create_file,
+    make_directory,
     open_to_write,
     replace_file,
     sync_ancestors,
@@ -179,6 +180,8 @@ def mirror(
         If the sources lack one of `topics`.
     LogLockedError
         If a broker or a writer holds the destination.
+    LogChangedError
+        If records of a source were overwritten, or its topic was deleted, since it was listed.
     CorruptLogError, MalformedRecordError, CorruptCheckpointError
         If the end of a log, the metadata, or a checkpoint of the destination cannot be read.
     SyncFailedError, StorageError
@@ -204,8 +207,7 @@ def mirror(
             directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
         )
     if not exists(directory):
-        os.mkdir(directory)
-        adopt(directory)
+        make_directory(directory)
         sync_ancestors(directory)
     found = []
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:

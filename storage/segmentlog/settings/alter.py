@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from segmentlog.arguments import instance_of, texts
 from segmentlog.commit.held import hold
 from segmentlog.commit.settings_file import SettingsFile
-from segmentlog.disk.durable import sync_ancestors
+from segmentlog.disk.durable import make_directory, sync_ancestors
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
@@ -99,7 +99,7 @@ def alter_settings(
         accepted = "a broker's topics have their settings in the cluster: use kafka-configs.sh"
         raise OptionError("path", directory, accepted)
     TopicConfig.parse(settings or {})
-    os.makedirs(directory, exist_ok=True)
+    make_directory(directory)
     # Without unfinished changes: finishing a deletion removes the settings of its topic.
     with hold(directory, lock_timeout_seconds):
         known = SettingsFile.read(directory)

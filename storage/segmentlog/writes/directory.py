@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk.durable import create_file, sync_ancestors
+from segmentlog.disk.durable import create_file, make_directory, sync_ancestors
 from segmentlog.disk.mounts import refuse_object_store
 from segmentlog.disk.owners import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.disk.paths import is_pattern, why_not_there
@@ -45,7 +45,7 @@ def _make_directory(directory: str) -> None:
     if is_pattern(directory) and not exists(directory):
         raise LogDirectoryError(directory, why_not_there(directory))
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         names = set(list_names(directory))
     except OSError as error:
         reason = _why_not_made(directory, error)

@@ -137,6 +137,20 @@ def test_a_directory_above_that_may_not_be_listed() -> None:
             assert [b"v"] == values(top / "mine" / "logs")
 
 
+def test_directories_that_root_makes_belong_to_the_owner_of_the_directory_above() -> None:
+    """A broker could not use those of root, nor the files in them."""
+    with common_directory() as top:
+        home = top / "home"
+        home.mkdir()
+        os.chown(home, 4711, 4711)
+        write(home / "new" / "logs", ONE)
+        segmentlog.alter_settings(home / "settings", None, {"retention.ms": "1"})
+        segmentlog.mirror(home / "new" / "logs", to=home / "mirror")
+        assert {4711} == {path.stat().st_uid for path in home.rglob("*")}
+        with as_user(4711, 4711):
+            write(home / "new" / "logs", ONE)
+
+
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A log directory of user 4711, writable for its group 815, with one job."""
