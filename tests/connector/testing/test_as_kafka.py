@@ -174,6 +174,7 @@ def start_offsets(checkpoint: Path) -> dict:
     return json.loads((checkpoint / "sources" / "0" / "0").read_bytes().split(b"\n")[1])
 
 
+@pytest.mark.thorough
 def test_queries_of_one_dataframe_have_separate_starts(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_queries_of_one_dataframe_have_separate_starts(
     assert {"in": {"0": 3}} == start_offsets(tmp_path / "c1") == start_offsets(tmp_path / "c2")
 
 
+@pytest.mark.thorough
 def test_the_checkpoint_comes_from_the_session(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
