@@ -3,8 +3,8 @@
 Each record of the metadata makes changes: it sets or removes rows of tables.  The state is the
 last row of each key, and a history is the list of changes.
 
-Of a SCRAM credential, rows hold only name, mechanism and iterations.  The values of settings are
-kept as they are: callers hide secrets with `masked`.
+A row of a SCRAM credential holds only the name, the mechanism and the number of iterations.  A row
+of a setting holds its value unmasked: callers hide secrets with `masked`.
 
 Rules: ``MetadataDelta`` and its parts, ``PartitionRegistration.merge``, ``BrokerRegistration``.
 """

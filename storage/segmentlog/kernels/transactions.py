@@ -58,8 +58,8 @@ def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int
     start, end : half-open byte range that begins at a batch
     headers : int64 array, shape (n_rows, `layout.N_HEADER_COLUMNS`); written: position, size,
         offsets, attributes, timestamps, producer id, record count and the place of the records.
-        Of messages of magic 0 and 1, only position, size, offset and timestamp are read, and the
-        attributes are `layout.LEGACY_MASK` alone.
+        The row of a message of magic 0 or 1 has only position, size, offset and timestamp; its
+        attributes are `layout.LEGACY_MASK`.
 
     Returns
     -------

@@ -23,7 +23,7 @@ class JobTopics:
     directory : the log directory.
     topic : of all rows, or None to take the column ``topic``.
     partitions : number of partitions of each topic when the job began.
-    in_cluster : this number, of topics whose highest partitions are not in the directory.
+    in_cluster : this number, of incomplete topics.
     missing : the first missing partition of each incomplete topic.
     num_partitions : of topics that the job creates; 0 to create none.
     keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
@@ -64,9 +64,9 @@ class JobTopics:
         LogDirectoryError
             If the name of a directory has zeros before the number of its partition.
         """
-        here, _ = _count_partitions(directory, {})
-        in_cluster = {each: n for each, n in in_cluster.items() if n > here.get(each, n)}
         partitions, missing = _count_partitions(directory, in_cluster)
+        # The job travels to every task, so it keeps only the numbers that directories do not show.
+        in_cluster = {each: partitions[each] for each in missing}
         if topic in partitions and asked not in {None, partitions[topic]}:
             raise _other_number(topic, partitions[topic], asked)
         n_new = (asked or 1) if auto_create_topics else 0
