@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -92,7 +93,7 @@ def load_into_iceberg(source: str, topic: str, catalog: Catalog, name: str) -> i
 def open_catalog(target: str) -> Catalog:
     """An Iceberg catalog in a file of SQLite."""
     Path(target).mkdir(parents=True, exist_ok=True)
-    catalog = SqlCatalog("local", uri=f"sqlite:///{target}/catalog.db", warehouse=target)
+    catalog = SqlCatalog("local", uri=f"sqlite:///{quote(target)}/catalog.db", warehouse=target)
     catalog.create_namespace_if_not_exists("logs")
     return catalog
 

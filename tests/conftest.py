@@ -45,6 +45,26 @@ NOT_FAST = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the whole suite in three processes, and a part of it in this one, for a debugger.
+
+    Tests wait for as long as they compute, so two cores have work for three processes.  Files go
+    out in their order: the long ones first.
+    """
+    is_whole = config.args_source is config.ArgsSource.TESTPATHS
+    if (
+        not is_whole
+        or hasattr(config, "workerinput")
+        or not config.pluginmanager.has_plugin("xdist")
+    ):
+        return
+    if config.option.numprocesses is None and not config.option.usepdb:
+        config.option.numprocesses = 3
+    if config.option.dist == "no" and config.option.numprocesses:
+        config.option.dist = "loadfile"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the fast and some thorough tests; on other systems, skip tests that need Linux.
 

@@ -1,6 +1,8 @@
 """A DataFrame of chosen columns: Spark asks a Python source for all columns of its schema."""
 
 import json
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
@@ -56,6 +58,8 @@ def read(
         If a column does not exist, or is named twice; before Spark is asked.
     OptionError
         If columns of a table are named, and there is no such table, or it does not take an option.
+    ModuleNotFoundError
+        If Spark's workers run a Python in which this package is not installed.
     """
     paths = [path] if isinstance(path, str | PathLike) else path
     texts = [fspath(each) for each in paths]
@@ -63,7 +67,19 @@ def read(
     frames = spark.read.format("segmentlog").options(**given)
     if columns is not None:
         frames = frames.schema(_schema(columns, texts, given, strings=strings))
-    return frames.load(texts[0] if len(texts) == 1 else texts)
+    try:
+        return frames.load(texts[0] if len(texts) == 1 else texts)
+    except Exception as error:  # of py4j, or of Spark Connect
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+            raise
+        # Spark's workers are `python3` of the PATH unless they are told otherwise.
+        message = (
+            "Spark's Python workers have no module pyspark_segmentlog, because they run another "
+            "Python than this process; before the session starts, run "
+            f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}, or set it in os.environ (on a "
+            "cluster: a Python that each machine has, with pyspark-segmentlog installed)"
+        )
+        raise ModuleNotFoundError(message, name=__package__) from None
 
 
 def _schema(

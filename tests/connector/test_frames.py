@@ -1,5 +1,11 @@
 """DataFrames of chosen columns: `pyspark_segmentlog.read`."""
 
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +64,29 @@ def test_a_wrong_column_is_refused_before_spark_is_asked(
         pyspark_segmentlog.read(spark, example_data, "ofset")
     with pytest.raises(ColumnError, match="leave out all but one"):
         pyspark_segmentlog.read(spark, example_data, ["key", "key"])
+
+
+@pytest.mark.thorough
+def test_a_python_without_the_package_is_named_in_one_sentence(example_data: str) -> None:
+    """An environment that is not activated: Spark starts the system's Python for its workers."""
+    code = (
+        "import sys, pyspark_segmentlog\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "pyspark_segmentlog.read(spark, sys.argv[1], 'topic').count()\n"
+    )
+    kept = {name: each for name, each in os.environ.items() if not name.startswith("PYSPARK_P")}
+    java = str(Path(shutil.which("java") or "/usr/bin/java").parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, example_data],
+        env=kept | {"PATH": os.pathsep.join(["/usr/bin", "/bin", java])},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    last = done.stderr.strip().splitlines()[-1]
+
+    assert last.startswith(
+        "ModuleNotFoundError: Spark's Python workers have no module pyspark_segmentlog, because "
+        "they run another Python than this process; before the session starts, run export "
+        f"PYSPARK_PYTHON={shlex.quote(sys.executable)}, or "
+    )
+    assert len(re.findall(r"^Traceback", done.stderr, re.MULTILINE)) == 1

@@ -33,9 +33,12 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def recipe() -> dict[str, Any]:
+@pytest.fixture
+def recipe(tmp_path: Path) -> dict[str, Any]:
     """The functions of the recipe."""
+    if "%" in str(tmp_path):
+        # `write_deltalake("/tmp/a%20b", table)` writes there, and then looks in "/tmp/a b".
+        pytest.skip("deltalake decodes percent signs in local paths")
     return runpy.run_path(str(RECIPE))
 
 

@@ -213,7 +213,7 @@ real, asked = os.open, []
 
 def open_(path, *arguments, **keywords):
     with real_open("/proc/self/maps") as maps:
-        is_mapped = "t-0/" in maps.read()
+        is_mapped = sys.argv[1] + "/t-0/" in maps.read()
     if is_mapped and not asked:
         asked.append(True)
         print("mapped", flush=True)

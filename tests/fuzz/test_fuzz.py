@@ -32,11 +32,6 @@ SEEDS = load_seeds()
 DECODER = Decoder()
 
 
-def first_number() -> int:
-    """The number of the first mutant: constant in CI, and random elsewhere."""
-    return 0 if os.environ.get("CI") == "true" else random.SystemRandom().randrange(10**9)
-
-
 def run(first: int, n_mutants: int, compare_every: int) -> Report:
     """Fuzz on two cores. If a core crashes, the output has the numbers of its mutants."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
@@ -53,21 +48,25 @@ def judge(report: Report) -> None:
     """Check the facts that must hold for every run."""
     print(report)
 
-    assert set(report.outcomes) == OUTCOMES
+    assert set(report.outcomes) <= OUTCOMES
     assert 2 * report.n_repaired >= report.n_mutants
     assert report.slowest_seconds < MOST_SECONDS
     assert report.most_growth_bytes < MOST_GROWTH_BYTES
 
 
-@pytest.mark.parametrize(
-    "n_mutants", [N_MUTANTS, pytest.param(N_MORE_MUTANTS, marks=pytest.mark.slow)]
-)
-def test_mutants_give_typed_errors_or_right_records(n_mutants: int) -> None:
+def test_mutants_give_typed_errors_or_right_records() -> None:
     """Mutants lie before an unreadable page. The reference agrees, and each outcome occurs."""
-    report = run(first_number(), n_mutants, COMPARE_EVERY)
+    report = run(0, N_MUTANTS, COMPARE_EVERY)
 
     judge(report)
-    assert report.n_mutants == n_mutants
+    assert OUTCOMES == set(report.outcomes)
+    assert report.n_mutants == N_MUTANTS
+
+
+@pytest.mark.slow
+def test_new_mutants_give_typed_errors_or_right_records() -> None:
+    """Each run draws other mutants, and prints their numbers."""
+    judge(run(random.SystemRandom().randrange(10**9), N_MORE_MUTANTS, COMPARE_EVERY))
 
 
 @pytest.mark.slow

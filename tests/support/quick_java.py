@@ -16,7 +16,7 @@ def spark_variables(*more: str) -> dict[str, str]:
     ----------
     more : flags on top of `FLAGS`.
     """
-    flags = " ".join((*FLAGS, *more))
+    flags = " ".join(f'"{each}"' for each in (*FLAGS, *more))  # Spark splits them as a shell does
     processes = ("driver", "executor")
     settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]
     return {

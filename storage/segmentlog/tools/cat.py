@@ -307,6 +307,7 @@ class _Read:
     def follow(self, directory: LogDirectory, chosen: tuple[str, Sequence[int]]) -> None:
         """Write records as they come, until the reader has gone."""
         is_left = _reader_of_output()
+        sys.stdout.flush()  # nothing may come for hours
         while not is_left(_LOOK_SECONDS):
             newer = directory.refresh(log_ends=True)
             if newer is not directory:

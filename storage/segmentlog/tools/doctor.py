@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -254,7 +255,7 @@ def _java() -> Check:
 def _format() -> Check:
     """Whether Spark finds the format, by Spark's own search in the Python that Spark starts."""
     name, python = 'format("segmentlog")', _sparks_python()
-    export = f"export PYSPARK_PYTHON={sys.executable}"
+    export = f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
     try:
         done = subprocess.run(
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=_SECONDS, check=False

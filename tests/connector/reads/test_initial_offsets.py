@@ -15,7 +15,7 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 10)
 def test_the_file_has_the_bytes_of_kafka(tmp_path: Path) -> None:
     """The file is complete when its name appears, and no draft is left."""
     location = tmp_path / "c" / "sources" / "0"
-    offsets = InitialOffsets(f"file:{location}")
+    offsets = InitialOffsets(location.as_uri())
     assert offsets.read() is None
     offsets.write({B: 7, A: 5})
 

@@ -53,7 +53,8 @@ def test_this_machines_own_table_is_understood(tmp_path: Path) -> None:
     """
     refuse_object_store(str(tmp_path))
     table = tmp_path / "mountinfo"
-    bucket = f"99 1 0:99 / {tmp_path} rw - fuse.gcsfuse bucket rw\n"
+    point = str(tmp_path).replace(" ", r"\040")
+    bucket = f"99 1 0:99 / {point} rw - fuse.gcsfuse bucket rw\n"
     table.write_text(Path("/proc/self/mountinfo").read_text() + bucket)
 
     with pytest.raises(LogDirectoryError, match=re.escape(str(tmp_path))):

@@ -168,7 +168,7 @@ def test_no_arguments_show_the_first_minute(run: Run, tmp_path: Path) -> None:
 
     assert ["topics", "grep", "cat"] == [line.split()[0] for line in shown]
     for line in shown:
-        words = line.replace("/var/lib/kafka", f"{tmp_path}/nowhere").split()
+        words = [each.replace("/var/lib/kafka", f"{tmp_path}/nowhere") for each in line.split()]
         assert "no such file or directory" in run(*words, status=2).stderr
 
 
@@ -352,9 +352,10 @@ def test_topics_complete_from_the_directory(
     example_data: str, words: str, expected: list[str]
 ) -> None:
     """Completion returns the names of the directory's topics."""
-    line = words.format(example_data)
     done = segmentlog(
-        _SEGMENTLOG_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" "))
+        _SEGMENTLOG_COMPLETE="complete_bash",
+        COMP_WORDS=words.format(shlex.quote(example_data)),
+        COMP_CWORD=str(words.count(" ")),
     )
 
     assert expected == done.stdout.split()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,13 +70,13 @@ def test_a_python_without_the_package_is_a_problem(
 ) -> None:
     """Spark looks in the interpreter that it starts, which may be another one."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -I -S "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH "{sys.executable}" -I -S "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
     found = check(FORMAT)
 
     assert (State.PROBLEM, True) == (found.state, "has no pyspark" in found.found)
-    assert f"export PYSPARK_PYTHON={sys.executable}" == found.remedy
+    assert f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}" == found.remedy
 
 
 def test_a_python_that_is_not_there_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

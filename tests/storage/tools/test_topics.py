@@ -61,7 +61,7 @@ def test_a_topic_without_any_of_its_partitions_is_known(
     shutil.rmtree(copy / "payments-0")
     done = run(command, copy, "--topic", "payments", status=0 if command == "dump" else 1)
     assert "its high watermark is 122" in done.stdout + done.stderr + caplog.text
-    assert "orders" not in done.stdout
+    assert "orders" not in done.stdout.replace(str(copy), "")
     both = run(command, copy, "--topic", "payments", "--topic", "customer", status=2)
     assert "did you mean 'customers'" in both.stderr
 

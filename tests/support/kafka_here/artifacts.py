@@ -79,7 +79,7 @@ def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
 
 def _run_ivy(into: Path, coordinates: Sequence[str], options: Sequence[str]) -> None:
     command = [java(), "-cp", str(pyspark_jars() / "*"), "org.apache.ivy.Main"]
-    command += ["-cache", str(cache() / "ivy"), *options]
+    command += ["-cache", os.environ.get("IVY_CACHE") or str(cache() / "ivy"), *options]
     command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
     command += ["-types", "jar", "bundle"]
     try:
