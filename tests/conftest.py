@@ -17,9 +17,9 @@ from spark_classes import begin_to_make, reading_flags
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI") == "true":
-    settings.load_profile("ci")
+settings.register_profile("dev", deadline=None)  # a machine may have other work
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
 os.environ.update(spark_variables(*reading_flags()))
 
@@ -136,9 +136,9 @@ def example_cluster() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """A local session, with Spark's own Kafka source, and with Avro, if they are available."""
-    os.environ["PYSPARK_PYTHON"] = ready_python(tmp_path_factory.mktemp("python"))
+    os.environ["PYSPARK_PYTHON"] = ready_python()
     builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("segmentlog tests")

@@ -77,7 +77,8 @@ def read(
             "Spark's Python workers have no module pyspark_segmentlog, because they run another "
             "Python than this process; before the session starts, run "
             f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}, or set it in os.environ (on a "
-            "cluster: a Python that each machine has, with pyspark-segmentlog installed)"
+            "cluster: a Python that each machine has, with pyspark-segmentlog installed); Spark "
+            "runs no Python whose path has a space"
         )
         raise ModuleNotFoundError(message, name=__package__) from None
 

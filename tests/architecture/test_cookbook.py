@@ -15,6 +15,7 @@ import pytest
 from kafka_here import ArtifactsError, spark_avro_jars
 from plain_writes import ONE, write
 from pyspark.sql import SparkSession
+from ready_worker import plain_python
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = str(EXAMPLES / "data")
@@ -270,7 +271,7 @@ def test_the_notebook_of_a_dead_cluster_answers_and_draws() -> None:
 @pytest.mark.slow
 def test_the_notebook_of_a_stream_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The picture is drawn again in its place until the query has read the topic."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_PYTHON", plain_python())
     printed, (width, height) = executed("live_counts.ipynb")
 
     assert '10 micro-batches, up to {"orders": {"0": 335, "1": 317, "2": 248}}' in printed

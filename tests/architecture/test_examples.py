@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from ready_worker import plain_python
 
 import segmentlog
 
@@ -44,7 +45,7 @@ def output(name: str, *arguments: str) -> str:
     """The output of an example."""
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *arguments],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": plain_python()},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -96,7 +97,7 @@ def test_the_commands_of_the_documents_print_what_they_show(
     for command, shown in block:
         done = subprocess.run(
             [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            env=os.environ | {"PYSPARK_PYTHON": plain_python()},
             capture_output=True, text=True, timeout=180, check=False,
         )  # fmt: skip
         status = int(command.startswith(WITH_A_PROBLEM))
@@ -172,7 +173,7 @@ def test_the_template_of_a_tested_job_passes_its_tests(tmp_path: Path) -> None:
     copy = shutil.copytree(EXAMPLES / "tested_job", tmp_path / "tested_job")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=copy,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": plain_python()},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from ports import free_port
+from ready_worker import plain_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -79,7 +80,7 @@ def test_a_job_reads_and_writes(master: str, example_data: str, tmp_path: Path) 
     job.write_text(_JOB)
     done = subprocess.run(
         [sys.executable, str(job), master, example_data, str(tmp_path / "logs")],
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": plain_python()},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr[-3000:]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from new_process import run
+from ready_worker import plain_python
 
 CODE = """
 import gc
@@ -71,7 +72,7 @@ def test_the_recommended_settings_of_the_readme(example_data: str, tmp_path: Pat
     (settings,) = re.findall(r"```properties\n(.*?)```", readme, re.DOTALL)
     code = READ_AND_WRITTEN.replace("FROM", example_data).replace("TO", str(tmp_path / "to"))
     code = code.replace("SETTINGS", repr(settings))
-    ours = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
+    ours = {"PYSPARK_PYTHON": plain_python(), "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | ours,
         capture_output=True, text=True, timeout=300, check=False,

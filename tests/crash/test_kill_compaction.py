@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from compaction.batches import lay_out, records_of
+from ready_worker import plain_python
 
 import segmentlog
 from segmentlog.errors import LogLockedError
@@ -51,7 +52,7 @@ class Driver:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=output, start_new_session=True,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, "PYSPARK_PYTHON": plain_python()},
             )  # fmt: skip
         assert self.says() == "ready", errors.read_text()[-2000:]
 

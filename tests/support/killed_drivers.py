@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ready_worker import plain_python
+
 from segmentlog.commit.guard import list_guards
 
 __all__ = ["Driver"]
@@ -30,7 +32,7 @@ class Driver:
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, str(directory), str(first)],
             stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, "PYSPARK_PYTHON": plain_python()},
         )  # fmt: skip
         assert self.process.stdout is not None
         self._output = self.process.stdout

@@ -5,19 +5,39 @@ and loads its kernels. That takes a second of the processor's time, and a sessio
 tests of ``architecture`` and of killed jobs have workers as Spark starts them.
 """
 
+import atexit
 import importlib
 import os
 import runpy
+import shlex
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
-__all__ = ["ready_python"]
+__all__ = ["plain_python", "ready_python"]
 
 
-def ready_python(directory: Path) -> str:
-    """A program in `directory` with Python's arguments, for ``PYSPARK_PYTHON``."""
-    program = directory / "python"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
+def ready_python() -> str:
+    """A program with Python's arguments, for ``PYSPARK_PYTHON``."""
+    return _program(sys.executable, __file__)
+
+
+def plain_python() -> str:
+    """The Python of the tests, for ``PYSPARK_PYTHON``; workers start as those of a user do.
+
+    Spark 4.2 and 4.3 run no Python whose path has a space.  ``PYSPARK_PYTHON=/tmp/a b/bin/python``
+    ends with ``DATA_SOURCE_NOT_FOUND`` for every Python data source.
+    """
+    return _program(sys.executable) if " " in sys.executable else sys.executable
+
+
+@cache
+def _program(*command: str) -> str:
+    program = Path(tempfile.mkdtemp(dir="/tmp", prefix="segmentlog-tests-"), "python")
+    atexit.register(shutil.rmtree, program.parent, ignore_errors=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)
     return str(program)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
+from ready_worker import plain_python
 
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.testing.damage import flip_bit
@@ -151,7 +152,7 @@ def _child(places: Mapping[str, str], code: str) -> str:
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
     )
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
+    env = {**os.environ, "PYSPARK_PYTHON": plain_python(), "PYTHONPATH": path}
     with DirectoryLock(places["LOCKED"]):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False

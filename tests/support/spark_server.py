@@ -57,7 +57,7 @@ class SparkServer:
         self._output = directory / "spark.out"
         self._home = directory / "spark-home"
         self._home.mkdir()
-        self._python = ready_python(directory)
+        self._python = ready_python()
         for path in Path(pyspark.__file__).parent.iterdir():
             if path.name != "work":  # where executors of a local cluster run
                 (self._home / path.name).symlink_to(path)
