@@ -3,7 +3,7 @@
 import copy
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -118,7 +118,7 @@ class ListedSegments:
     def segment(self, i: int) -> Segment:
         """Segment `i` of the log, from 0."""
         if i + 1 == len(self.files):
-            return Segment(self.files[i], is_sealed=False)
+            return Segment(self.files[i], is_sealed=False, offset_limit=self.offset_limit(i))
         is_sealed = self.files.paths.base_offsets[i + 1] < self._sealed_below
         return Segment(
             self.files[i], is_sealed=is_sealed, is_active=False, offset_limit=self.offset_limit(i)
@@ -127,19 +127,13 @@ class ListedSegments:
     def offset_limit(self, i: int) -> int:
         """An offset that no batch of segment `i` reaches, unless the segment was merged.
 
-        The next segment begins there, or its indexes cannot hold more.
+        The next segment begins there.  After the last segment, its indexes cannot hold more, but
+        the high watermark may show that the log does.
         """
         base_offsets = self.files.paths.base_offsets
-        limit = base_offsets[i] + layout.SEGMENT_OFFSETS
-        return limit if i + 1 == len(base_offsets) else min(limit, base_offsets[i + 1])
-
-    def offset_limits(self, begin: int, end: int) -> Iterable[int]:
-        """`offset_limit` of each of the segments ``[begin, end)``, none of which is the last."""
-        base_offsets = self.files.paths.base_offsets
-        ends = base_offsets[begin + 1 : end + 1]
-        if begin < end and ends[-1] - base_offsets[begin] <= layout.SEGMENT_OFFSETS:
-            return ends
-        return map(min, (each + layout.SEGMENT_OFFSETS for each in base_offsets[begin:end]), ends)
+        if i + 1 < len(base_offsets):
+            return base_offsets[i + 1]
+        return max(base_offsets[i] + layout.SEGMENT_OFFSETS, self._committed_to)
 
     def index_of(self, offset: int) -> int:
         """Number of the segment that may hold an offset; 0 if no segment may hold it."""

@@ -77,7 +77,7 @@ class _Pieces:
             self._start_offsets.append(start_offset)
             self._files.append(base_offset, file)
 
-    def add_whole(self, listed: ListedSegments, begin: int, end: int) -> None:
+    def add_whole(self, begin: int, end: int) -> None:
         """Add the segments ``[begin, end)`` whole, without the empty ones."""
         files = self._listed
         while begin < end:
@@ -86,7 +86,7 @@ class _Pieces:
             except ValueError:
                 empty = end
             self._start_offsets += files.paths.base_offsets[begin:empty]
-            limits = listed.offset_limits(begin, empty)
+            limits = files.paths.base_offsets[begin + 1 : empty + 1]
             columns = files.paths, files.sizes, files.inodes
             self._files.add_whole(*columns, begin, empty, UNCHECKED, limits)
             begin = empty + 1
@@ -158,7 +158,7 @@ def cut_slices(
             end = partial
             if max(run) > largest:
                 end = i + sum(1 for _ in takewhile(largest.__ge__, run))
-            pieces.add_whole(listed, i, end)
+            pieces.add_whole(i, end)
             i = end
             continue
         if i in cut:

@@ -16,7 +16,7 @@ from segmentlog.records.header import BatchHeader, is_too_high, parse_header
 from segmentlog.segments.resync import first_offset, good_batch_after
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 
-__all__ = ["LogEnd", "find_log_end", "is_newer_format"]
+__all__ = ["LogEnd", "OffsetSpan", "find_log_end", "is_newer_format"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,45 @@ class LogEnd(NamedTuple):
     damaged_from: int | None = None
 
 
+class OffsetSpan:
+    """The offsets that the indexes of one segment can hold, while its batches are walked.
+
+    Compaction by old brokers has merged segments beyond this span (KAFKA-6264), and a broker that
+    recovers such a segment splits it: each batch beyond the span begins another one.  A wrong base
+    offset, which no checksum covers, may look the same.  So such a batch is in doubt until what
+    follows it agrees: the next batch, the next segment, or the high watermark.
+
+    Parameters
+    ----------
+    base_offset : of the segment.
+    committed_to : the high watermark, or -1 if it is unknown.
+    """
+
+    def __init__(self, base_offset: int, committed_to: int = -1) -> None:
+        self.base = self._before = base_offset
+        self.is_in_doubt = False
+        self._committed_to = committed_to
+
+    def take(self, base_offset: int, last_offset: int) -> bool:
+        """Take the next batch, which is not below the last one; whether it begins a span."""
+        begins = last_offset - self.base >= layout.SEGMENT_OFFSETS
+        self.is_in_doubt = begins and last_offset >= self._committed_to
+        if begins:
+            self._before, self.base = self.base, base_offset
+        return begins
+
+    def leave_out(self) -> None:
+        """Forget the batch in doubt, if there is one: a batch below it follows."""
+        if self.is_in_doubt:
+            self.base, self.is_in_doubt = self._before, False
+
+
 def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True) -> LogEnd:
     """End of the active segment; a torn tail is left out, with a warning unless it is all zeros.
 
     Reads the bytes after the last index entries, and verifies their checksums.  No checksum
-    covers base offsets.  Instead, they have to rise, stay within the span of one segment, and
-    leave no gap at the high watermark, which is the end of a batch.
+    covers base offsets.  Instead, they have to rise, leave the span of one segment only as
+    `OffsetSpan` allows, and leave no gap at the high watermark, which is the end of a batch.
 
     Parameters
     ----------
@@ -83,22 +116,30 @@ def _indexed(opened: OpenSegment) -> int:
 
 def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
     """End of the good batches that follow `end`, or `end` itself when there is none."""
-    limit = opened.segment.base_offset + layout.SEGMENT_OFFSETS
+    span = OffsetSpan(opened.segment.base_offset, committed_to)
     before = end  # of the last good batch
     last: PlacedHeader | None = None
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
         for placed in opened.headers(end.position):
             header = placed.header
-            if header.last_offset >= limit or placed.checksum(opened.file) != header.crc:
+            if placed.checksum(opened.file) != header.crc:
                 break
             if header.base_offset < end.offset:
-                if last is None or not _is_too_high(opened, last, before.offset, header):
+                if last is None or header.base_offset < before.offset:
+                    break
+                if not (span.is_in_doubt or _is_too_high(opened, last, before.offset, header)):
                     break
                 hidden = before.offset if before.damaged_from is None else before.damaged_from
                 end = before._replace(damaged_from=hidden)
+                span.leave_out()
             before, last = end, placed
+            span.take(header.base_offset, header.last_offset)
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
-    if last is None or not before.offset < committed_to < end.offset:
+    if last is None:
+        return end
+    if span.is_in_doubt:
+        return before
+    if not before.offset < committed_to < end.offset:
         return end
     return before if _first_offset(opened, last) > before.offset else end
 

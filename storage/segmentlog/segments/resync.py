@@ -72,7 +72,7 @@ def _claimed_end(
 
 
 def _offset_limit(file: ReadableFile) -> int:
-    """Offset that no batch of a segment reaches, by its name.
+    """Offset that no message of magic 0 or 1 in a segment reaches, by its name.
 
     A compressor may leave a whole message of magic 0 or 1 as it was.  With its right checksum it
     looks like a batch of the log, but the bytes before it, where its offset would stand, are the
@@ -131,7 +131,7 @@ def find_good_batch(
     data : bytes of a log.
     start : where to begin.
     next_offset : the least base offset that the batch may have.
-    limit : offset that its base offset does not reach.
+    limit : offset that the base offset of a message of magic 0 or 1 does not reach.
     """
     candidates = np.frombuffer(data, np.uint8)
     n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
@@ -145,7 +145,8 @@ def find_good_batch(
     fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
     starts, lengths = starts[fits], lengths[fits]
     offsets = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8)
-    fits = (offsets >= next_offset) & (offsets < limit)
+    is_batch = magics[starts] >= layout.FIRST_BATCH_MAGIC
+    fits = (offsets >= next_offset) & (is_batch | (offsets < limit))
     is_affordable = np.cumsum(lengths[fits]) <= _MOST_CHECKED_BYTES
     for at in starts[fits][is_affordable].tolist():
         if _is_good(data, at, next_offset):
