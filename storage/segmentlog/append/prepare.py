@@ -167,7 +167,10 @@ def _plan(
             return None, end.offset
     from segmentlog.recovery.recover_log import plan_recovery
 
-    plan = plan_recovery(path, segments[-1].base_offset if is_clean else point, log_start)
+    read_from = segments[-1].base_offset if is_clean else point
+    plan = plan_recovery(
+        path, read_from, log_start, -1 if committed_to == _ANY_OFFSET else committed_to
+    )
     if is_clean and damaged_from is not None:  # and not of a newer format, which nothing may cut
         reason = f"is damaged from offset {damaged_from} on; {_REMEDY_OF_CLEAN}"
         raise LogDirectoryError(segments[-1].path, reason)

@@ -17,7 +17,6 @@ from segmentlog.compaction.cleaned_segment import CleanedSegment
 from segmentlog.compaction.offset_map import build_offset_map
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition
 from segmentlog.compaction.settings import CleanerLimits
-from segmentlog.compaction.swap_segments import swap_in
 from segmentlog.disk.readable import status_of
 from segmentlog.errors import CorruptIndexError
 from segmentlog.kernels import layout
@@ -27,6 +26,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import ProducerSnapshot
+from segmentlog.recovery.swap_segments import swap_in
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.batches import walk_batches
 from segmentlog.segments.end_markers import EndMarkers

@@ -2,7 +2,7 @@
 
 A compaction holds the directory, finishes what earlier compactions left, plans, and keeps the
 checkpoint.  `segmentlog.compaction.cleanable` decides which logs are due, and up to where they are
-cleaned; `segmentlog.compaction.clean_partition` cleans one; `segmentlog.compaction.swap_segments`
+cleaned; `segmentlog.compaction.clean_partition` cleans one; `segmentlog.recovery.swap_segments`
 has the durable steps.
 """
 

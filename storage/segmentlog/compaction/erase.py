@@ -1,7 +1,7 @@
 """Erase keys: remove every record with one of some keys, and leave all else where it is.
 
 The rule is that of `segmentlog.kernels.compaction`; the durable steps are those of a compaction
-(`segmentlog.compaction.swap_segments`).  An erasure goes through all chosen logs first, and writes
+(`segmentlog.recovery.swap_segments`).  An erasure goes through all chosen logs first, and writes
 nothing.  So a damaged batch is found before the first segment is replaced.
 
 Then each segment with such records is replaced by itself.  A log whose active segment has such
@@ -323,7 +323,7 @@ def _carry_out(
     held: HeldDirectory, found: Sequence[ErasedPartition], keys: "OffsetMap"
 ) -> list[ErasedPartition]:
     """Remove what was found; the results with the bytes after it."""
-    from segmentlog.compaction.swap_segments import swap_in
+    from segmentlog.recovery.swap_segments import swap_in
     from segmentlog.upkeep.move_log_starts import LogStartMove
 
     opened = open_log_dir(held.directory)

@@ -13,7 +13,7 @@ import os
 from segmentlog.disk.durable import create_file, sync_directory, sync_file, write_all
 from segmentlog.disk.readable import exists, open_file
 
-__all__ = ["is_zeros", "keep_segment", "keep_tail"]
+__all__ = ["copy_bytes", "is_zeros", "keep_segment", "keep_tail"]
 
 _PIECE_BYTES = 16 << 20
 
@@ -39,22 +39,26 @@ def keep_tail(path: str, position: int) -> str:
         if _is_copy(path, position, kept):
             return kept
     temporary = f"{kept}.tmp"
-    source = open_file(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)  # left by a crash
-    target = create_file(temporary)
-    try:
-        at = 0
-        while piece := source.read(position + at, _PIECE_BYTES):
-            write_all(target, piece, at)
-            at += len(piece)
-        sync_file(target, temporary)
-    finally:
-        os.close(target)
-        source.close()
+    copy_bytes(path, temporary, position)
     os.replace(temporary, kept)
     sync_directory(os.path.dirname(path))
     return kept
+
+
+def copy_bytes(path: str, to: str, begin: int, end: int = 2**63 - 1) -> None:
+    """Copy bytes of a file to a new file, and sync them; the caller syncs its name."""
+    with open_file(path) as source:
+        target = create_file(to)
+        try:
+            at = begin
+            while at < end and (piece := source.read(at, min(_PIECE_BYTES, end - at))):
+                write_all(target, piece, at - begin)
+                at += len(piece)
+            sync_file(target, to)
+        finally:
+            os.close(target)
 
 
 def keep_segment(path: str) -> str:

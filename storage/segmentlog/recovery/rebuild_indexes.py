@@ -86,10 +86,17 @@ def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> Walke
     is_bad = (headers[:, layout.BASE_OFFSET] < begins) & (
         headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
     )
-    is_bad |= (last < begins) | (last - segment.base_offset >= layout.SEGMENT_OFFSETS)
-    if is_bad.any():
+    is_bad |= last < begins
+    is_far = last - segment.base_offset >= layout.SEGMENT_OFFSETS
+    if is_bad.any() or is_far.any():
+        row = int(np.argmax(is_bad | is_far))
         reason = "its offsets do not follow the offsets of the batch before it in this segment"
-        raise batches.malformed(int(np.argmax(is_bad)), reason)
+        if not is_bad[row]:
+            reason = (
+                "its offset is too far from the segment's base offset for an index; a recovery "
+                "of the log splits such a segment (segmentlog recover)"
+            )
+        raise batches.malformed(row, reason)
     if batches.file_position + batches.end <= segment.size:
         return walked
     reached = int(last[-2]) + 1 if len(last) > 1 else next_offset

@@ -82,12 +82,14 @@ class DirectoryRecovery:
             return  # the logs are still as before the undo or the finish
         is_clean, known = self._held.is_clean, self._held.checkpoints
         starts, points = known.starts, known.points.offsets
+        committed = known.high_watermarks.offsets
         partitions = _partitions(self._directory)
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_Log(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
                 point, start = (each.get(log.topic_partition, 0) for each in (points, starts))
-                self._prepare(log, point, start, is_clean=is_clean)
+                committed_to = committed.get(log.topic_partition, -1)
+                self._prepare(log, point, start, committed_to, is_clean=is_clean)
             self._recover([(log, log.plan) for log in logs if log.plan is not None])
             for log in logs:
                 yield from log.steps
@@ -120,7 +122,13 @@ class DirectoryRecovery:
         return RecoveryStep(kind, "", -1, self._directory, message)
 
     def _prepare(
-        self, log: "_Log", recovery_point: int, log_start: int, *, is_clean: bool
+        self,
+        log: "_Log",
+        recovery_point: int,
+        log_start: int,
+        committed_to: int,
+        *,
+        is_clean: bool,
     ) -> None:
         """Plan the recovery of a log; finish its compaction, and remove indexes without a log."""
         self._progress(log.name)
@@ -128,7 +136,7 @@ class DirectoryRecovery:
             if not self._dry_run and has_swaps(log.path):
                 self._begin()
                 finish_swaps(log.path)
-            plan = plan_log(log.path, recovery_point, log_start, is_clean=is_clean)
+            plan = plan_log(log.path, recovery_point, log_start, committed_to, is_clean=is_clean)
             dry = self._dry_run
             n = len(indexes_without_log(log.path)) if dry else remove_indexes_without_log(log.path)
             if n:
@@ -245,13 +253,13 @@ class _Log:
 
 
 def plan_log(
-    path: str, recovery_point: int, log_start: int, *, is_clean: bool
+    path: str, recovery_point: int, log_start: int, committed_to: int = -1, *, is_clean: bool
 ) -> RecoveryPlan | None:
     """The recovery of a log, or None if there is nothing to do.
 
     Parameters
     ----------
-    path, recovery_point, log_start : see `plan_recovery`.
+    path, recovery_point, log_start, committed_to : see `plan_recovery`.
     is_clean : whether the directory has the mark of a clean stop: only the end is looked at.
 
     Raises
@@ -262,10 +270,10 @@ def plan_log(
     segments = list_segments(path)
     if is_clean and segments:
         active = Segment(segments[-1], is_sealed=False)
-        if find_log_end(active, warns=False).position == active.size:
+        if find_log_end(active, committed_to, warns=False).position == active.size:
             return None
         recovery_point = active.base_offset
-    return plan_recovery(path, recovery_point, log_start)
+    return plan_recovery(path, recovery_point, log_start, committed_to)
 
 
 def _partitions(directory: str) -> list[NamedPartition]:

@@ -11,31 +11,33 @@ Each step is on the disk before the next begins, and all steps can be repeated f
    Until all of them are out of the log, the bad batch that condemns them stays where it is.
    If the log start lies after that batch, its segment and the earlier ones go last.
 3. The segment is cut.  Every segment that was read is synced.
-4. Indexes, producer snapshots and leader epochs are built again from the batches.
+4. A segment with offsets that its indexes cannot hold is split, as compaction replaces segments.
+5. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-import numpy as np
-
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
-from segmentlog.names import INDEXES, FileKind, segment_file_name
+from segmentlog.names import INDEXES, FileKind, FileState, segment_file_name
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.records.decoder import BatchScanner
-from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
+from segmentlog.records.header import parse_header
+from segmentlog.recovery.broken import copy_bytes, is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
+from segmentlog.recovery.swap_segments import swap_in
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
-from segmentlog.segments.log_end import find_log_end, is_newer_format
-from segmentlog.segments.resync import good_batch_after
+from segmentlog.segments.log_end import OffsetSpan, find_log_end, is_newer_format
+from segmentlog.segments.resync import first_offset, good_batch_after
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
@@ -45,15 +47,26 @@ _WINDOW_BYTES = 4 << 20
 
 
 class GoodEnd(NamedTuple):
-    """Byte and offset after the last good batch, and the damage there, if any."""
+    """Byte and offset after the last good batch, and the damage there, if any.
+
+    `splits` are the bytes and base offsets of the segments that have to take the place of this
+    one, because its indexes cannot hold its offsets; empty if they can.
+    """
 
     position: int
     offset: int
     error: CorruptLogError | UnsupportedFormatError | None = None
+    splits: tuple[tuple[int, int], ...] = ()
 
 
-def find_good_end(segment: Segment) -> GoodEnd:
+def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
     """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
+
+    Parameters
+    ----------
+    segment : to read.
+    committed_to : the offset at which the next segment begins, or else the high watermark; -1 if
+        it is unknown.
 
     Raises
     ------
@@ -61,31 +74,44 @@ def find_good_end(segment: Segment) -> GoodEnd:
         If there is a whole batch of a newer, unknown format: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
-    reached = segment.base_offset
+    span = OffsetSpan(segment.base_offset, committed_to)
+    end = before_doubt = GoodEnd(segment.size, segment.base_offset)
+    far: list[int] = []  # bytes of the batches that begin a span
     with open_file(segment.path) as file:
         windows = BatchWindows(_WINDOW_BYTES)
         try:
             for batches in windows.batches(file.read_into, scanner, 0, segment.size):
-                deltas = batches.headers[:, layout.LAST_OFFSET] - segment.base_offset
-                is_far = deltas >= layout.SEGMENT_OFFSETS
-                if is_far.any():
-                    return _before_far(batches, int(np.argmax(is_far)), reached)
-                reached = batches.next_offset
-        except UnsupportedFormatError as error:
-            rest = file.read(error.position, layout.HEADER_BYTES)
-            if is_newer_format(rest, reached, segment.size - error.position):
-                raise
-            return GoodEnd(error.position, reached, error)
-        except CorruptLogError as error:
-            return GoodEnd(error.position, reached, error)
-    return GoodEnd(segment.size, reached)
+                bounds = batches.headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]]
+                is_near = bounds[-1, 1] - span.base < layout.SEGMENT_OFFSETS
+                if not is_near or span.is_in_doubt:
+                    for row, (base_offset, last_offset) in enumerate(bounds.tolist()):
+                        if span.take(base_offset, last_offset):
+                            reached = int(bounds[row - 1, 1]) + 1 if row else end.offset
+                            error = batches.malformed(row, _TOO_FAR)
+                            before_doubt = GoodEnd(batches.position_of(row), reached, error)
+                            far.append(batches.position_of(row))
+                end = end._replace(offset=batches.next_offset)
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            if isinstance(error, UnsupportedFormatError):
+                rest = file.read(error.position, layout.HEADER_BYTES)
+                if is_newer_format(rest, end.offset, segment.size - error.position):
+                    raise
+            end = end._replace(position=error.position, error=error)
+        if span.is_in_doubt:
+            end = before_doubt
+            far.pop()
+        parts = [0, *(at for at in far if at)] if far else []
+        return end._replace(splits=tuple((at, _first_offset(file, at)) for at in parts))
 
 
-def _before_far(batches: ScannedBatches, row: int, next_offset: int) -> GoodEnd:
-    """The end before a batch whose offset is too far away for an index."""
-    offset = batches.only(slice(row)).next_offset if row else next_offset
-    reason = "its offset is too far from the segment's base offset for any segment"
-    return GoodEnd(batches.position_of(row), offset, batches.malformed(row, reason))
+_TOO_FAR = (
+    "its offset is too far from the segment's base offset, and nothing that follows confirms it"
+)
+
+
+def _first_offset(file: ReadableFile, at: int) -> int:
+    header = parse_header(file.read(at, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0"))
+    return first_offset(file, at, header)
 
 
 _ANY_OFFSET = 2**63 - 1
@@ -107,6 +133,7 @@ class RecoveryPlan(NamedTuple):
     n_reached : number of segments up to the bad batch, or of all segments if none is bad.
     good_from : offset of the first whole batch after the bad one, which is cut off, too.  None if
         there is none: the bad bytes are a torn tail.
+    splits : `GoodEnd.splits` of the segments that are split, by their numbers.
     """
 
     path: str
@@ -119,6 +146,7 @@ class RecoveryPlan(NamedTuple):
     lost_to: int
     n_reached: int
     good_from: int | None = None
+    splits: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType({})
 
     @property
     def n_cut_bytes(self) -> int:
@@ -149,7 +177,9 @@ class RecoveryPlan(NamedTuple):
         return max(self.last + 1 - self.first, 0)
 
 
-def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPlan:
+def plan_recovery(
+    path: str, recovery_point: int, log_start: int, committed_to: int = -1
+) -> RecoveryPlan:
     """Read the bytes that may not have reached the disk, and plan the recovery.
 
     Parameters
@@ -157,6 +187,7 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
     path : of the partition's directory.
     recovery_point : offset up to which all records have been synced.
     log_start : by its checkpoint, or 0.
+    committed_to : the high watermark, or -1 if it is unknown.
 
     Raises
     ------
@@ -168,22 +199,38 @@ def plan_recovery(path: str, recovery_point: int, log_start: int) -> RecoveryPla
     if not segments:
         none_good = GoodEnd(0, log_start)
         return RecoveryPlan(path, log_start, recovery_point, (), 0, -1, none_good, log_start, 0)
+    follows = [*(each.base_offset for each in segments[1:]), committed_to]
     below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
     first = last = max(below, default=0)
+    splits = {}
+    for i in range(first):
+        # A segment without its indexes is read in any case, and may have to be split.
+        is_wide = follows[i] - segments[i].base_offset > layout.SEGMENT_OFFSETS
+        if is_wide and not _is_indexed(segments[i]):
+            first = last = i
+            break
     for last in range(first, len(segments)):
-        end = find_good_end(segments[last])
+        end = find_good_end(segments[last], follows[last])
+        if end.splits:
+            splits[last] = end.splits
         if end.position < segments[last].size:
             break
-    reached, n_reached = find_log_end(segments[-1], warns=False).offset, last + 1
+    reached = find_log_end(segments[-1], committed_to, warns=False).offset
+    n_reached = last + 1
     good_from = _first_good(segments[last:], end)
     if end.offset < log_start:  # only what DeleteRecords has deleted is left
-        last, end = -1, GoodEnd(0, log_start)
+        last, end, splits = -1, GoodEnd(0, log_start), {}
         has_lost = good_from is not None and reached > log_start
         good_from = max(good_from or 0, log_start) if has_lost else None
     lost_to = max(reached, end.offset)
     return RecoveryPlan(
-        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached, good_from
-    )
+        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
+        good_from, splits,
+    )  # fmt: skip
+
+
+def _is_indexed(segment: Segment) -> bool:
+    return exists(segment.offset_index_path) and exists(segment.time_index_path)
 
 
 def _first_good(segments: Sequence[Segment], end: GoodEnd) -> int | None:
@@ -227,8 +274,30 @@ def recover_log(
         segments = [_begin_again(plan)]
     else:
         segments[-1].size = plan.end.position
+        for i, parts in plan.splits.items():
+            _split(plan.path, segments[i], parts)
+        if plan.splits:
+            segments = [Segment(each, is_sealed=False) for each in list_segments(plan.path)]
     _rebuild(plan, segments, interval_bytes)
     return kept
+
+
+def _split(path: str, segment: Segment, parts: Sequence[tuple[int, int]]) -> None:
+    """Put the parts of a segment in its place (``LogLoader``, ``splitOverflowedSegment``)."""
+    new = [
+        os.path.join(path, f"{segment_file_name(base_offset, FileKind.LOG)}.{FileState.CLEANED}")
+        for _, base_offset in parts
+    ]
+    ends = [*(at for at, _ in parts[1:]), segment.size]
+    try:
+        for to, (begin, _), end in zip(new, parts, ends, strict=True):
+            copy_bytes(segment.path, to, begin, end)
+    except BaseException:
+        for each in new:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(each)
+        raise
+    swap_in(path, {segment.base_offset}, {base_offset for _, base_offset in parts})
 
 
 def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
@@ -283,7 +352,7 @@ def _begin_again(plan: RecoveryPlan) -> Segment:
 
 
 def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
-    """Step 4; snapshots are taken where a recovering broker takes them.
+    """Step 5; snapshots are taken where a recovering broker takes them.
 
     A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
     only in one after `first`, or after the end.  Its last batch was synced before it was
@@ -316,7 +385,7 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
                 add_removed()
             take_snapshot()
             rebuild_indexes(segment, interval_bytes, producers, epochs)
-        elif not (exists(segment.offset_index_path) and exists(segment.time_index_path)):
+        elif not _is_indexed(segment):
             rebuild_indexes(segment, interval_bytes)
     add_removed()
     take_snapshot()

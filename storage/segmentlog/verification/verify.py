@@ -22,6 +22,7 @@ from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_l
 from segmentlog.model import RemoteStorageLayout
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
@@ -191,8 +192,9 @@ def _would_lose(log: Log) -> Iterator[Finding]:
         read_offsets(directory, name).get(log.topic_partition, 0)
         for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
     )
+    committed_to = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT).get(log.topic_partition, -1)
     try:
-        plan = plan_log(log.path, point, log_start, is_clean=is_clean)
+        plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
     except SegmentLogError:  # recovery leaves such a log as it is
         return
     if plan is None or plan.good_from is None:

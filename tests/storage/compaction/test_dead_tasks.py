@@ -20,10 +20,10 @@ from descriptors import descriptors_below
 import segmentlog
 from segmentlog.compaction import cleaned_segment
 from segmentlog.compaction.shared import CompactionTask, clean_task
-from segmentlog.compaction.swap_segments import swap_in
 from segmentlog.disk import durable
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError, StorageError
+from segmentlog.recovery.swap_segments import swap_in
 
 pytestmark = pytest.mark.linux
 

@@ -8,12 +8,12 @@ import pytest
 from descriptors import descriptors_below
 
 import segmentlog
-from segmentlog.compaction import swap_segments
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice
 from segmentlog.reads import plan, planned_file
 from segmentlog.reads.scan import scan_slice
 from segmentlog.records.read_memory import ReadMemory
+from segmentlog.recovery import swap_segments
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 

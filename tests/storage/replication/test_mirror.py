@@ -13,10 +13,10 @@ from crashing import Crash, Forward, around_calls, copy_states, crash_at, cut_lo
 
 import segmentlog
 from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
-from segmentlog.compaction import swap_segments
 from segmentlog.disk import copy
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.recovery import swap_segments
 from segmentlog.replication import mirror
 
 #: Files of a partition that a mirror copies.

@@ -1,4 +1,4 @@
-"""Put compacted segments in the place of those that they replace (``LocalLog.replaceSegments``).
+"""Put compacted or split segments in the place of old ones (``LocalLog.replaceSegments``).
 
 Each step is on the disk before the next begins, and a crash between two steps is met by any
 starting broker, by `segmentlog recover`, and by the next compaction or job
@@ -67,7 +67,7 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     if wrong := swaps | {f"{each:020d}{_LOG_CLEANED}" for each in bases ^ new_bases}:
         reason = (
             f"either {min(wrong)} is missing, or the file comes from another compaction, which "
-            "is running or was interrupted; nothing was replaced: compact again"
+            "is running or was interrupted; nothing was replaced: try again"
         )
         raise LogDirectoryError(path, reason)
     sync_directory(path)
