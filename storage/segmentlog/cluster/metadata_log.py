@@ -32,6 +32,9 @@ from segmentlog.segments.segment import Segment
 __all__ = [
     "IN_A_SNAPSHOT",
     "MetadataRecord",
+    "Snapshot",
+    "is_whole",
+    "list_metadata_snapshots",
     "metadata_path",
     "newest_metadata",
     "read_metadata",
@@ -65,7 +68,7 @@ class MetadataRecord(NamedTuple):
     timestamp_ms: int
 
 
-class _Snapshot(NamedTuple):
+class Snapshot(NamedTuple):
     """A snapshot file, and the offset in the log after its last change."""
 
     end_offset: int
@@ -197,18 +200,23 @@ def _records(
     yield from _decoded(path, files, begin, schemas, policy)
 
 
-def _base(path: str, files: ListedFiles, *, is_history: bool) -> _Snapshot | None:
+def _base(path: str, files: ListedFiles, *, is_history: bool) -> Snapshot | None:
     """The snapshot to begin with: the newest whole one, or for a history the oldest needed."""
     first = files[0].base_offset if files else 0
-    found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
-    snapshots = [_Snapshot(end, path) for end, _, path in found]
+    snapshots = list_metadata_snapshots(path)
     if is_history:
         if not first and files:
             return None
         snapshots = [each for each in snapshots if each.end_offset >= first] or snapshots
     else:
         snapshots.reverse()
-    return next(filter(_is_whole, snapshots), None)
+    return next(filter(is_whole, snapshots), None)
+
+
+def list_metadata_snapshots(path: str) -> list[Snapshot]:
+    """The snapshots beside a metadata log, the oldest first."""
+    found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
+    return [Snapshot(end, path) for end, _, path in found]
 
 
 def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
@@ -219,7 +227,7 @@ def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
             yield int(match["epoch"]), int(match["offset"]), os.path.join(path, name)
 
 
-def _is_whole(snapshot: _Snapshot) -> bool:
+def is_whole(snapshot: Snapshot) -> bool:
     """Whether the last batch of a snapshot is its footer."""
     from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
 

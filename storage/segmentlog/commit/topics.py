@@ -32,7 +32,10 @@ from segmentlog.names import (
     segment_file_name,
 )
 
-__all__ = ["MOST_PARTITIONS", "check_partition_path", "create_partitions", "create_replica"]
+__all__ = [
+    "MOST_PARTITIONS", "check_partition_path", "create_partitions", "create_replica",
+    "write_topic_id",
+]  # fmt: skip
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
@@ -145,7 +148,7 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     check_partition_path(path)
     if _is_there(directory, topic_partition):
         if not known_topic_id(path):
-            _write_topic_id(path, topic_id)
+            write_topic_id(path, topic_id)
             sync_directory(path)
         return
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
@@ -191,7 +194,7 @@ def _create(path: str, topic_id: str) -> None:
         except LogDirectoryError:
             os.rmdir(path)
             raise
-    _write_topic_id(path, topic_id)
+    write_topic_id(path, topic_id)
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it
     # lacked then would never be added.
@@ -201,7 +204,7 @@ def _create(path: str, topic_id: str) -> None:
     sync_directory(path)
 
 
-def _write_topic_id(path: str, topic_id: str) -> None:
+def write_topic_id(path: str, topic_id: str) -> None:
     """Write ``partition.metadata``; the caller syncs its name."""
     metadata = f"version: 0\ntopic_id: {topic_id}"
     replace_file(os.path.join(path, PARTITION_METADATA_FILE), metadata.encode(), sync_name=False)

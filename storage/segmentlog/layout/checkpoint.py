@@ -17,6 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 
 from segmentlog.disk.durable import replace_file
 from segmentlog.disk.readable import read_whole
@@ -27,17 +28,20 @@ from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    parse_partition_directory,
 )
 
 __all__ = [
     "OffsetCheckpoint",
     "OffsetsAsRead",
     "ReadCheckpoints",
+    "found_text",
     "moved_entries",
     "parse_leader_epochs",
     "read_again",
     "read_leader_epochs",
     "read_offsets",
+    "readable_offsets",
     "write_leader_epochs",
     "write_offsets",
 ]
@@ -57,6 +61,7 @@ class OffsetCheckpoint:
     ----------
     directory : the log directory.
     name : of the checkpoint.
+    offsets : its entries; by default, they are read.
 
     Raises
     ------
@@ -64,9 +69,11 @@ class OffsetCheckpoint:
         If it cannot be read.
     """
 
-    def __init__(self, directory: str, name: str) -> None:
+    def __init__(
+        self, directory: str, name: str, offsets: Mapping[TopicPartition, int] | None = None
+    ) -> None:
         self._directory, self._name = directory, name
-        self._offsets = dict(read_offsets(directory, name))
+        self._offsets = dict(read_offsets(directory, name) if offsets is None else offsets)
         self._n_waiting = 0
 
     @property
@@ -103,30 +110,40 @@ class ReadCheckpoints:
     Parameters
     ----------
     directory : the log directory; the caller holds its lock.
+    mended : entries to use in place of those of damaged files, by the names of the files.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(
+        self,
+        directory: str,
+        mended: Mapping[str, Mapping[TopicPartition, int]] = MappingProxyType({}),
+    ) -> None:
         self._directory = directory
+        self._mended = mended
 
     @cached_property
     def starts(self) -> Mapping[TopicPartition, int]:
         """Log starts."""
-        return read_offsets(self._directory, LOG_START_CHECKPOINT)
+        mended = self._mended.get(LOG_START_CHECKPOINT)
+        return read_offsets(self._directory, LOG_START_CHECKPOINT) if mended is None else mended
 
     @cached_property
     def points(self) -> OffsetCheckpoint:
         """Recovery points."""
-        return OffsetCheckpoint(self._directory, RECOVERY_POINT_CHECKPOINT)
+        return self._many(RECOVERY_POINT_CHECKPOINT)
 
     @cached_property
     def high_watermarks(self) -> OffsetCheckpoint:
         """High watermarks."""
-        return OffsetCheckpoint(self._directory, HIGH_WATERMARK_CHECKPOINT)
+        return self._many(HIGH_WATERMARK_CHECKPOINT)
 
     @cached_property
     def cleaned(self) -> OffsetCheckpoint:
         """Ends of the compacted parts."""
-        return OffsetCheckpoint(self._directory, CLEANER_OFFSET_CHECKPOINT)
+        return self._many(CLEANER_OFFSET_CHECKPOINT)
+
+    def _many(self, name: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self._directory, name, self._mended.get(name))
 
     def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
         """Lower the high watermarks that exceed the ends of their logs, durably.
@@ -245,6 +262,22 @@ def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
     return _offsets(path, remedy, _data(path, remedy))
 
 
+def readable_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
+    """Entries of the whole lines of a damaged offset checkpoint.
+
+    A last line without its end may be cut short, and its offset with it.
+    """
+    data = _data(os.path.join(directory, name), _remedy(name))
+    offsets = {}
+    for line in data.split(b"\n")[:-1]:
+        parts = line.decode(errors="replace").split()
+        if len(parts) == 3 and all(map(str.isdecimal, parts[1:])) and _is_number(parts[2]):
+            named = parse_partition_directory("-".join(parts[:2]))
+            if named is not None:
+                offsets[named[0]] = int(parts[2])
+    return offsets
+
+
 def _remedy(name: str) -> str:
     if name == HIGH_WATERMARK_CHECKPOINT:
         return (
@@ -258,7 +291,7 @@ def _offsets(path: str, remedy: str, data: bytes) -> dict[TopicPartition, int]:
     for number, line in _entries(path, data, remedy):
         parts = line.split()
         if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
-            reason = f"expected 'topic partition offset', found {line[:80]!r}"
+            reason = f"expected 'topic partition offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, remedy)
         offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
     return offsets
@@ -284,7 +317,7 @@ def parse_leader_epochs(path: str, data: bytes) -> tuple[tuple[int, int], ...]:
     for number, line in _entries(path, data, _REMEDY_FOR_EPOCHS):
         parts = line.split()
         if len(parts) != 2 or not all(map(_is_number, parts)):
-            reason = f"expected 'epoch offset', found {line[:80]!r}"
+            reason = f"expected 'epoch offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, _REMEDY_FOR_EPOCHS)
         epochs.append((int(parts[0]), int(parts[1])))
     return tuple(epochs)
@@ -306,9 +339,20 @@ def _write(path: str, lines: Sequence[str]) -> None:
     replace_file(path, text.encode())
 
 
+def found_text(text: str) -> str:
+    """The beginning of a text that was found in a file, as it may stand in a message."""
+    if text and not text.strip("\0"):
+        return f"{len(text)} zero bytes"
+    shown = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:40]
+    )
+    return repr(shown) + (f" and {len(text) - 40} more characters" if len(text) > 40 else "")
+
+
 def _is_number(text: str) -> bool:
     """Whether Java would parse `text` as a long; offsets of -1 are written for "none"."""
-    return text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
+    is_decimal = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20
+    return is_decimal and -(2**63) <= int(text) < 2**63
 
 
 def _data(path: str, remedy: str) -> bytes:
@@ -327,11 +371,11 @@ def _entries(path: str, data: bytes, remedy: str) -> list[tuple[int, str]]:
     if not head:
         return []
     if head[0].strip() != str(_VERSION):
-        reason = f"expected version {_VERSION}, found {head[0][:80]!r}"
+        reason = f"expected version {_VERSION}, found {found_text(head[0])}"
         raise CorruptCheckpointError(path, 1, reason, remedy)
     if len(head) < 2:
         return []
     if not _is_number(head[1].strip()) or int(head[1]) != len(lines):
-        reason = f"line 2 announces {head[1][:80]!r} entries, but the file has {len(lines)}"
+        reason = f"line 2 announces {found_text(head[1])} entries, but the file has {len(lines)}"
         raise CorruptCheckpointError(path, 2, reason, remedy)
     return list(enumerate(lines, start=3))

@@ -11,6 +11,7 @@ from segmentlog.disk.look import Look, look
 from segmentlog.disk.readable import read_whole
 from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.layout.checkpoint import found_text
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 
 __all__ = ["known_topic_id", "read_meta_properties", "read_properties", "read_topic_id"]
@@ -84,10 +85,10 @@ def read_topic_id(partition_path: str) -> str | None:
         )
     except FileNotFoundError:
         return None
-    text = data[:4096].decode(errors="replace")
+    text = data.decode(errors="replace")
     match = re.fullmatch(r"version: ([0-9]+)\s+topic_id: ([A-Za-z0-9_-]{22}={0,2})\s*", text)
     if match is None:
-        reason = f"expected 'version: 0' and 'topic_id: …', found {text[:80]!r}"
+        reason = f"expected 'version: 0' and 'topic_id: …', found {found_text(text)}"
         raise CorruptCheckpointError(path, 1, reason, _FROM_REPLICA)
     return match[2].rstrip("=")
 

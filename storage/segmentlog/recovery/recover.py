@@ -29,6 +29,7 @@ def recover(
     path: str | os.PathLike[str],
     *,
     index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    metadata: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     on_step: Callable[[RecoveryStep], object] = lambda _: None,
@@ -39,7 +40,9 @@ def recover(
     Commits that a crash has interrupted are finished or undone.  Each log is read from its
     recovery point on, and cut at its first bad batch; bytes that are cut off stay beside the log
     in ``.broken`` files.  Its indexes, its producer snapshots and its leader epochs are built
-    again.  In a cleanly stopped directory, only the ends of the logs are checked.
+    again.  In a cleanly stopped directory, only the ends of the logs are checked.  Files that can
+    be derived are derived in both cases if they are damaged: checkpoints, leader epochs, and topic
+    ids.
 
     A log that cannot be recovered raises nothing: it is a step of the kind
     `RecoveryKind.LOG_FAILED`, the other logs are recovered, and the directory stays without the
@@ -49,6 +52,8 @@ def recover(
     ----------
     path : a log directory on which no broker is running.
     index_interval_bytes : bytes of log between two index entries (``index.interval.bytes``).
+    metadata : the log directory that holds ``__cluster_metadata-0``, if it is another directory:
+        a damaged ``partition.metadata`` gets its topic id from there.
     dry_run : whether nothing is changed, and the steps are those that would be taken.
     lock_timeout_seconds : how long to wait for a writer.
     on_step : called with each step once it is done: a recovery may take hours, or fail.
@@ -69,7 +74,7 @@ def recover(
     LogLockedError
         If a broker or a writer holds the directory.
     CorruptCheckpointError
-        If the checkpoints of the logs' bounds, or the state of the directory, cannot be read.
+        If the state of the directory, or an unfinished commit, cannot be read.
     SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
@@ -80,7 +85,8 @@ def recover(
     _refuse_other(directory)
     steps: list[RecoveryStep] = []
     with take(directory, lock_timeout_seconds, dry_run=dry_run) as held:
-        for step in DirectoryRecovery(held, index_interval_bytes, on_log).run():
+        metadata = None if metadata is None else local_path(metadata)
+        for step in DirectoryRecovery(held, index_interval_bytes, on_log, metadata).run():
             steps.append(step)
             on_step(step)
     return steps

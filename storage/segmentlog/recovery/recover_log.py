@@ -17,15 +17,18 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
 
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable, write_new_file
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
+from segmentlog.kernels.memory import Int64s
 from segmentlog.names import INDEXES, FileKind, FileState, segment_file_name
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
@@ -41,7 +44,14 @@ from segmentlog.segments.resync import first_offset, good_batch_after
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
-__all__ = ["GoodEnd", "RecoveryPlan", "find_good_end", "plan_recovery", "recover_log"]
+__all__ = [
+    "GoodEnd",
+    "LostBatches",
+    "RecoveryPlan",
+    "find_good_end",
+    "plan_recovery",
+    "recover_log",
+]
 
 _WINDOW_BYTES = 4 << 20
 
@@ -115,6 +125,32 @@ def _first_offset(file: ReadableFile, at: int) -> int:
 
 
 _ANY_OFFSET = 2**63 - 1
+_MOST_GAPS = 1000  #: after so many, the batches that are cut off are not counted further
+
+
+class LostBatches(NamedTuple):
+    """Whole batches that are cut off, because they follow a bad one.
+
+    Attributes
+    ----------
+    good_from : offset of the first of them.
+    n_records : records in them.
+    first_ms, last_ms : the least and the largest of their timestamps, or -1.
+    """
+
+    good_from: int
+    n_records: int = 0
+    first_ms: int = -1
+    last_ms: int = -1
+
+    def add(self, n_records: int, times: Int64s) -> "LostBatches":
+        """With further records, of which some have timestamps."""
+        first_ms, last_ms = self.first_ms, self.last_ms
+        if times.size:
+            least = int(times.min())
+            first_ms = least if first_ms < 0 else min(least, first_ms)
+            last_ms = max(int(times.max()), last_ms)
+        return LostBatches(self.good_from, self.n_records + n_records, first_ms, last_ms)
 
 
 class RecoveryPlan(NamedTuple):
@@ -131,8 +167,8 @@ class RecoveryPlan(NamedTuple):
     end : end of the last segment.
     lost_to : offset after the last good batch that is cut off, or the log end if none is.
     n_reached : number of segments up to the bad batch, or of all segments if none is bad.
-    good_from : offset of the first whole batch after the bad one, which is cut off, too.  None if
-        there is none: the bad bytes are a torn tail.
+    lost : the whole batches after the bad one, which are cut off, too.  None if there are none:
+        the bad bytes are a torn tail.
     splits : `GoodEnd.splits` of the segments that are split, by their numbers.
     """
 
@@ -145,7 +181,7 @@ class RecoveryPlan(NamedTuple):
     end: GoodEnd
     lost_to: int
     n_reached: int
-    good_from: int | None = None
+    lost: LostBatches | None = None
     splits: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType({})
 
     @property
@@ -153,6 +189,11 @@ class RecoveryPlan(NamedTuple):
         """Bytes after the log end, zeros of preallocation included."""
         after = sum(each.size for each in self.segments[self.last + 1 :])
         return after + (self.segments[self.last].size - self.end.position if self.last >= 0 else 0)
+
+    @property
+    def good_from(self) -> int | None:
+        """Offset of the first whole batch that is cut off."""
+        return None if self.lost is None else self.lost.good_from
 
     @property
     def end_offset(self) -> int:
@@ -217,15 +258,21 @@ def plan_recovery(
             break
     reached = find_log_end(segments[-1], committed_to, warns=False).offset
     n_reached = last + 1
-    good_from = _first_good(segments[last:], end)
+    is_cut = last + 1 < len(segments) or end.position < segments[last].size
+    lost = _lost_batches(segments[last:], end) if is_cut else None
+    if end.offset < log_start and 0 <= committed_to <= end.offset:
+        # Records below the high watermark alone can be deleted: the entry must be wrong, and a
+        # broker would delete the whole log because of it.
+        log_start = 0
     if end.offset < log_start:  # only what DeleteRecords has deleted is left
         last, end, splits = -1, GoodEnd(0, log_start), {}
-        has_lost = good_from is not None and reached > log_start
-        good_from = max(good_from or 0, log_start) if has_lost else None
+        if lost is not None:
+            is_lost = reached > log_start
+            lost = lost._replace(good_from=max(lost.good_from, log_start)) if is_lost else None
     lost_to = max(reached, end.offset)
     return RecoveryPlan(
         path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
-        good_from, splits,
+        lost, splits,
     )  # fmt: skip
 
 
@@ -233,24 +280,51 @@ def _is_indexed(segment: Segment) -> bool:
     return exists(segment.offset_index_path) and exists(segment.time_index_path)
 
 
-def _first_good(segments: Sequence[Segment], end: GoodEnd) -> int | None:
-    """Base offset of the first whole batch after `end`, which lies in the first of the segments.
+def _lost_batches(segments: Sequence[Segment], end: GoodEnd) -> LostBatches | None:
+    """The whole batches after `end`, which lies in the first of the segments; None if none."""
+    lost: LostBatches | None = None
+    for good_from, headers in _batches_after(segments, end):
+        lost = lost or LostBatches(good_from)
+        kept = headers[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0]
+        times = kept[:, [layout.BASE_TIMESTAMP, layout.MAX_TIMESTAMP]]
+        lost = lost.add(int(kept[:, layout.RECORDS_COUNT].clip(0).sum()), times[times >= 0])
+    return lost
 
-    A batch of a newer format may be whole.
+
+def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[int, Int64s]]:
+    """First offsets and headers of the good batches after the bad one at `end`.
+
+    A batch of a newer format may be good; it comes without a header, and ends its segment.
     """
+    windows = BatchWindows(_WINDOW_BYTES)
+    at, next_offset, is_bad = end.position, end.offset, True
+    n_gaps = 0
     for segment in segments:
-        try:
-            if segment is not segments[0]:
-                end = find_good_end(segment)
-                if end.position:
-                    return segment.base_offset
-        except UnsupportedFormatError:
-            return segment.base_offset
+        if segment is not segments[0]:
+            at, next_offset, is_bad = 0, segment.base_offset, False
         with open_file(segment.path) as file:
-            found = good_batch_after(file, end.position, segment.size, end.offset)
-        if found is not None:
-            return found.base_offset
-    return None
+            while at < segment.size and n_gaps < _MOST_GAPS:
+                if is_bad:
+                    found = good_batch_after(file, at, segment.size, next_offset)
+                    if found is None:
+                        break
+                    at, next_offset = found
+                    n_gaps += 1
+                scanner = BatchScanner(segment.path, next_offset)
+                is_bad = True
+                try:
+                    for batches in windows.batches(file.read_into, scanner, at, segment.size):
+                        yield next_offset, batches.headers
+                        next_offset = batches.next_offset
+                    break
+                except CorruptLogError as error:
+                    at = error.position
+                except UnsupportedFormatError as error:
+                    at = error.position
+                    rest = file.read(at, layout.HEADER_BYTES)
+                    if is_newer_format(rest, next_offset, segment.size - at):
+                        yield next_offset, np.empty((0, layout.N_HEADER_COLUMNS), np.int64)
+                        break
 
 
 def recover_log(
@@ -365,6 +439,8 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
     later = [producers for _, producers in read_snapshots(plan.path, first + 1, _ANY_OFFSET)]
     epochs = EpochStarts(plan.path)
     epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
+    if not epochs.are_known:
+        epochs.follow_all([each for each in segments if each.base_offset < first])
     producers = ProducerStates.load(plan.path, first)
 
     def add_removed() -> None:

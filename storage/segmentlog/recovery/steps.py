@@ -10,6 +10,12 @@ class RecoveryKind(StrEnum):
     """The kind of a step; values never change, because programs read reports."""
 
     COMMIT_ENDED = "commit-ended"  #: a commit was finished or undone, or its guard removed
+    CHECKPOINT_MENDED = "checkpoint-mended"  #: a damaged file of offsets was made readable again
+    LOG_START_LOWERED = "log-start-lowered"  #: it lay beyond the log end and the high watermark
+    LEADER_EPOCHS_BUILT = "leader-epochs-built"  #: the file was damaged or lost
+    TOPIC_ID_WRITTEN = "topic-id-written"  #: partition.metadata, from the cluster's metadata
+    SNAPSHOT_PUT_ASIDE = "snapshot-put-aside"  #: of the cluster's metadata; an older one is whole
+    SEGMENT_SPLIT = "segment-split"  #: its indexes could not hold its offsets
     INDEXES_REMOVED = "indexes-removed"  #: index files without a log
     LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
     LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off
@@ -36,6 +42,8 @@ class RecoveryStep(NamedTuple):
     n_bytes : number of bytes that are cut off, zeros of preallocation included.
     kept : names of the ``.broken`` files in `path` that hold these bytes; none in a dry run.
     message : the step in words.
+    n_records : number of records in the whole batches that are cut off.
+    first_timestamp, last_timestamp : their least and largest timestamps, in epoch milliseconds.
     """
 
     kind: RecoveryKind
@@ -48,8 +56,16 @@ class RecoveryStep(NamedTuple):
     good_from: int = -1
     n_bytes: int = -1
     kept: tuple[str, ...] = ()
+    n_records: int = -1
+    first_timestamp: int = -1
+    last_timestamp: int = -1
 
     @property
     def has_lost_batches(self) -> bool:
         """Whether whole batches after a damaged batch are cut off: more than a torn tail."""
         return self.good_from >= 0
+
+    @property
+    def has_lost_records(self) -> bool:
+        """Whether acknowledged records may be gone; another replica may have them."""
+        return self.has_lost_batches or self.kind is RecoveryKind.HIGH_WATERMARK_LOWERED

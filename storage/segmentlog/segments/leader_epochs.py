@@ -3,13 +3,15 @@
 Reading and cutting them compiles nothing.
 """
 
+import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
@@ -17,6 +19,7 @@ from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 if TYPE_CHECKING:
     from segmentlog.kernels.memory import Int64s
     from segmentlog.records.scanned_batches import ScannedBatches
+    from segmentlog.segments.segment import Segment
 
 __all__ = ["EpochStarts"]
 
@@ -29,16 +32,49 @@ class EpochStarts:
     Parameters
     ----------
     partition_path : the partition's directory.
+    warns : whether damage is logged.
+
+    Attributes
+    ----------
+    error : the damage of the file; None if it can be read, or is missing.
     """
 
-    def __init__(self, partition_path: str) -> None:
+    def __init__(self, partition_path: str, *, warns: bool = True) -> None:
         self._path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
+        self.error: CorruptCheckpointError | None = None
+        self._read: tuple[tuple[int, int], ...] | None = None
         try:
-            self._read: tuple[tuple[int, int], ...] | None = read_leader_epochs(self._path)
+            self._read = read_leader_epochs(self._path)
         except CorruptCheckpointError as error:
-            logger.warning("%s; it is built again from the log", error)
-            self._read = None
+            if warns:
+                logger.warning("%s; it is built again from the log", error)
+            self.error = error
         self._starts = list(self._read or ())
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the file has entries."""
+        return bool(self._read)
+
+    def are_lost(self, segments: "Sequence[Segment]") -> bool:
+        """Whether the file cannot be read, or has no entries although the log has epochs."""
+        if self._read:
+            return False
+        if self.error is not None:
+            return True
+        for segment in reversed(segments):
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                for placed in segment.headers(0):
+                    return placed.header.magic == layout.MAGIC and placed.header.leader_epoch >= 0
+        return False
+
+    def follow_all(self, segments: "Sequence[Segment]") -> None:
+        """Take the epochs that begin in some segments, whose headers are read."""
+        from segmentlog.segments.batches import walk_batches  # the compiled kernels load here
+
+        if segments:
+            for walked in walk_batches(segments, segments[0].base_offset):
+                self.follow(walked.scanned)
 
     @property
     def last(self) -> int:

@@ -1,8 +1,10 @@
 """``segmentlog recover`` and ``reindex``: a line for each step, or for each index file."""
 
+import contextlib
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -20,21 +22,27 @@ from segmentlog.tools.arguments import (
     AsJson,
     Directory,
     IndexInterval,
+    Metadata,
     Paths,
     command,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
 
 __all__ = ["recover", "reindex"]
 
-#: Exit status of `recover` when whole batches were cut off.
-_BATCHES_CUT = 3
+#: Exit status of `recover` when acknowledged records may be gone.
+_RECORDS_LOST = 3
 
 _NOTHING = """\
 nothing to do: the directory was cleanly stopped, and no commit is unfinished
 only the ends of the logs were checked; segmentlog verify reads all bytes of the logs
 """
+
+#: Steps that lose nothing and are alike: they are counted, and have no lines.
+_COUNTED = {RecoveryKind.LOG_RECOVERED}
+
+_MOST_LOSSES = 20  #: lines for losses at the end; all of them have had their lines before
 
 
 @command(
@@ -48,6 +56,7 @@ def recover(
         bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
     ] = False,
     index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
@@ -55,12 +64,17 @@ def recover(
     Unfinished commits are finished or undone. Logs are read from their recovery points on and cut
     at the first bad batch, and their indexes, snapshots and leader epochs are built again, as a
     broker does when it starts. Bytes that are cut off stay beside the log in .broken files.
+    Damaged checkpoints, leader epochs and files with topic ids are derived from other files. The
+    last lines are a summary, losses first.
     No broker may be running on the directory. The exit status is 1 when a log could not be
-    recovered, and 3 when whole batches after a damaged one were cut off: more than a torn tail.
-    With --dry-run, it is 3 when such batches would be cut off.
+    recovered, and 3 when acknowledged records may be gone: whole batches after a damaged one were
+    cut off, or the log ends below its high watermark. With --dry-run, it is the status of the
+    recovery.
     """
     path = local_path(directory)
-    n_logs = len(list_partitions(path)) if is_directory(path) else 0
+    n_logs = None
+    with contextlib.suppress(OSError):  # the recovery names the reason
+        n_logs = len(list_partitions(path)) if is_directory(path) else 0
     with progress("recover", n_logs, is_bytes=False) as bar:
 
         def begin(name: str) -> None:
@@ -68,14 +82,17 @@ def recover(
             bar.advance(1)
 
         def write(step: RecoveryStep) -> None:
-            bar.write(to_json(json_fields(step)) if as_json else escape(step.message))
+            if as_json:
+                bar.write(to_json(json_fields(step)))
+            elif step.kind not in _COUNTED:
+                bar.write(escape(step.message))
 
         steps = segmentlog.recover(
-            directory, index_interval_bytes=index_interval_bytes, dry_run=dry_run,
-            on_step=write, on_log=begin,
+            directory, index_interval_bytes=index_interval_bytes, metadata=metadata,
+            dry_run=dry_run, on_step=write, on_log=begin,
         )  # fmt: skip
     kinds = Counter(step.kind for step in steps)
-    cut = [os.path.basename(step.path) for step in steps if step.has_lost_batches]
+    is_lost = any(step.has_lost_records for step in steps)
     if as_json:
         counts = {
             "logsRecovered": kinds[RecoveryKind.LOG_RECOVERED],
@@ -85,17 +102,85 @@ def recover(
         sys.stdout.write(to_json(counts) + "\n")
     elif not steps:
         sys.stdout.write(_NOTHING)
-    elif cut:
-        kept = "would keep" if dry_run else "keep"
-        sys.stdout.write(
-            f"{counted(logs=len(cut))} with whole batches after a damaged one, so this is not a "
-            f"torn tail: {escape(', '.join(cut))}\nanother replica or a backup may have the "
-            f"records; .broken files {kept} the bytes that are cut off\n"
-        )
+    else:
+        sys.stdout.writelines(f"{escape(line)}\n" for line in _summary(steps, dry_run=dry_run))
     if kinds[RecoveryKind.LOG_FAILED]:
         raise typer.Exit(PROBLEM)
-    if cut:
-        raise typer.Exit(_BATCHES_CUT)
+    if is_lost:
+        raise typer.Exit(_RECORDS_LOST)
+
+
+def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
+    """The lines at the end: losses, failures, and then the numbers of all other steps."""
+    lost, torn = _losses(steps)
+    if lost:
+        does = "would lose" if dry_run else "lost"
+        yield f"{counted(logs=len(lost))} {does} records:"
+        yield from _first(lost)
+        yield "another replica or a backup may have these records"
+    else:
+        yield "no loss of acknowledged records was found"
+    failed = [step for step in steps if step.kind is RecoveryKind.LOG_FAILED]
+    if failed:
+        yield f"{counted(logs=len(failed))} not recovered:"
+        yield from _first([step.message for step in failed])
+    kinds = Counter(step.kind for step in steps)
+    parts = [f"{counted(**{what: kinds[kind]})} {done}" for kind, (what, done) in _DONE.items()
+             if kinds[kind]]  # fmt: skip
+    if torn:
+        parts.append(f"{counted(**{'torn tails': torn})} cut off")
+    if parts:
+        yield f"{'would be done' if dry_run else 'done'}: {', '.join(parts)}"
+    if failed and not dry_run:
+        yield "the directory is not marked as cleanly stopped: mend these logs, and recover again"
+
+
+#: The words for the numbers of steps.
+_DONE = {
+    RecoveryKind.COMMIT_ENDED: ("commits", "ended"),
+    RecoveryKind.LOG_RECOVERED: ("logs", "read and indexed"),
+    RecoveryKind.SEGMENT_SPLIT: ("segments", "split"),
+    RecoveryKind.CHECKPOINT_MENDED: ("checkpoints", "replaced"),
+    RecoveryKind.LOG_START_LOWERED: ("log starts", "lowered"),
+    RecoveryKind.LEADER_EPOCHS_BUILT: ("files", "of leader epochs built"),
+    RecoveryKind.TOPIC_ID_WRITTEN: ("topic ids", "written"),
+    RecoveryKind.SNAPSHOT_PUT_ASIDE: ("metadata snapshots", "put aside"),
+    RecoveryKind.INDEXES_REMOVED: ("logs", "freed of indexes without a segment"),
+}
+
+
+def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
+    """A line for each log that has lost records, and the number of tails that lost none."""
+    cut = {step.path: step for step in steps if step.kind is RecoveryKind.LOG_CUT}
+    lowered = {
+        step.path: step for step in steps if step.kind is RecoveryKind.HIGH_WATERMARK_LOWERED
+    }
+    lines = []
+    for path in dict.fromkeys([*cut, *lowered]):
+        whole = cut.get(path)
+        if whole is None or not whole.has_lost_batches:
+            whole = None
+        step = whole or lowered.get(path)
+        if step is None:
+            continue
+        line = f"  {os.path.basename(path)}: offsets [{step.end_offset}, {step.cut_to})"
+        if whole is not None:
+            line += f", with {counted(records=whole.n_records)} in whole batches"
+            if whole.last_timestamp >= 0:
+                times = (whole.first_timestamp, whole.last_timestamp)
+                line += f", {' to '.join(iso_time(each) for each in times)}"
+            line += f"; kept in {', '.join(whole.kept)}" if whole.kept else ""
+        if path in lowered:
+            line += f"; acknowledged up to {lowered[path].cut_to}, the high watermark"
+        lines.append(line)
+    n_torn = sum(not step.has_lost_batches for step in cut.values())
+    return lines, n_torn
+
+
+def _first(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_MOST_LOSSES]
+    if len(lines) > _MOST_LOSSES:
+        yield f"  and {len(lines) - _MOST_LOSSES:,} more"
 
 
 @command(
