@@ -16,7 +16,7 @@ from crashing import Crash, crash_at, cut_loop
 import segmentlog
 from segmentlog.append.prepare import ready_to_append
 from segmentlog.commit.held import HeldDirectory
-from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
+from segmentlog.errors import LogDirectoryError, MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
@@ -395,6 +395,95 @@ def harmed(directory: Path) -> Path:
     write_leader_epochs(str(partition / "leader-epoch-checkpoint"), [(0, 0), (1, 50)])
     write_offsets(str(directory), "replication-offset-checkpoint", {T: 60})
     return partition
+
+
+FAR = 2**31 + 100
+
+
+def far_log(directory: Path, *extra: bytes) -> Path:
+    """A segment from 0 with batches at 5 and 7, and then at two places more than 2^31 apart."""
+    far = [batch(o) for base in (FAR, 3 * FAR) for o in (base, base + 2)]
+    partition = write_log(directory, [batch(0)])
+    log = partition / f"{0:020d}.log"
+    log.write_bytes(b"".join([batch(5), batch(7), *far, *extra]))
+    write_offsets(str(directory), "replication-offset-checkpoint", {T: 3 * FAR + 4})
+    return partition
+
+
+FAR_OFFSETS = [5, 6, 7, 8, *range(FAR, FAR + 4), *range(3 * FAR, 3 * FAR + 4)]
+
+
+@pytest.mark.parametrize("tail", [b"", b"torn", bytes(5000)], ids=["whole", "torn", "zeros"])
+def test_a_segment_whose_offsets_no_index_can_hold_is_split(tmp_path: Path, tail: bytes) -> None:
+    """It is read whole before; each new segment has the name of its first offset."""
+    partition = far_log(tmp_path, tail)
+    assert FAR_OFFSETS == offsets(partition)
+    steps = list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
+    (split,) = [step for step in steps if step.kind is RecoveryKind.SEGMENT_SPLIT]
+
+    assert f"at the offsets 5, {FAR}, {3 * FAR}:" in split.message
+    assert [5, FAR, 3 * FAR] == [int(path.stem) for path in sorted(partition.glob("*.log"))]
+    assert RecoveryKind.HIGH_WATERMARK_LOWERED not in {step.kind for step in steps}
+    assert (FAR_OFFSETS, []) == (offsets(partition), errors(partition))
+
+
+def test_a_far_batch_counts_only_if_something_after_it_agrees(tmp_path: Path) -> None:
+    """A wrong base offset looks the same: the next batch, segment or high watermark decides."""
+    alone = write_log(tmp_path / "alone", [batch(0), batch(FAR)])
+    low = write_log(tmp_path / "low", [batch(0), batch(FAR), batch(2)])
+    promised = write_log(tmp_path / "promised", [batch(0), batch(FAR)])
+    write_offsets(str(promised.parent), "replication-offset-checkpoint", {T: FAR + 2})
+    followed = write_log(tmp_path / "followed", [batch(0), batch(FAR)], [batch(3 * FAR)])
+    fooled = write_log(tmp_path / "fooled", [batch(0), batch(FAR)], [batch(20)])
+    expected = {
+        alone: [0, 1], low: [0, 1], promised: [0, 1, FAR, FAR + 1],
+        followed: [0, 1, FAR, FAR + 1, 3 * FAR, 3 * FAR + 1], fooled: [0, 1],
+    }  # fmt: skip
+    assert [0, 1] == offsets(alone)
+    for each in (promised, followed):
+        assert expected[each] == offsets(each)
+    for each in (low, fooled):
+        with pytest.raises(MalformedBatchError):
+            offsets(each)
+    found = {}
+    for each in expected:
+        list(DirectoryRecovery(HeldDirectory(str(each.parent)), INTERVAL).run())
+        found[each] = offsets(each)
+    assert expected == found
+
+
+def test_a_far_segment_is_split_before_an_append(tmp_path: Path) -> None:
+    """A writer recovers as the command does, and appends after the last offset."""
+    partition = far_log(tmp_path)
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": [b"x"]}))
+    assert [*FAR_OFFSETS, 3 * FAR + 4] == offsets(partition)
+
+
+@cut_loop
+def test_a_split_that_crashes_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """A reader finds all records after any step, and the next recovery ends as the first would."""
+    whole = far_log(tmp_path / "whole")
+    list(DirectoryRecovery(HeldDirectory(str(whole.parent)), INTERVAL).run())
+    expected = {name for name in tree(whole) if not name.endswith(".deleted")}
+    for number in range(0, 1000, every):
+        partition = far_log(tmp_path / str(number))
+        with monkeypatch.context() as patch:
+            crash_at(patch, number)
+            try:
+                list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
+                break
+            except Crash:
+                assert FAR_OFFSETS == offsets(partition), number
+        list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
+        found = {name for name in tree(partition) if not name.endswith(".deleted")}
+        assert (expected, FAR_OFFSETS) == (
+            {name for name in found if ".tmp" not in name}, offsets(partition)
+        ), number  # fmt: skip
+        shutil.rmtree(partition.parent)
+    assert number > 30
 
 
 @cut_loop
