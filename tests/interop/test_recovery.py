@@ -16,6 +16,7 @@ from kafka_here.java import Outgoing
 from typer.testing import CliRunner
 
 import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.cli import app
 
 pytestmark = pytest.mark.interop
@@ -175,7 +176,8 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
         harm(source)
     ours = tmp_path / "ours"
     shutil.copytree(source, ours)
-    run("recover", ours, status=3 if is_harmed else 0)  # whole batches follow the flipped bit
+    # Whole batches follow the flipped bit, and other logs end below their high watermarks.
+    run("recover", ours, status=3 if is_harmed else 0)
     assert "0 errors, 0 warnings" in run("verify", ours)
     put(broker, source)
     broker.start()
@@ -201,6 +203,90 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     assert re.search("Skipping recovery of .* since clean shutdown", lines_since(broker, seen))
     if not is_harmed:
         assert min(map(len, served.values())) >= acknowledged
+
+
+FAR = 2**31 + 100
+
+
+def far_segment(topic: Path) -> list[int]:
+    """Fill a topic's only segment with three parts that are 2^31 offsets apart; its offsets."""
+    starts = [base + i for base in (3, FAR, 3 * FAR) for i in range(0, 50, 10)]
+    batches = [
+        encode_batch([Record(o, 10**12 + o % 100, b"k", b"%d" % o) for o in range(at, at + 10)])
+        for at in starts
+    ]
+    (topic / f"{0:020d}.log").write_bytes(b"".join(batches))
+    return [o for at in starts for o in range(at, at + 10)]
+
+
+@pytest.mark.thorough
+def test_a_segment_is_split_and_served_as_by_a_broker(new_version: str, tmp_path: Path) -> None:
+    """A segment whose indexes cannot hold its offsets: files are equal, and all records come."""
+    broker = Broker(tmp_path / "kafka", new_version)
+    with broker, JavaClient(broker) as client:
+        client.create_topic("far")
+    offsets = far_segment(broker.log_dir / "far-0")
+    (broker.log_dir / ".kafka_cleanshutdown").unlink()
+    checkpoint = broker.log_dir / "replication-offset-checkpoint"
+    lines = [line for line in checkpoint.read_text().splitlines()[2:] if "far" not in line]
+    lines.append(f"far 0 {offsets[-1] + 1}")
+    checkpoint.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    ours = tmp_path / "ours"
+    shutil.copytree(broker.log_dir, ours)
+    scanned = segmentlog.open_log_dir(ours).log("far", 0).scan(columns=["offset"]).read_all()
+    assert offsets == scanned["offset"].to_pylist()
+    assert f"at the offsets 3, {FAR}, {3 * FAR}: " in run("recover", ours)
+    assert "0 errors, 0 warnings" in run("verify", ours)
+    broker.start()
+    broker.stop()
+    assert contents(broker.log_dir / "far-0") == contents(ours / "far-0")
+    assert 3 == len([*(ours / "far-0").glob("*.log")])
+
+    put(broker, ours)
+    with broker, JavaClient(broker) as client:
+        assert offsets == [each.offset for each in client.consume("far")]
+        client.produce("far", [record(0)])
+        assert offsets[-1] + 1 == client.consume("far")[-1].offset
+
+
+@pytest.mark.thorough
+def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: Path) -> None:
+    """It refuses the damaged files; after a recovery, it serves all records of all topics."""
+    settings = {"metadata.log.max.record.bytes.between.snapshots": 500}
+    broker = Broker(tmp_path / "kafka", new_version, settings=settings)
+    topics = ("first", "second")
+    with broker, JavaClient(broker) as client:
+        for topic in topics:
+            client.create_topic(topic)
+            client.produce(topic, [record(i) for i in range(50)])
+    left = tmp_path / "left"
+    shutil.copytree(broker.log_dir, left)
+    (left / ".kafka_cleanshutdown").unlink()
+    ids = {path: path.read_bytes() for path in left.glob("*/partition.metadata")}
+    epochs = {path: path.read_bytes() for path in left.glob("*-0/leader-epoch-checkpoint")}
+    snapshots = sorted((left / "__cluster_metadata-0").glob("*.checkpoint"))
+    assert len(snapshots) > 1
+    data = bytearray(snapshots[-1].read_bytes())
+    data[100:600] = bytes(500)
+    snapshots[-1].write_bytes(data)
+    for path in [*left.glob("*-offset-checkpoint"), left / "first-0" / "leader-epoch-checkpoint",
+                 left / "second-0" / "partition.metadata"]:  # fmt: skip
+        path.write_bytes(bytes(path.stat().st_size))
+    (left / "first-0" / "partition.metadata").unlink()
+    put(broker, left)
+    with pytest.raises(RuntimeError, match="the broker stopped at start-up"):
+        broker.start()
+
+    said = run("recover", left)
+    assert "4 checkpoints replaced, 1 file of leader epochs built, 2 topic ids written" in said
+    assert "1 metadata snapshot put aside" in said
+    assert ids == {path: path.read_bytes() for path in left.glob("*/partition.metadata")}
+    assert epochs == {path: path.read_bytes() for path in left.glob("*-0/leader-epoch-checkpoint")}
+    put(broker, left)
+    with broker, JavaClient(broker) as client:
+        served = client.consume_each(topics)
+    assert [50, 50] == [len(served[topic]) for topic in topics]
+    assert [] == [*broker.log_dir.glob("*-stray")]
 
 
 def test_a_broker_that_does_not_stop_is_no_clean_stop(
