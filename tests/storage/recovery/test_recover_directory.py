@@ -63,7 +63,8 @@ def test_damaged_checkpoints_are_made_readable(crashed: Path, how: str, *, is_cl
     records = n_records(crashed)
     point = read_offsets(str(crashed), "recovery-point-offset-checkpoint")
     for name in CHECKPOINTS:
-        write_offsets(str(crashed), name, point)
+        is_start = name == "log-start-offset-checkpoint"
+        write_offsets(str(crashed), name, dict.fromkeys(point, 0) if is_start else point)
         path = crashed / name
         path.write_bytes(damaged(path.read_bytes(), how))
     planned = segmentlog.recover(crashed, dry_run=True)
@@ -171,25 +172,20 @@ def test_a_topic_id_comes_from_the_metadata_of_the_cluster(
     assert ("orders", 1) == (written.topic, written.partition)
 
 
-def snapshots(directory: Path) -> list[Path]:
-    """The snapshots of the metadata, the oldest first."""
-    return sorted((directory / "__cluster_metadata-0").glob("*.checkpoint"))
-
-
 def test_a_damaged_snapshot_is_put_aside_if_the_log_has_its_records(crashed: Path) -> None:
     """Readers then take an older one, or the log alone; a snapshot that is needed stays."""
-    path = snapshots(crashed)[-1]
-    newest = path.with_name(f"{5:020d}-{1:010d}.checkpoint")
-    data = bytearray(path.read_bytes())
+    metadata = crashed / "__cluster_metadata-0"
+    newest = max(metadata.glob("*.checkpoint"))
+    data = bytearray(newest.read_bytes())
     data[len(data) // 2] ^= 1
     newest.write_bytes(data)
     planned = of_kind(segmentlog.recover(crashed, dry_run=True), RecoveryKind.SNAPSHOT_PUT_ASIDE)
     (aside,) = of_kind(segmentlog.recover(crashed), RecoveryKind.SNAPSHOT_PUT_ASIDE)
     assert [aside.message.replace(": put", ": would put")] == [step.message for step in planned]
-    assert bytes(data) == (newest.parent / aside.kept[0]).read_bytes()
+    assert bytes(data) == (metadata / aside.kept[0]).read_bytes()
     assert not newest.exists()
 
-    needed = path.with_name(f"{10**6:020d}-{1:010d}.checkpoint")
+    needed = metadata / f"{10**6:020d}-{1:010d}.checkpoint"
     needed.write_bytes(data)
     (crashed / ".kafka_cleanshutdown").unlink()
     steps = segmentlog.recover(crashed)
@@ -203,7 +199,7 @@ def test_a_damaged_snapshot_is_put_aside_if_the_log_has_its_records(crashed: Pat
 def test_entries_that_cannot_be_recovered_do_not_end_the_others(
     crashed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A directory that cannot be listed; a segment that is a directory; a file with a log's name."""
+    """A directory that cannot be listed; a segment that is a directory; a file."""
     (crashed / "invoices-0" / LOG).unlink()
     (crashed / "invoices-0" / LOG).mkdir()
     (crashed / "zz-0").write_bytes(b"")

@@ -53,7 +53,7 @@ def _read(descriptor: int) -> bytes:
         (["dump", "{}", "--topic", "segments", "--records", "-o", "{}/out"], b" records, "),
         (["dump", "{}", "-f", "parquet", "-o", "{}/out"], b" batches, "),
         (["verify", "{}"], b" partitions, "),
-        (["recover", "{}"], b"marked the directory as cleanly stopped"),
+        (["recover", "{}"], b" logs read and indexed"),
         (["reindex", "{}"], b" segments indexed, "),
         (
             ["compact", "{}", "--topic", "segments", "-s", "cleanup.policy=compact", "-y"],
