@@ -108,6 +108,7 @@ class DirectoryRecovery:
         self._metadata = metadata
         self._mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
+        self._synced_to: dict[TopicPartition, int] = {}
         self._is_whole = True
 
     def run(self) -> Iterator[RecoveryStep]:
@@ -135,6 +136,8 @@ class DirectoryRecovery:
                 self._is_whole &= not log.has_failed
                 if log.is_served and log.end_offset is not None:
                     self._ends[log.topic_partition] = log.end_offset
+                    if log.plan is not None:
+                        self._synced_to[log.topic_partition] = log.end_offset
         yield from self._high_watermarks()
         if not self._dry_run:
             yield from self._close()
@@ -293,9 +296,12 @@ class DirectoryRecovery:
                 self._lower_log_start(log, log_start, plan.end_offset)
                 log_start = plan.log_start
             self._leader_epochs(log, plan, log_start)
+            if plan is None:
+                active = Segment(list_segments(log.path)[-1], is_sealed=False)
+                log.end_offset = find_log_end(active, committed_to, warns=False).offset
             log.plan = plan
         with log.failing():
-            if log.is_current:
+            if log.is_current and not log.has_failed:
                 self._topic_id(log)
 
     def _lower_log_start(self, log: "_Log", log_start: int, end: int) -> None:
@@ -384,8 +390,8 @@ class DirectoryRecovery:
     def _close(self) -> Iterator[RecoveryStep]:
         """Move recovery points, and put the mark of a clean stop in place."""
         points = self._known.points
-        if {**points.offsets, **self._ends} != points.offsets:
-            points.put(self._ends)
+        if {**points.offsets, **self._synced_to} != points.offsets:
+            points.put(self._synced_to)
             points.write()
         if self._is_whole and not self._held.is_clean:
             os.close(create_file(self._mark))

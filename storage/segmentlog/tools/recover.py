@@ -98,6 +98,7 @@ def recover(
             "logsRecovered": kinds[RecoveryKind.LOG_RECOVERED],
             "logsCut": kinds[RecoveryKind.LOG_CUT],
             "logsFailed": kinds[RecoveryKind.LOG_FAILED],
+            "logsWithLosses": len(_losses(steps)[0]),
         }
         sys.stdout.write(to_json(counts) + "\n")
     elif not steps:
@@ -112,23 +113,30 @@ def recover(
 
 def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
     """The lines at the end: losses, failures, and then the numbers of all other steps."""
-    lost, torn = _losses(steps)
-    if lost:
-        does = "would lose" if dry_run else "lost"
-        yield f"{counted(logs=len(lost))} {does} records:"
-        yield from _first(lost)
-        yield "another replica or a backup may have these records"
-    else:
-        yield "no loss of acknowledged records was found"
-    failed = [step for step in steps if step.kind is RecoveryKind.LOG_FAILED]
-    if failed:
-        yield f"{counted(logs=len(failed))} not recovered:"
-        yield from _first([step.message for step in failed])
+    lost, n_torn = _losses(steps)
     kinds = Counter(step.kind for step in steps)
+    failed = {
+        os.path.basename(step.path): None for step in steps
+        if step.kind is RecoveryKind.LOG_FAILED
+    }  # fmt: skip
+    if lost:
+        yield f"{counted(logs=len(lost))} {'would lose' if dry_run else 'lost'} records:"
+        yield from lost[:_MOST_LOSSES]
+        if len(lost) > _MOST_LOSSES:
+            yield f"  and {len(lost) - _MOST_LOSSES:,} more"
+        yield "another replica or a backup may have these records"
+    elif dry_run and kinds[RecoveryKind.COMMIT_ENDED]:
+        yield "the logs were not looked at: the end of the commit changes them"
+    else:
+        yield f"no loss of acknowledged records was found{' in the other logs' if failed else ''}"
+    if failed:
+        names = [*failed][:_MOST_LOSSES]
+        more = f" and {len(failed) - len(names):,} more" if len(failed) > len(names) else ""
+        yield f"{counted(logs=len(failed))} not recovered: {', '.join(names)}{more}"
     parts = [f"{counted(**{what: kinds[kind]})} {done}" for kind, (what, done) in _DONE.items()
              if kinds[kind]]  # fmt: skip
-    if torn:
-        parts.append(f"{counted(**{'torn tails': torn})} cut off")
+    if n_torn:
+        parts.append(f"{counted(**{'torn tails': n_torn})} cut off")
     if parts:
         yield f"{'would be done' if dry_run else 'done'}: {', '.join(parts)}"
     if failed and not dry_run:
@@ -152,35 +160,22 @@ _DONE = {
 def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
     """A line for each log that has lost records, and the number of tails that lost none."""
     cut = {step.path: step for step in steps if step.kind is RecoveryKind.LOG_CUT}
+    whole = {path: step for path, step in cut.items() if step.has_lost_batches}
     lowered = {
         step.path: step for step in steps if step.kind is RecoveryKind.HIGH_WATERMARK_LOWERED
     }
     lines = []
-    for path in dict.fromkeys([*cut, *lowered]):
-        whole = cut.get(path)
-        if whole is None or not whole.has_lost_batches:
-            whole = None
-        step = whole or lowered.get(path)
-        if step is None:
-            continue
+    for path, step in {**lowered, **whole}.items():
         line = f"  {os.path.basename(path)}: offsets [{step.end_offset}, {step.cut_to})"
-        if whole is not None:
-            line += f", with {counted(records=whole.n_records)} in whole batches"
-            if whole.last_timestamp >= 0:
-                times = (whole.first_timestamp, whole.last_timestamp)
-                line += f", {' to '.join(iso_time(each) for each in times)}"
-            line += f"; kept in {', '.join(whole.kept)}" if whole.kept else ""
+        if path in whole:
+            line += f", with {counted(records=step.n_records)} in whole batches"
+            if step.last_timestamp >= 0:
+                line += f", {iso_time(step.first_timestamp)} to {iso_time(step.last_timestamp)}"
         if path in lowered:
             line += f"; acknowledged up to {lowered[path].cut_to}, the high watermark"
-        lines.append(line)
-    n_torn = sum(not step.has_lost_batches for step in cut.values())
+        lines.append(line + (f"; kept in {', '.join(step.kept)}" if step.kept else ""))
+    n_torn = len(cut) - len(whole)
     return lines, n_torn
-
-
-def _first(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:_MOST_LOSSES]
-    if len(lines) > _MOST_LOSSES:
-        yield f"  and {len(lines) - _MOST_LOSSES:,} more"
 
 
 @command(

@@ -97,6 +97,29 @@ def test_a_torn_tail_of_a_clean_directory_is_cut(run: Run, stopped: Path) -> Non
     assert (stopped / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_acknowledged_records_that_went_before_are_a_loss(
+    run: Run, stopped: Path, *, is_clean: bool
+) -> None:
+    """Nothing is cut off, but the log ends below its high watermark."""
+    if not is_clean:
+        (stopped / ".kafka_cleanshutdown").unlink()
+    os.truncate(stopped / "orders-0" / f"{0:020d}.log", 0)
+    for option in (["--dry-run"], []):
+        said = run("recover", stopped, *option, status=3).stdout
+        assert "  orders-0: offsets [0, 335); acknowledged up to 335, the high watermark" in said
+    assert run("recover", stopped).stdout.startswith("nothing to do: ")
+
+
+def test_equal_steps_are_counted(run: Run, crashed: Path) -> None:
+    """Each other step has a line, and the losses come before the numbers."""
+    lines = run("recover", crashed, status=3).stdout.splitlines()
+    assert ["orders-0: 1390 ", "orders-0: lower", "marked the dire", "1 log lost reco"] == [
+        line[:15] for line in lines[:4]
+    ]
+    assert "done: 8 logs read and indexed, 1 torn tail cut off" == lines[-1]
+
+
 @pytest.fixture
 def damaged(stopped: Path) -> Path:
     """A directory without the mark of a clean stop, with a bad batch before good ones."""
@@ -192,7 +215,10 @@ def test_json_names_the_offsets_that_a_recovery_cuts(
     assert (whole, kept) == (cut["bytes"], cut["kept"])
     assert 0 < cut["goodFrom"] < 317
     assert place.items() <= lowered.items()
-    assert {"logsRecovered": 8, "logsCut": 1, "logsFailed": 0} == summary
+    counts = {"logsRecovered": 8, "logsCut": 1, "logsFailed": 0, "logsWithLosses": 1}
+    assert counts == summary
+    assert cut["cutTo"] - cut["goodFrom"] == cut["records"]
+    assert 0 < cut["firstTimestamp"] < cut["lastTimestamp"]
     recovered = [each for each in steps if each["kind"] == "log-recovered"]
     assert 8 == len(recovered)
     assert all(each["cutTo"] is None for each in recovered)
