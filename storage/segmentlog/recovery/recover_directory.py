@@ -53,6 +53,7 @@ from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
     find_good_end,
+    first_unsplit,
     plan_recovery,
     recover_log,
 )
@@ -486,7 +487,12 @@ def plan_log(
     if is_clean and segments:
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, committed_to, warns=False)
-        if end.position == active.size and end.offset >= log_start:
+        if (
+            end.position == active.size
+            and end.offset >= log_start
+            and first_unsplit([Segment(each, is_sealed=False) for each in segments], end.offset)
+            is None
+        ):
             return None
         recovery_point = active.base_offset
     return plan_recovery(path, recovery_point, log_start, committed_to)

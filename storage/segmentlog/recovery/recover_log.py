@@ -244,12 +244,9 @@ def plan_recovery(
     below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
     first = last = max(below, default=0)
     splits = {}
-    for i in range(first):
-        # A segment without its indexes is read in any case, and may have to be split.
-        is_wide = follows[i] - segments[i].base_offset > layout.SEGMENT_OFFSETS
-        if is_wide and not _is_indexed(segments[i]):
-            first = last = i
-            break
+    unsplit = first_unsplit(segments, committed_to)
+    if unsplit is not None and unsplit < first:
+        first = last = unsplit
     for last in range(first, len(segments)):
         end = find_good_end(segments[last], follows[last])
         if end.splits:
@@ -274,6 +271,19 @@ def plan_recovery(
         path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
         lost, splits,
     )  # fmt: skip
+
+
+def first_unsplit(segments: Sequence[Segment], end_offset: int) -> int | None:
+    """The first segment that lacks indexes, and whose indexes may not hold its offsets.
+
+    A broker builds missing indexes in any case, and may have to split such a segment.
+    """
+    follows = [*(each.base_offset for each in segments[1:]), end_offset]
+    for i, (segment, after) in enumerate(zip(segments, follows, strict=True)):
+        is_wide = after - segment.base_offset > layout.SEGMENT_OFFSETS
+        if is_wide and not _is_indexed(segment):
+            return i
+    return None
 
 
 def _is_indexed(segment: Segment) -> bool:
