@@ -269,8 +269,12 @@ def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: 
     data = bytearray(snapshots[-1].read_bytes())
     data[100:600] = bytes(500)
     snapshots[-1].write_bytes(data)
-    for path in [*left.glob("*-offset-checkpoint"), left / "first-0" / "leader-epoch-checkpoint",
-                 left / "second-0" / "partition.metadata"]:  # fmt: skip
+    metadata = left / "__cluster_metadata-0"
+    for path in [
+        *left.glob("*-offset-checkpoint"), left / "first-0" / "leader-epoch-checkpoint",
+        left / "second-0" / "partition.metadata", metadata / "leader-epoch-checkpoint",
+        metadata / "partition.metadata",
+    ]:  # fmt: skip
         path.write_bytes(bytes(path.stat().st_size))
     (left / "first-0" / "partition.metadata").unlink()
     put(broker, left)
@@ -278,7 +282,7 @@ def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: 
         broker.start()
 
     said = run("recover", left)
-    assert "4 checkpoints replaced, 1 file of leader epochs built, 2 topic ids written" in said
+    assert "4 checkpoints replaced, 2 files of leader epochs built, 3 topic ids written" in said
     assert "1 metadata snapshot put aside" in said
     assert ids == {path: path.read_bytes() for path in left.glob("*/partition.metadata")}
     assert epochs == {path: path.read_bytes() for path in left.glob("*-0/leader-epoch-checkpoint")}

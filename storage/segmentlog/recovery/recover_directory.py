@@ -72,6 +72,7 @@ from segmentlog.segments.segment import Segment
 __all__ = ["DirectoryRecovery", "plan_log"]
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
+_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters (``Uuid.METADATA_TOPIC_ID``)
 #: The checkpoints at the top of a log directory, and what is done without their entries.
 _WITHOUT = {
     RECOVERY_POINT_CHECKPOINT: "all bytes of all logs are read, unless they were cleanly stopped",
@@ -124,7 +125,7 @@ class DirectoryRecovery:
         mended: dict[str, Mapping[TopicPartition, int]] = {}
         yield from self._checkpoints(mended)
         self._known = ReadCheckpoints(self._directory, mended)
-        yield from self._metadata_snapshots()
+        yield from self._metadata_log()
         is_clean = self._held.is_clean
         partitions = _partitions(self._directory)
         for begin in range(0, len(partitions), _TOGETHER):
@@ -171,14 +172,19 @@ class DirectoryRecovery:
                 step = self._step(RecoveryKind.CHECKPOINT_MENDED, message)
                 yield step._replace(kept=kept)
 
-    def _metadata_snapshots(self) -> Iterator[RecoveryStep]:
-        """Put a damaged snapshot of the cluster's metadata aside, if an older one replaces it."""
+    def _metadata_log(self) -> Iterator[RecoveryStep]:
+        """Mend the files beside the log of the cluster's metadata, and put snapshots aside.
+
+        A broker recovers the log itself at each start, by rules of its own.
+        """
         path = metadata_path(self._directory)
         if path is None:
             return
         log = _Log(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
         with log.failing():
             self._put_snapshots_aside(log)
+            self._leader_epochs(log, None, 0)
+            self._topic_id(log)
         self._is_whole &= not log.has_failed
         yield from log.steps
 
@@ -234,7 +240,10 @@ class DirectoryRecovery:
                 return
         except CorruptCheckpointError as found:
             error = found
-        topic_id = self._topic_ids.get(log.topic_partition.topic)
+        is_of_metadata = log.topic_partition == _METADATA
+        topic_id = (
+            _METADATA_ID if is_of_metadata else self._topic_ids.get(log.topic_partition.topic)
+        )
         if topic_id is None:
             if error is not None:
                 reason = (
