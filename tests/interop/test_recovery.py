@@ -270,8 +270,10 @@ def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: 
     data[100:600] = bytes(500)
     snapshots[-1].write_bytes(data)
     metadata = left / "__cluster_metadata-0"
+    for name in ("recovery-point", "log-start", "cleaner", "replication"):
+        (left / f"{name}-offset-checkpoint").write_bytes(bytes(30))
     for path in [
-        *left.glob("*-offset-checkpoint"), left / "first-0" / "leader-epoch-checkpoint",
+        left / "first-0" / "leader-epoch-checkpoint",
         left / "second-0" / "partition.metadata", metadata / "leader-epoch-checkpoint",
         metadata / "partition.metadata",
     ]:  # fmt: skip

@@ -281,9 +281,10 @@ def readable_offsets(directory: str, name: str) -> dict[TopicPartition, int]:
 def _remedy(name: str) -> str:
     if name == HIGH_WATERMARK_CHECKPOINT:
         return (
-            "read with readUpTo=logEnd, or remove the file, after which reads end at the log end"
+            "read with readUpTo=logEnd, or make the file readable again with segmentlog recover, "
+            "after which reads of logs without an entry end at the log end"
         )
-    return "remove the file if its offsets are not needed"
+    return "segmentlog recover makes the file readable again"
 
 
 def _offsets(path: str, remedy: str, data: bytes) -> dict[TopicPartition, int]:
@@ -308,7 +309,7 @@ def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
     return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS))
 
 
-_REMEDY_FOR_EPOCHS = "remove the file; a broker builds it again from the log"
+_REMEDY_FOR_EPOCHS = "segmentlog recover builds it again from the log"
 
 
 def parse_leader_epochs(path: str, data: bytes) -> tuple[tuple[int, int], ...]:

@@ -447,7 +447,7 @@ def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -
     log_start = max(plan.log_start, segments[0].base_offset)
     removed_before = max(plan.recovery_point, plan.log_start)
     later = [producers for _, producers in read_snapshots(plan.path, first + 1, _ANY_OFFSET)]
-    epochs = EpochStarts(plan.path)
+    epochs = EpochStarts(plan.path, warns=False)
     epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
     if not epochs.are_known:
         epochs.follow_all([each for each in segments if each.base_offset < first])

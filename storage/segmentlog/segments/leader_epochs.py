@@ -47,7 +47,7 @@ class EpochStarts:
             self._read = read_leader_epochs(self._path)
         except CorruptCheckpointError as error:
             if warns:
-                logger.warning("%s; it is built again from the log", error)
+                logger.warning("%s", error)
             self.error = error
         self._starts = list(self._read or ())
 
