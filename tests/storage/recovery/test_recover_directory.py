@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,16 +205,17 @@ def test_entries_that_cannot_be_recovered_do_not_end_the_others(
     (crashed / "invoices-0" / LOG).mkdir()
     (crashed / "zz-0").write_bytes(b"")
     refused = str(crashed / "orders-2")
-    scandir = os.scandir
 
-    def refuse(path: str) -> object:
-        if os.fspath(path) == refused:
-            raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+    def refusing(call: Callable[..., object]) -> Callable[..., object]:
+        def refuse(path: str = ".") -> object:
+            if path == refused:
+                raise PermissionError(13, "Permission denied", path)
+            return call(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path=".": [*refuse(path)] and listdir(path))
+        return refuse
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     steps = segmentlog.recover(crashed)
     failed = {(step.topic, step.partition) for step in of_kind(steps, RecoveryKind.LOG_FAILED)}
     assert {("invoices", 0), ("orders", 2)} == failed
