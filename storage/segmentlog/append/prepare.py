@@ -18,7 +18,12 @@ from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.model import TopicPartition
-from segmentlog.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT, partition_path
+from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    partition_path,
+)
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
@@ -164,6 +169,8 @@ def _plan(
             )  # fmt: skip
         is_whole = active.size == end.position and damaged_from is None
         if is_whole and (is_clean or not is_short):
+            if end.offset < log_start:
+                raise _start_beyond(path, log_start, end.offset)
             return None, end.offset
     from segmentlog.recovery.recover_log import plan_recovery
 
@@ -171,6 +178,8 @@ def _plan(
     plan = plan_recovery(
         path, read_from, log_start, -1 if committed_to == _ANY_OFFSET else committed_to
     )
+    if plan.log_start < log_start:
+        raise _start_beyond(path, log_start, plan.end_offset)
     if is_clean and damaged_from is not None:  # and not of a newer format, which nothing may cut
         reason = f"is damaged from offset {damaged_from} on; {_REMEDY_OF_CLEAN}"
         raise LogDirectoryError(segments[-1].path, reason)
@@ -189,6 +198,14 @@ def _plan(
         )
         raise LogDirectoryError(path, reason)
     return plan, plan.end_offset
+
+
+def _start_beyond(path: str, log_start: int, end: int) -> LogDirectoryError:
+    reason = (
+        f"has its log start at {log_start}, beyond its log end {end}, so that no reader would see "
+        f"new records: segmentlog recover corrects {LOG_START_CHECKPOINT}"
+    )
+    return LogDirectoryError(path, reason)
 
 
 def _recover(plan: "RecoveryPlan", config: TopicConfig, *, flush: bool) -> None:

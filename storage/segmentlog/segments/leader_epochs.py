@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +45,12 @@ class EpochStarts:
         self.error: CorruptCheckpointError | None = None
         self._read: tuple[tuple[int, int], ...] | None = None
         try:
-            self._read = read_leader_epochs(self._path)
+            found = read_leader_epochs(self._path)
+            if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
+                reason = "its epochs and offsets do not rise from line to line"
+                remedy = "segmentlog recover builds it again from the log"
+                raise CorruptCheckpointError(self._path, 3, reason, remedy)
+            self._read = found
         except CorruptCheckpointError as error:
             if warns:
                 logger.warning("%s", error)

@@ -5,11 +5,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import segmentlog
 from segmentlog import RecoveryKind, RecoveryStep
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import Record, encode_batch
@@ -96,11 +97,19 @@ def test_whole_lines_of_a_damaged_checkpoint_are_kept(crashed: Path) -> None:
     assert 3 == segmentlog.open_log_dir(crashed).log("orders", 0).log_start_offset
 
 
-def test_a_log_start_beyond_the_log_and_its_high_watermark_is_no_log_start(crashed: Path) -> None:
-    """A broker would delete every segment because of it; no record is lost here."""
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_start_beyond_the_log_and_its_high_watermark_is_no_log_start(
+    crashed: Path, *, is_clean: bool
+) -> None:
+    """A broker would delete every segment because of it; a writer refuses the log."""
     records = n_records(crashed)
     write_offsets(str(crashed), "log-start-offset-checkpoint", {ORDERS: 10**12})
-    (crashed / ".kafka_cleanshutdown").touch()
+    if is_clean:
+        (crashed / ".kafka_cleanshutdown").touch()
+    writer = segmentlog.open_writer(crashed, "orders")
+    writer.append(pa.table({"value": [b"x"], "partition": pa.array([0], pa.int32())}))
+    with pytest.raises(LogDirectoryError, match=r"orders-0 has its log start at 1000000000000, "):
+        writer.close()
     (step,) = of_kind(segmentlog.recover(crashed), RecoveryKind.LOG_START_LOWERED)
     assert ("orders", 0) == (step.topic, step.partition)
     assert {} == read_offsets(str(crashed), "log-start-offset-checkpoint")
