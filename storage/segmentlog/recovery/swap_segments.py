@@ -67,7 +67,7 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     if wrong := swaps | {f"{each:020d}{_LOG_CLEANED}" for each in bases ^ new_bases}:
         reason = (
             f"either {min(wrong)} is missing, or the file comes from another compaction, which "
-            "is running or was interrupted; nothing was replaced: try again"
+            "is running or was interrupted; nothing was replaced: recover or compact again"
         )
         raise LogDirectoryError(path, reason)
     sync_directory(path)

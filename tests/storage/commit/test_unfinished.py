@@ -82,9 +82,9 @@ def by_delete_records(directory: Path) -> None:
 
 
 def by_recover(directory: Path) -> None:
-    """`segmentlog recover`."""
+    """`segmentlog recover`; its status is 3 if a log has lost acknowledged records."""
     result = CliRunner().invoke(app, ["recover", str(directory)])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code in {0, 3}, result.output
 
 
 MENDS = [by_append, by_retention, by_compaction, by_delete_records, by_recover]

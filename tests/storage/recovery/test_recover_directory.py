@@ -108,7 +108,7 @@ def test_a_log_start_beyond_the_log_and_its_high_watermark_is_no_log_start(
         (crashed / ".kafka_cleanshutdown").touch()
     writer = segmentlog.open_writer(crashed, "orders")
     writer.append(pa.table({"value": [b"x"], "partition": pa.array([0], pa.int32())}))
-    with pytest.raises(LogDirectoryError, match=r"orders-0 has its log start at 1000000000000, "):
+    with pytest.raises(LogDirectoryError, match=r"orders-0: has its log start at 1000000000000, "):
         writer.close()
     (step,) = of_kind(segmentlog.recover(crashed), RecoveryKind.LOG_START_LOWERED)
     assert ("orders", 0) == (step.topic, step.partition)
@@ -127,7 +127,7 @@ def batch(offset: int, leader_epoch: int) -> bytes:
 def test_lost_leader_epochs_are_built_from_all_batches(
     tmp_path: Path, how: str, *, is_clean: bool
 ) -> None:
-    """Also from those below the recovery point, and in a cleanly stopped directory."""
+    """Batches below the recovery point count, too; so do those of a clean directory."""
     partition = tmp_path / "t-0"
     partition.mkdir()
     for base in (0, 20, 40):
