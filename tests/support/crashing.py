@@ -47,7 +47,12 @@ def around_calls(
 
     def wrapped(name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **keywords: object) -> object:
-            return around(name, partial(real, *arguments, **keywords))
+            if keywords.get("dir_fd") is None:
+                return around(name, partial(real, *arguments, **keywords))
+            # A name in an open directory: the watcher gets the path.
+            path = str(Path(f"/proc/self/fd/{keywords['dir_fd']}").readlink() / str(arguments[0]))
+            made = partial(real, *arguments, **keywords)
+            return around(name, partial(lambda *_: made(), path, *arguments[1:]))
 
         return call
 

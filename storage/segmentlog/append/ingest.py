@@ -134,7 +134,7 @@ def _read_headers(path: str, extent: Extent) -> tuple[NDArray[np.void], int]:
     positions: list[int] = []
     pieces: list[bytes] = []
     position, n_left = 0, extent.end // LEAST_BATCH_BYTES
-    with open_file(path) as file:
+    with open_file(path, follow=False) as file:
         size = file.status().size
         if size != extent.end:
             raise TruncatedBatchError(path, 0, extent.first_offset, extent.end, size)

@@ -314,7 +314,7 @@ def _fields_of(directory: str, extents: Iterable[Extent]) -> Int64s:
     found = [_NO_BATCHES]
     for extent in extents:
         path = os.path.join(directory, extent.name)
-        with staged_errors(), open_file(path) as file:
+        with staged_errors(), open_file(path, follow=False) as file:
             walk = walk_file(path, file, extent.start, extent.end)
             found += [_fields(walked.scanned) for walked in walk]
     return np.concatenate(found)

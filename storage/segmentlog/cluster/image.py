@@ -4,29 +4,26 @@ Each record of the metadata makes changes: it sets or removes rows of tables.  T
 last row of each key, and a history is the list of changes.
 
 A row of a SCRAM credential holds only the name, the mechanism and the number of iterations.  A row
-of a setting holds its value unmasked: callers hide secrets with `masked`.
+of a setting holds its value unmasked: callers hide secrets with `segmentlog.masking`.
 
 Rules: ``MetadataDelta`` and its parts, ``PartitionRegistration.merge``, ``BrokerRegistration``.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.metadata_log import MetadataRecord
+from segmentlog.masking import is_sensitive
 
 __all__ = [
     "BROKER",
-    "MASK",
     "RECORDS",
     "TOPIC",
     "Image",
     "Row",
     "RowChange",
     "fold",
-    "is_sensitive",
-    "masked",
 ]
 
 Row = dict[str, Any]
@@ -39,17 +36,6 @@ _RESOURCES = {TOPIC: "topic", BROKER: "broker", 8: "broker-logger", 16: "client-
 
 #: The leader field of a change that does not name a leader (``PartitionRegistration``).
 _NO_LEADER_CHANGE = -2
-
-#: Shown in place of a secret, as by Kafka (``Password.HIDDEN``).
-MASK = "[hidden]"
-
-#: Names of settings of Kafka's type ``PASSWORD``, and of plugins that name theirs like them.
-_SENSITIVE = re.compile(
-    r"password|passphrase|passwd|[._-](?:pass|pwd)$|secret|credential(?!s\.source$)|user\.info|"
-    r"jaas\.config|(?<!public)\.key$|private\.key|master\.key|certificate\.chain|"
-    r"truststore\.certificates|access\.key|token$",
-    re.IGNORECASE,
-)
 
 _ACL_RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID",
                   6: "DELEGATION_TOKEN", 7: "USER"}  # fmt: skip
@@ -79,16 +65,6 @@ class RowChange(NamedTuple):
     row: Row | None
     before: Row | None
     record: MetadataRecord
-
-
-def is_sensitive(name: str) -> bool:
-    """Whether a setting holds a secret, by its name."""
-    return _SENSITIVE.search(name) is not None
-
-
-def masked(name: str, value: str | None) -> str | None:
-    """The value of a setting, or `MASK` in place of a secret."""
-    return MASK if value is not None and is_sensitive(name) else value
 
 
 class Image:

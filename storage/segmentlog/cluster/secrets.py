@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from segmentlog.cluster.image import MASK, is_sensitive
+from segmentlog.masking import MASK, masked
 from segmentlog.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.model import METADATA_TOPIC
 
@@ -29,8 +29,10 @@ def _is_secret(value: bytes) -> bool:
         return _may_be_secret(value)
     if message is None:
         return False
-    is_setting = message.name == _SETTING
-    return message.name in _CREDENTIALS or (is_setting and is_sensitive(message.fields["name"]))
+    if message.name != _SETTING:
+        return message.name in _CREDENTIALS
+    value = message.fields["value"]
+    return masked(message.fields["name"], value) != value
 
 
 def _may_be_secret(value: bytes) -> bool:

@@ -36,7 +36,7 @@ from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import finish, give_up, withdraw
 from segmentlog.disk.boot import boot_id
 from segmentlog.disk.durable import (
-    adopt,
+    create_directory,
     opened_directory,
     replace_file,
     sync_directory,
@@ -220,8 +220,7 @@ def stand(directory: str, guard: Guard, intent: Intent) -> None:
     LogLockedError
         If another writer has come in between.
     """
-    os.mkdir(guard.path)
-    adopt(guard.path)
+    create_directory(guard.path)
     replace_file(guard.intent_path, intent.encode())
     sync_directory(directory)
     # Our guard stands before we look for another's: of two writers that looked first, each would

@@ -4,15 +4,14 @@ A starting broker removes directories with such names, and no reader takes them 
 Every function here can be repeated: it passes over steps that are already done.
 """
 
-import contextlib
 import logging
 import os
-from collections.abc import Iterator
+import shutil
 
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import sync_directory
-from segmentlog.disk.readable import list_entries, list_names
+from segmentlog.disk.readable import list_names, status_of
 from segmentlog.errors import SyncFailedError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.layout.partitions import list_partitions
@@ -102,20 +101,12 @@ def remove_taken_out(directory: str, topic: str) -> None:
     try:
         paths = taken_out(directory, topic)
         for path in paths:
-            for below, kind in _bottom_up(path):
-                with contextlib.suppress(FileNotFoundError):
-                    (os.rmdir if kind is FileType.DIRECTORY else os.unlink)(below)
-            os.rmdir(path)
+            # Follows no link, even one that takes the place of a directory meanwhile.
+            if status_of(path).type is FileType.LINK:
+                os.unlink(path)
+            else:
+                shutil.rmtree(path)
         if paths:
             sync_directory(directory)
     except (OSError, SyncFailedError) as error:
         logger.warning("files of the deleted topic %s could not be removed: %s", topic, error)
-
-
-def _bottom_up(path: str) -> Iterator[tuple[str, FileType]]:
-    """Everything below a directory; the contents of a directory come before it."""
-    for name, kind in list_entries(path):
-        below = os.path.join(path, name)
-        if kind is FileType.DIRECTORY:
-            yield from _bottom_up(below)
-        yield below, kind

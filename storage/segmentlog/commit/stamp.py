@@ -69,7 +69,7 @@ def renew_stamp(directory: str) -> None:
     try:
         set_later(path, path)
     except PermissionError:  # the mount forces another owner
-        with open_file(path) as file:
+        with open_file(path, follow=False) as file:
             replace_file(path, file.read(0, file.status().size))
 
 
@@ -81,6 +81,6 @@ def set_later(path: str, before: str) -> None:
     earlier = status_of(before)
     for step in _STEPS_NS:
         modified = max(time.time_ns(), earlier.modified_ns + step)
-        os.utime(path, ns=(modified, modified))
+        os.utime(path, ns=(modified, modified), follow_symlinks=False)
         if status_of(path).modified_ns > earlier.modified_ns:
             return

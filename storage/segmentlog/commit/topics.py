@@ -11,7 +11,7 @@ import uuid
 from functools import partial
 
 from segmentlog.disk.contract import FileType
-from segmentlog.disk.durable import adopt, create_file, replace_file, sync_directory
+from segmentlog.disk.durable import create_directory, create_file, replace_file, sync_directory
 from segmentlog.disk.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.disk.sync_together import do_together
@@ -188,12 +188,7 @@ def _topic_id(directory: str, partitions: list[TopicPartition]) -> str:
 
 def _create(path: str, topic_id: str) -> None:
     with contextlib.suppress(FileExistsError):
-        os.mkdir(path)
-        try:
-            adopt(path)
-        except LogDirectoryError:
-            os.rmdir(path)
-            raise
+        create_directory(path)
     write_topic_id(path, topic_id)
     write_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT), [(0, 0)])
     # All of it stands before the ``.log``: a partition with a ``.log`` counts as made, and what it

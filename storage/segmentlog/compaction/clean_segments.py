@@ -168,7 +168,7 @@ class SegmentCleaner:
         The aborted transactions that still have batches are added to `aborted`.
         """
         scanner = BatchScanner(segment.path, segment.base_offset)
-        with open_file(segment.path) as file:
+        with open_file(segment.path, follow=False) as file:
             for batches in self._windows.batches(file.read_into, scanner, 0, segment.size):
                 if batches.next_offset > end_offset:  # no checksum covers a base offset
                     row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))

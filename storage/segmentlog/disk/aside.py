@@ -93,7 +93,7 @@ def remove_deleted(
             changed_ns = status_of(file).changed_ns
             is_due = changed_ns <= now_ns - delay_ns
             if changed_ns > now_ns + max(delay_ns, _MINUTE_NS):
-                os.utime(file)
+                os.utime(file, follow_symlinks=False)
             if is_due and before is not None:
                 before()
             if is_due:

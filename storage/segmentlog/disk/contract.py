@@ -174,6 +174,9 @@ class Disk(Protocol):
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
         """Open a file; a pipe is opened without waiting for its writer.
 
+        Without `follow`, neither a symbolic link is opened, nor a file of another user to which
+        the owner of the directory may have made a hard link.
+
         Raises
         ------
         OSError

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from segmentlog.disk.durable import cut_file, write_all
+from segmentlog.disk.local import LocalDisk
 from segmentlog.disk.system_errors import naming
 
 __all__ = [
@@ -112,11 +113,8 @@ def digest_of(descriptor: int, end: int) -> bytes:
 @contextlib.contextmanager
 def opened_source(path: str) -> Iterator[int]:
     """A descriptor of a file that is copied; it shows the same file until the end of the block."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with LocalDisk().open(path, follow=False) as file:
+        yield file.number
 
 
 def has_other_names(descriptor: int) -> bool:

@@ -7,19 +7,24 @@ error again.  It is never retried, and reaches the caller as a `SyncFailedError`
 
 New files get the owner of their directory: a broker takes its whole log directory offline if it
 cannot open one file.  A user who cannot give them to this owner makes no file there.
+
+That owner may be a stranger to root: whoever owns a directory may put links into it at any moment.
+So files are opened by their name in an open directory, no link is followed, and only what was just
+made changes its owner, by its descriptor.
 """
 
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 
-from segmentlog.disk.owners import another_owner
+from segmentlog.disk.owners import another_owner, is_planted, user
 from segmentlog.disk.system_errors import naming
 from segmentlog.errors import LogDirectoryError, SyncFailedError
 
 __all__ = [
-    "adopt",
+    "create_directory",
     "create_file",
     "cut_file",
     "make_directory",
@@ -44,6 +49,12 @@ _NOT_TO_BE_SYNCED = {
     errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
 }  # fmt: skip
 
+#: Errors of an open for writing that follows no link, and waits for no reader of a pipe.
+_NO_FILE = {errno.ELOOP, errno.ENXIO}
+
+#: Why a name is not written to, to end a sentence.
+_REFUSED = "{}, and is not written to: bytes outside the directory would change; move it away"
+
 #: Errors for a file that cannot be given away, by this user or to this owner.
 _NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
@@ -67,8 +78,30 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
 
 
 def open_to_write(path: str) -> int:
-    """A descriptor of an existing file, to change it in place."""
-    return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    """A descriptor of an existing file, to change it in place.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the name is that of a link, of something that is no file, or of a file of another owner
+        that has more names: its bytes are in another directory, too.
+    """
+    with _parent(path) as (parent, name):
+        try:  # an open of a pipe would wait for its reader
+            flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(name, flags, dir_fd=parent)
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise LogDirectoryError(path, _REFUSED.format("is a link or no file")) from error
+            raise
+        found = os.stat(descriptor)
+        what = "" if stat.S_ISREG(found.st_mode) else "is no file"
+        if is_planted(found, os.stat(parent)):
+            what = "has other names, and another owner than its directory"
+    if what:
+        os.close(descriptor)
+        raise LogDirectoryError(path, _REFUSED.format(what))
+    return descriptor
 
 
 @contextlib.contextmanager
@@ -160,8 +193,56 @@ def sync_ancestors(path: str) -> None:
                 raise
 
 
-def adopt(path: str) -> None:
-    """Give a new file or directory to the owner of its directory.
+@contextlib.contextmanager
+def _parent(path: str) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that holds a name, and the name.
+
+    Whoever owns the directory may put another one under its path at any moment.
+    """
+    directory, name = os.path.split(path)
+    descriptor = _open_directory(directory or os.curdir)
+    try:
+        yield descriptor, name
+    except OSError as error:
+        if error.filename == name:  # the system knows no more
+            error.filename = path
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _open_directory(path: str) -> int:
+    """Open a directory.
+
+    A link to it is followed if it belongs to root, to this user or to the owner of the directory:
+    nobody else may choose where this user writes.
+    """
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR} or not os.path.islink(path):
+            raise
+    if not hasattr(os, "O_PATH"):  # only on Linux are log directories written to
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = os.open(path, flags)
+    try:
+        owner, target = os.stat(link).st_uid, os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+    descriptor = _open_directory(os.path.join(os.path.dirname(path), target))
+    if owner not in {0, os.geteuid(), os.stat(descriptor).st_uid}:
+        os.close(descriptor)
+        reason = (
+            f"is a link of {user(owner)} to a directory of another owner, and is not followed: "
+            "name the directory itself, or let its owner or root make the link"
+        )
+        raise LogDirectoryError(path, reason)
+    return descriptor
+
+
+def _give(descriptor: int, parent: int, path: str) -> None:
+    """Give what was just made to the owner of its directory.
 
     The group is set only if the system allows it: the owner can use the file in any case.
 
@@ -170,18 +251,42 @@ def adopt(path: str) -> None:
     LogDirectoryError
         If another user stays the owner: this user is not the owner, and may not give files away.
     """
-    directory = os.path.dirname(path)
-    parent, made = os.stat(directory), os.stat(path)
-    if (parent.st_uid, parent.st_gid) == (made.st_uid, made.st_gid):
+    owner, made = os.stat(parent), os.stat(descriptor)
+    if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid):
         return
     try:
-        os.chown(path, parent.st_uid, parent.st_gid)
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
     except OSError as error:
         if error.errno not in _NOT_GIVEN:
             raise
-        if made.st_uid != parent.st_uid:
-            reason = another_owner(parent.st_uid, made.st_uid)
-            raise LogDirectoryError(directory, reason) from error
+        if made.st_uid != owner.st_uid:
+            reason = another_owner(owner.st_uid, made.st_uid)
+            raise LogDirectoryError(os.path.dirname(path), reason) from error
+
+
+def create_directory(path: str, *, must_be_given: bool = True) -> None:
+    """Make a directory that must not exist yet, for the owner of the directory above it.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it cannot be given to that owner, and must be; it is then removed.
+    """
+    with _parent(path) as (parent, name):
+        os.mkdir(name, dir_fd=parent)
+        try:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=parent)
+            try:
+                # Another may have put an older directory under the name meanwhile.
+                if not os.listdir(descriptor):
+                    _give(descriptor, parent, path)
+            finally:
+                os.close(descriptor)
+        except LogDirectoryError:
+            if must_be_given:
+                os.rmdir(name, dir_fd=parent)
+                raise
 
 
 def make_directory(path: str) -> None:
@@ -202,9 +307,7 @@ def make_directory(path: str) -> None:
         at = os.path.dirname(at)
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another was quicker
-            os.mkdir(each)
-            with contextlib.suppress(LogDirectoryError):
-                adopt(each)
+            create_directory(each, must_be_given=False)
     if not os.path.isdir(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
 
@@ -217,14 +320,16 @@ def create_file(path: str, *, mode: int = 0o644) -> int:
     LogDirectoryError
         If the owner of its directory could not use it; the file is then removed.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        adopt(path)
-    except BaseException:
-        os.close(descriptor)
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-        raise
+    with _parent(path) as (parent, name):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=parent)
+        try:
+            _give(descriptor, parent, path)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=parent)
+            raise
     return descriptor
 
 
@@ -266,6 +371,7 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
 def _mode_of(path: str) -> int:
     """Permissions of the present file, for the file that replaces it."""
     try:
-        return os.stat(path).st_mode & 0o777
+        mode = os.stat(path, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return 0o644
+    return mode & 0o777 if stat.S_ISREG(mode) else 0o644

@@ -1,5 +1,6 @@
 """`Disk` for mounted file systems, network file systems too."""
 
+import errno
 import mmap
 import os
 import stat
@@ -7,6 +8,7 @@ from collections.abc import Iterable
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import TYPES, Entry, FileStatus, FileType, Measured
+from segmentlog.disk.owners import is_planted
 from segmentlog.disk.page_cache import BorrowedPages
 
 __all__ = ["LocalDisk", "LocalFile", "device_of"]
@@ -28,6 +30,11 @@ class LocalFile(Closing):
         self.path = path
         self._descriptor = descriptor
         self._borrowed: BorrowedPages | None = None
+
+    @property
+    def number(self) -> int:
+        """The descriptor, for copies of the file."""
+        return self._descriptor
 
     @property
     def descriptor(self) -> int | None:
@@ -87,7 +94,14 @@ class LocalDisk:
     def open(self, path: str, *, follow: bool = True) -> LocalFile:
         """See `Disk`."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        return LocalFile(path, os.open(path, flags if follow else flags | os.O_NOFOLLOW))
+        if follow:
+            return LocalFile(path, os.open(path, flags))
+        descriptor = os.open(path, flags | os.O_NOFOLLOW)
+        found = os.fstat(descriptor)
+        if found.st_nlink > 1 and is_planted(found, os.stat(os.path.dirname(path))):
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, "has other names, and the owner is another one", path)
+        return LocalFile(path, descriptor)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         """See `Disk`."""

@@ -38,7 +38,7 @@ from typing import NamedTuple, Self
 
 from segmentlog.arguments import seconds
 from segmentlog.disk.closing import Closing
-from segmentlog.disk.durable import adopt, create_file
+from segmentlog.disk.durable import create_file, replace_file
 from segmentlog.disk.owners import why_not_written
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
@@ -49,6 +49,7 @@ __all__ = ["DirectoryLock", "LockShare", "TaskLock"]
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
+_POLL_THREADS_SECONDS = 0.005
 
 #: How long a holder waits for its tasks at its end.  Then it leaves, and they keep others out.
 _TASKS_END_SECONDS = 10.0
@@ -63,13 +64,13 @@ _FLOCK = struct.Struct("hhqqi4x")
 #: no locks, or the kernel has no locks of this kind.
 _NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 
-#: Threads share a description only through this table: a second thread of the process that opened
-#: the file again would be excluded by the lock, as another process is.
-_threads: dict[str, threading.Lock] = {}
+#: The number (`id`) of the `DirectoryLock` that holds or opens the lock of a directory.  A second
+#: thread of the process waits here, and can name the process.
+_threads: dict[str, int] = {}
 
-#: All open descriptors of lock files.  A forked child inherits their locks, and would keep them
-#: after its parent is killed.
-_descriptors: set[int] = set()
+#: All open descriptors of lock files, with the number of the object that has opened them.  A
+#: forked child inherits their locks, and would keep them after its parent is killed.
+_descriptors: dict[int, int] = {}
 
 #: Held while these two change, and while a process is forked: a child finds them consistent.
 _guard = threading.RLock()
@@ -124,6 +125,8 @@ class DirectoryLock:
         On entering, if a broker has the lock, or if another writer still has it then.
     """
 
+    _process = -1  # that has entered, and must release
+
     def __init__(self, directory: str, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
         if sys.platform != "linux":
             raise LogDirectoryError(directory, "can be written and recovered only on Linux")
@@ -132,18 +135,17 @@ class DirectoryLock:
         self._timeout_seconds = min(
             seconds("lock_timeout_seconds", timeout_seconds), threading.TIMEOUT_MAX
         )
+        self._real = os.path.realpath(directory)
         self._descriptor = -1
-        self._thread_lock = threading.Lock()  # replaced on entering, in the process that enters
-        self._process = -1
 
     def __enter__(self) -> Self:
         begin = time.monotonic()
-        with _guard:
-            shared = _threads.setdefault(os.path.realpath(self._directory), threading.Lock())
-        self._thread_lock, self._process = shared, os.getpid()
-        if not self._thread_lock.acquire(timeout=self._timeout_seconds):
-            raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
+        self._process = os.getpid()
         try:
+            while _threads.setdefault(self._real, id(self)) != id(self):
+                if time.monotonic() - begin >= self._timeout_seconds:
+                    raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
+                time.sleep(_POLL_THREADS_SECONDS)
             while not self._try():
                 process, is_task = self._holder()
                 passed = time.monotonic() - begin
@@ -151,10 +153,10 @@ class DirectoryLock:
                     waited = min(round(passed, 1), self._timeout_seconds)
                     raise LogLockedError(self._directory, process, waited, is_task=is_task)
                 time.sleep(_POLL_SECONDS)
+            return self
         except BaseException:
-            self._thread_lock.release()
+            self._release()
             raise
-        return self
 
     def __exit__(
         self,
@@ -162,10 +164,22 @@ class DirectoryLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        try:
+            self._release()
+        finally:
+            self._release()  # Ctrl-C may have cut the first one anywhere
+
+    def __del__(self) -> None:
+        self._release()  # Ctrl-C may come before the first line of the others
+
+    def _release(self) -> None:
+        """Give up what this object holds; a second call does nothing."""
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
-        _close_kept(self._descriptor)
-        self._thread_lock.release()
+        _close_kept(self)
+        if _threads.get(self._real) == id(self):
+            del _threads[self._real]
+        self._process = -1
 
     @contextlib.contextmanager
     def shared(self, n_tasks: int) -> Iterator[LockShare]:
@@ -202,22 +216,31 @@ class DirectoryLock:
 
     def _try(self) -> bool:
         """Open and lock the file, unless another process holds it or has just removed it."""
-        descriptor = _open_kept(self._open)
-        try:
-            _is_locked = self._lock(descriptor)
-        except BaseException:
-            _close_kept(descriptor)
-            raise
-        if _is_locked:
-            self._descriptor = descriptor
-        else:
-            _close_kept(descriptor)
-        return _is_locked
+        self._descriptor = _open_kept(self, self._open)
+        if not self._lock(self._descriptor):
+            _close_kept(self)
+            return False
+        if not self._is_of_root():
+            return True
+        with contextlib.suppress(LogDirectoryError):  # its owner may be able to open it anyway
+            replace_file(self._path, b"", sync_name=False)
+            _close_kept(self)
+            return self._try()
+        return True
+
+    def _is_of_root(self) -> bool:
+        """Whether root has left the file to an owner of the directory who cannot open it."""
+        return (
+            0
+            == os.geteuid()
+            == os.stat(self._descriptor).st_uid
+            != os.stat(self._directory).st_uid
+        )
 
     def _open(self) -> int:
         while True:
             try:
-                return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                return _open_lock(self._path)
             except PermissionError as error:
                 reason = f"{error.strerror}: {why_not_written(self._path)}"
                 raise LogDirectoryError(self._path, reason) from error
@@ -228,21 +251,20 @@ class DirectoryLock:
                 )
                 raise LogDirectoryError(self._path, reason) from error
             except FileNotFoundError:
-                if os.path.islink(self._path):
-                    reason = (
-                        "cannot be locked: it is a link whose target is missing; remove the link"
-                    )
-                    raise LogDirectoryError(self._path, reason) from None
                 with contextlib.suppress(FileExistsError):  # another was quicker
                     return create_file(self._path)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                reason = "cannot be locked: it is a link, which is not followed; remove the link"
+                raise LogDirectoryError(self._path, reason) from error
 
     def _lock(self, descriptor: int) -> bool:
         try:
-            with contextlib.suppress(LogDirectoryError):  # the owner may open it anyway
-                adopt(self._path)
             # If the inodes differ, the path no longer names the file that we locked.
             return (
-                _try_lock(descriptor) and os.fstat(descriptor).st_ino == os.stat(self._path).st_ino
+                _try_lock(descriptor)
+                and os.fstat(descriptor).st_ino == os.lstat(self._path).st_ino
             )
         except (PermissionError, FileNotFoundError):
             return False
@@ -263,7 +285,7 @@ class DirectoryLock:
         locks, nor for those of another container or machine: any of these may be a writer's.
         """
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = _open_lock(self._path)
         except OSError:
             return 0, False
         try:
@@ -276,6 +298,10 @@ class DirectoryLock:
             return 0, False
         finally:
             os.close(descriptor)
+
+
+def _open_lock(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
@@ -307,31 +333,27 @@ def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
     return _FLOCK.pack(lock_type, os.SEEK_SET, start, n_bytes, 0)
 
 
-def _open_kept(open_file: Callable[[], int]) -> int:
-    """Open a file whose locks a forked child must not inherit.
-
-    Parameters
-    ----------
-    open_file : opens it, and returns its descriptor.
-    """
+def _open_kept(owner: object, open_file: Callable[[], int]) -> int:
+    """Open a file whose locks a forked child must not inherit; it is kept before it is locked."""
     with _guard:
         descriptor = open_file()
-        _descriptors.add(descriptor)
+        _descriptors[descriptor] = id(owner)
     return descriptor
 
 
-def _close_kept(descriptor: int) -> None:
+def _close_kept(owner: object) -> None:
     """Unlock and close what `_open_kept` has opened; a forked child has closed it already.
 
     A process that was started without `os.fork` may have the descriptor for a moment, too: closing
     it alone would leave the locks there.
     """
     with _guard:
-        if descriptor in _descriptors:
-            _descriptors.remove(descriptor)
-            with contextlib.suppress(OSError):
-                _unlock(descriptor)
-            os.close(descriptor)
+        for descriptor, number in _descriptors.copy().items():
+            if number == id(owner):
+                with contextlib.suppress(OSError):
+                    _unlock(descriptor)
+                del _descriptors[descriptor]  # after Ctrl-C above, the next call finds it again
+                os.close(descriptor)
 
 
 class TaskLock(Closing):
@@ -350,7 +372,7 @@ class TaskLock(Closing):
 
     def __init__(self, share: LockShare, number: int) -> None:
         self._first, self._byte = share.first, share.first + number
-        self._descriptor = _open_kept(partial(os.open, share.path, os.O_RDWR | os.O_CLOEXEC))
+        self._descriptor = _open_kept(self, partial(_open_lock, share.path))
 
     def take(self) -> bool:
         """Lock the byte; False if an earlier attempt of the task has it."""
@@ -364,6 +386,7 @@ class TaskLock(Closing):
 
     def close(self) -> None:
         """Give the byte up; a second call does nothing."""
-        if self._descriptor >= 0:
-            _close_kept(self._descriptor)
-            self._descriptor = -1
+        try:
+            _close_kept(self)
+        finally:
+            _close_kept(self)  # Ctrl-C may have cut the first one anywhere

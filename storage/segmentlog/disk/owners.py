@@ -8,7 +8,9 @@ offline.
 import os
 import stat
 
-__all__ = ["MAY_WRITE", "another_owner", "is_own", "may_write", "user", "why_not_written"]
+__all__ = [
+    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "user", "why_not_written",
+]  # fmt: skip
 
 MAY_WRITE = os.R_OK | os.W_OK  #: a log is read before it is appended to
 
@@ -35,6 +37,15 @@ def another_owner(owner: int, writer: int) -> str:
 def is_own(path: str) -> bool:
     """Whether a file belongs to the effective user."""
     return os.stat(path).st_uid == os.geteuid()
+
+
+def is_planted(file: os.stat_result, directory: os.stat_result) -> bool:
+    """Whether the owner of a directory may have given a file of another user a name in it.
+
+    The system may allow such hard links.  A backup has hard links, too, but no other owners.
+    """
+    is_trusted = directory.st_uid in {0, os.geteuid(), file.st_uid}
+    return file.st_nlink > 1 and not is_trusted and not stat.S_ISDIR(file.st_mode)
 
 
 def may_write(path: str, mode: int = MAY_WRITE) -> bool:

@@ -1,6 +1,7 @@
 """Paths as users write them, and the files or directories that they name."""
 
 import os
+import re
 from urllib.parse import unquote, urlsplit
 
 from segmentlog.arguments import path_text
@@ -11,6 +12,9 @@ __all__ = ["is_pattern", "local_path", "readable_path", "why_not_there"]
 
 _OF_PATTERNS = "*?["
 
+#: The beginning of a URL that lacks slashes: credentials in it would be shown with the path.
+_ONE_SLASH = re.compile(r"[a-z][a-z0-9+.-]+:(/|[^/]*@)", re.IGNORECASE)
+
 
 def local_path(path: str | os.PathLike[str]) -> str:
     """Absolute local path of `path`: relative, with ``~``, or a ``file:`` URI.
@@ -20,7 +24,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     LogDirectoryError
-        If the path is empty, a URL, on another host, or holds a null character.
+        If the path is empty, a URL, on another host, or holds a null character; if it begins like
+        a URL.
     OptionError
         If the path is neither text nor an object with a path.
     """
@@ -45,6 +50,9 @@ def local_path(path: str | os.PathLike[str]) -> str:
             "of a file system; write to a local directory, and copy that directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
+    elif _ONE_SLASH.match(text) and not os.path.exists(text):
+        reason = f"a URL has two slashes after {scheme}:, and a local path begins with / or ./"
+        raise LogDirectoryError(f"{scheme}:…" if "@" in text else text, reason)
     return os.path.abspath(os.path.expanduser(text))
 
 

@@ -149,13 +149,16 @@ LARGEST_BYTES = 1 << 28
 _ATTEMPTS = 5  # a file is rarely replaced more often than this during a read
 
 
-def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
+def read_whole(
+    path: str, refusal: Callable[[str], SegmentLogError], *, follow: bool = False
+) -> bytes:
     """The bytes of a file.
 
     Parameters
     ----------
     path : of the file.
     refusal : makes the error to raise from the reason, if the file cannot be read whole.
+    follow : whether the file may be a link: one that the user names, not one of a log directory.
 
     Raises
     ------
@@ -164,15 +167,23 @@ def read_whole(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
     """
     for _ in range(_ATTEMPTS - 1):
         try:
-            return _read(path, refusal)
+            return _read(path, refusal, follow=follow)
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-    return _read(path, refusal)
+    return _read(path, refusal, follow=follow)
 
 
-def _read(path: str, refusal: Callable[[str], SegmentLogError]) -> bytes:
-    with open_file(path) as file:
+def _read(path: str, refusal: Callable[[str], SegmentLogError], *, follow: bool) -> bytes:
+    try:
+        opened = open_file(path, follow=follow)
+    except StorageError:
+        raise
+    except OSError as error:
+        if follow or error.errno != errno.ELOOP:
+            raise
+        raise refusal("is a link, which is not followed: put the file itself there") from error
+    with opened as file:
         found = file.status()
         if found.type is not FileType.FILE:
             raise refusal(f"is not a plain file ({stat.filemode(found.mode)})")

@@ -2,7 +2,8 @@
 
 Keys are text, or JSON in the topic of offsets.  Values are JSON of ``JsonConverter``, with or
 without the schema around the payload.  The key ``session-key`` holds the secret with which workers
-sign their requests, and settings of connectors hold passwords: neither is ever shown.
+sign their requests, and settings of connectors hold passwords: neither is ever shown.  The offsets
+of a source and the trace of a failure may name URLs with passwords.
 
 Rules: ``KafkaConfigBackingStore``, ``KafkaOffsetBackingStore``, ``OffsetStorageWriter`` and
 ``KafkaStatusBackingStore``.
@@ -13,11 +14,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from segmentlog.cluster.image import MASK, masked
 from segmentlog.kafka_tables.columns import time_of
 from segmentlog.kafka_tables.connect_secrets import SESSION_KEY, payload_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
+from segmentlog.masking import MASK, masked, without_credentials
 from segmentlog.model import OnCorruptBatch
 
 __all__ = ["connect_changes"]
@@ -96,15 +97,30 @@ def _config(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
         return row | {"tasks": _count(value["task-count"])}
     if found["kind"] == "target-state":
         return row | {"state": str(value.get("state.v2") or value["state"])}
-    return row | {"value": json.dumps(value)}
+    return row | {"value": _json(value)}
 
 
 def _setting(name: str, value: object) -> str | None:
     return None if value is None else masked(name, str(value))
 
 
+def _json(value: object) -> str:
+    return json.dumps(_without_secrets("", value))
+
+
+def _without_secrets(name: str, value: object) -> object:
+    match value:
+        case str():
+            return masked(name, value)
+        case dict():
+            return {each: _without_secrets(each, found) for each, found in value.items()}
+        case list():
+            return [_without_secrets(name, each) for each in value]
+    return value
+
+
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else without_credentials(str(value))
 
 
 def _count(value: object) -> int:
@@ -117,8 +133,8 @@ def _offset(key: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
     connector, partition = payload_of(json.loads(key))
     return {
         "connector": str(connector),
-        "source_partition": json.dumps(partition),
-        "source_offset": None if value is None else json.dumps(value),
+        "source_partition": _json(partition),
+        "source_offset": None if value is None else _json(value),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.image import MASK, is_sensitive
+from segmentlog.masking import MASK, masked
 
 __all__ = ["SESSION_KEY", "hide_connect_secrets", "payload_of"]
 
@@ -27,8 +27,7 @@ def payload_of(parsed: Any) -> Any:  # noqa: ANN401 (JSON)
 def hide_connect_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
     """Records with `MASK` as the value of those that are settings of Connect with a secret.
 
-    These are the session key, and connectors and tasks with a setting whose name is that of a
-    secret.
+    These are the session key, and connectors and tasks with a setting that is or has a secret.
 
     Parameters
     ----------
@@ -52,7 +51,7 @@ def hide_connect_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _has_secret(value: bytes | None) -> bool:
-    """Whether a value is a session key, or has a setting whose name is that of a secret."""
+    """Whether a value is a session key, or has a setting that is or has a secret."""
     try:
         parsed = payload_of(json.loads(value or b""))
     except (ValueError, RecursionError):
@@ -62,4 +61,7 @@ def _has_secret(value: bytes | None) -> bool:
     if parsed.keys() >= {"key", "algorithm", "creation-timestamp"}:
         return True
     properties = parsed.get("properties")
-    return isinstance(properties, dict) and any(map(is_sensitive, properties))
+    return isinstance(properties, dict) and any(
+        each is not None and masked(name, str(each)) != str(each)
+        for name, each in properties.items()
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.image import RECORDS, Image, RowChange, fold, masked
+from segmentlog.cluster.image import RECORDS, Image, RowChange, fold
 from segmentlog.cluster.metadata_log import (
     IN_A_SNAPSHOT,
     newest_metadata,
@@ -24,6 +24,7 @@ from segmentlog.kafka_tables.without_metadata import (
     table_without_metadata,
 )
 from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.masking import masked
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
 

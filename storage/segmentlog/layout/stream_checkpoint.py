@@ -253,7 +253,7 @@ def _started_sources(path: str) -> list[str]:
 
 def _lines(path: str, versions: Sequence[int]) -> tuple[int, list[str]]:
     """The version of a file, and the lines after it."""
-    return _parsed(path, read_whole(path, _refusal(path)), versions)
+    return _parsed(path, read_whole(path, _refusal(path), follow=True), versions)
 
 
 def _parsed(path: str, data: bytes, versions: Sequence[int]) -> tuple[int, list[str]]:
@@ -331,7 +331,7 @@ def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
     StorageError
         If the disk or the store fails.
     """
-    data = read_whole(path, _refusal(path))
+    data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":
         _, lines = _parsed(path, data[1:], (1,))
         text = "\n".join(lines)

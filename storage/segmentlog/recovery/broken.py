@@ -20,7 +20,7 @@ _PIECE_BYTES = 16 << 20
 
 def is_zeros(path: str, position: int) -> bool:
     """Whether a file holds only zeros from byte `position` on: preallocation."""
-    with open_file(path) as file:
+    with open_file(path, follow=False) as file:
         while piece := file.read(position, _PIECE_BYTES):
             if piece.strip(b"\0"):
                 return False
@@ -49,7 +49,7 @@ def keep_tail(path: str, position: int) -> str:
 
 def copy_bytes(path: str, to: str, begin: int, end: int = 2**63 - 1) -> None:
     """Copy bytes of a file to a new file, and sync them; the caller syncs its name."""
-    with open_file(path) as source:
+    with open_file(path, follow=False) as source:
         target = create_file(to)
         try:
             at = begin
@@ -78,7 +78,7 @@ def _names(path: str, position: int) -> "itertools.chain[str]":
 
 def _is_copy(path: str, position: int, kept: str) -> bool:
     """Whether `kept` holds the bytes of the segment from `position` on."""
-    with open_file(path) as segment, open_file(kept) as copy:
+    with open_file(path, follow=False) as segment, open_file(kept, follow=False) as copy:
         if segment.status().size - position != copy.status().size:
             return False
         at = 0

@@ -116,7 +116,7 @@ def _put(path: str, data: bytes) -> bool:
 def _holds(path: str, data: bytes) -> bool:
     """Whether a file is there and holds `data`."""
     try:
-        with open_file(path) as file:
+        with open_file(path, follow=False) as file:
             return file.status().size == len(data) and file.read(0, len(data)) == data
     except FileNotFoundError:
         return False

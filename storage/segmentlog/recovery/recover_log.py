@@ -87,7 +87,7 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
     span = OffsetSpan(segment.base_offset, committed_to)
     end = before_doubt = GoodEnd(segment.size, segment.base_offset)
     far: list[int] = []  # bytes of the batches that begin a span
-    with open_file(segment.path) as file:
+    with open_file(segment.path, follow=False) as file:
         windows = BatchWindows(_WINDOW_BYTES)
         try:
             for batches in windows.batches(file.read_into, scanner, 0, segment.size):
@@ -312,7 +312,7 @@ def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[
     for segment in segments:
         if segment is not segments[0]:
             at, next_offset, is_bad = 0, segment.base_offset, False
-        with open_file(segment.path) as file:
+        with open_file(segment.path, follow=False) as file:
             while at < segment.size and n_gaps < _MOST_GAPS:
                 if is_bad:
                     found = good_batch_after(file, at, segment.size, next_offset)

@@ -48,7 +48,7 @@ from segmentlog.disk.copy import (
     size_of,
 )
 from segmentlog.disk.durable import (
-    adopt,
+    create_directory,
     create_file,
     make_directory,
     open_to_write,
@@ -244,7 +244,7 @@ def _without_mark(held: HeldDirectory) -> Iterator[None]:
         yield
         return
     mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
-    with open_file(mark) as file:
+    with open_file(mark, follow=False) as file:
         data = file.read(0, _MARK_BYTES)
     os.unlink(mark)
     sync_directory(held.directory)
@@ -368,8 +368,7 @@ class _Follower:
     def _begin(self) -> None:
         """Make the directory of the partition."""
         if not exists(self._path):
-            os.mkdir(self._path)
-            adopt(self._path)
+            create_directory(self._path)
             sync_directory(self._held.directory)
         # Left by a crash: of a mirror, or of a compaction of the destination.
         if has_swaps(self._path):

@@ -122,7 +122,7 @@ def read_table(directory: str, extent: Extent) -> NDArray[np.void] | None:
     """
     path = os.path.join(directory, table_name(extent.name))
     try:
-        with open_file(path) as file:
+        with open_file(path, follow=False) as file:
             data = file.read(0, file.status().size)
     except FileNotFoundError:
         return None
@@ -177,7 +177,7 @@ def _fits_file(directory: str, extent: Extent, rows: NDArray[np.void]) -> bool:
     ends = np.cumsum(rows["size"], dtype=np.int64)
     numbers = np.unique(np.linspace(0, len(rows) - 1, _N_COMPARED).astype(np.int64))
     compared = rows[numbers]
-    with open_file(os.path.join(directory, extent.name)) as file:
+    with open_file(os.path.join(directory, extent.name), follow=False) as file:
         if file.status().size != extent.end:
             return False
         found = b"".join(

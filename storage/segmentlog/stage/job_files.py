@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from segmentlog.disk.contract import FileStatus
-from segmentlog.disk.durable import create_file
+from segmentlog.disk.durable import create_file, cut_file, writable, write_all
 from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import LOCK_FILE
 from segmentlog.stage.extents import STAGE_SUFFIX
@@ -77,8 +77,9 @@ class JobFiles(NamedTuple):
         # If this user may not write to the mark, the staged files of its tasks show life as well.
         with contextlib.suppress(PermissionError):
             if status_of(str(self.mark)).size:
-                os.truncate(self.mark, 0)  # the notice of `sweep_jobs`
-            os.utime(self.mark)
+                with writable(str(self.mark)) as descriptor:
+                    cut_file(descriptor, 0)  # the notice of `sweep_jobs`
+            os.utime(self.mark, follow_symlinks=False)
 
     def remove(self) -> None:
         """End: remove the mark and the staged files.
@@ -113,7 +114,7 @@ def sweep_jobs(directory: str) -> None:
     """
     found = _files_by_token(directory)
     lock = os.path.join(directory, LOCK_FILE)
-    os.utime(lock)
+    os.utime(lock, follow_symlinks=False)
     before_ns = status_of(lock).modified_ns - _ORPHAN_NS
     for token, files in found.items():
         mark = JobFiles(directory, token).mark
@@ -121,7 +122,8 @@ def sweep_jobs(directory: str) -> None:
             if max(each.modified_ns for each in files.values()) >= before_ns:
                 continue
             if not files[mark].size:
-                mark.write_bytes(_NOTICE)
+                with writable(str(mark)) as descriptor:
+                    write_all(descriptor, _NOTICE, 0)
                 continue
         logger.warning("%s: removing files that job %s has left", directory, token)
         for path in sorted(files, key=lambda each: each != mark):  # as `JobFiles.remove` does

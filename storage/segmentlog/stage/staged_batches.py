@@ -55,7 +55,7 @@ def staged_batches(
     """
     path = os.path.join(directory, extent.name)
     scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)
-    with open_file(path) as file:
+    with open_file(path, follow=False) as file:
         for batches in windows.batches(file.read_into, scanner, extent.start, extent.end):
             _place(batches, shift, leader_epoch)
             yield batches

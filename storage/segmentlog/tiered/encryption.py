@@ -164,7 +164,7 @@ def _read_numbers(file: str) -> "RSAPrivateNumbers":
         return OptionError(_OPTION, file, f"the file {reason}; {_ACCEPTED}")
 
     try:
-        pem = read_whole(file, refused)
+        pem = read_whole(file, refused, follow=True)
     except OSError as error:
         raise refused(f"cannot be read ({error.strerror})") from None
     if len(pem) > _MOST_PEM_BYTES:

@@ -161,7 +161,7 @@ def _lines(path: str | None, encoding: Encoding) -> list[str]:
     def refusal(reason: str) -> OptionError:
         return OptionError("key_file", path, f"the file {reason}")
 
-    data = read_whole(local_path(path), refusal)
+    data = read_whole(local_path(path), refusal, follow=True)
     lines = [line for line in data.split(b"\n") if line]
     if encoding is Encoding.TEXT:
         for i, line in enumerate(lines, 1):

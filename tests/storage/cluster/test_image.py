@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from segmentlog.cluster.image import MASK, RECORDS, Image, fold, is_sensitive, masked
+from segmentlog.cluster.image import RECORDS, Image, fold
 from segmentlog.cluster.metadata_log import MetadataRecord
 from segmentlog.messages.lines import METADATA
 from segmentlog.messages.schema import parse_schemas
@@ -164,30 +164,6 @@ def test_eligible_leaders_are_cleared() -> None:
     for name, expected in (("", [[], []]), ("b", [[1], []])):
         found = folded(topic(), second, first, other, record("ClearElrRecord", topic_name=name))
         assert expected == [row["eligible_leader_replicas"] for row in found["partitions"]]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["ssl.keystore.password", "listener.name.x.sasl.jaas.config", "ssl.key.password",
-     "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates",
-     "sasl.oauthbearer.client.credentials.client.secret", "delegation.token.master.key",
-     "rsm.config.aws.secret.access.key", "value.converter.basic.auth.user.info",
-     "schema.registry.basic.auth.user.info", "database.pass", "db.pwd", "mysql.passwd"],
-)  # fmt: skip
-def test_secrets_are_masked(name: str) -> None:
-    """The value of a sensitive setting is hidden, and null stays null."""
-    assert is_sensitive(name)
-    assert (MASK, None) == (masked(name, "x"), masked(name, None))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["retention.ms", "ssl.keystore.location", "cleanup.policy", "max.bypass", "compass",
-     "value.converter.basic.auth.credentials.source"],
-)  # fmt: skip
-def test_other_settings_are_not_masked(name: str) -> None:
-    """Their values are shown."""
-    assert masked(name, "x") == "x"
 
 
 def test_the_records_of_a_table_are_schemas() -> None:

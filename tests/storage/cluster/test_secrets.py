@@ -3,8 +3,8 @@
 import pytest
 from coordinator_logs import framed
 
-from segmentlog.cluster.image import MASK
 from segmentlog.cluster.secrets import hide_secrets
+from segmentlog.masking import MASK
 from segmentlog.messages.records import framed_schemas
 from segmentlog.model import METADATA_TOPIC
 

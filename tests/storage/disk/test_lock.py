@@ -51,10 +51,12 @@ def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert 0 == descriptors_below(tmp_path)
 
 
-def test_a_lock_file_that_is_a_link_to_nothing_is_named(tmp_path: Path) -> None:
-    """It can neither be opened nor be made."""
-    (tmp_path / ".lock").symlink_to(tmp_path / "missing" / "lock")
-    with pytest.raises(LogDirectoryError, match=r"\.lock: .*link whose target is missing"):
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_lock_file_that_is_a_link_is_named(tmp_path: Path, *, is_there: bool) -> None:
+    """It is not followed: whoever owns the directory chooses its target."""
+    (tmp_path / "target").touch() if is_there else None
+    (tmp_path / ".lock").symlink_to(tmp_path / "target")
+    with pytest.raises(LogDirectoryError, match=r"\.lock: .*is a link, .*; remove the link$"):
         DirectoryLock(str(tmp_path)).__enter__()
     assert 0 == descriptors_below(tmp_path)
 

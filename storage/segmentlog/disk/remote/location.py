@@ -13,6 +13,7 @@ digest, and need no URL.
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
@@ -41,7 +42,13 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
 #: Schemes whose URLs may begin with a path.
 _WITHOUT_HOST = {"hdfs", "viewfs", "memory"}
 
+#: Schemes whose URLs name a bucket.
+_WITHOUT_PORT = {"s3", "gs"}
+
 _DIGEST = "credentials"
+
+#: What stands before the first slash of a path that was made here, if it has options.
+_MADE = re.compile(rf"([^:;@]*@)?[^:;@]*(:\d+)?(;({'|'.join(sorted(_SHOWN))}|{_DIGEST})=[^;@]*)+")
 _OF_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
@@ -55,6 +62,9 @@ class _Secrets(NamedTuple):
     user: str
     password: str
     options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return "_Secrets(…)"
 
 
 class Location(NamedTuple):
@@ -78,6 +88,9 @@ class Location(NamedTuple):
     options: Mapping[str, str]
     key: str
 
+    def __repr__(self) -> str:
+        return f"Location(root={self.root!r}, key={self.key!r})"
+
 
 def is_url(path: str) -> bool:
     """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
@@ -90,15 +103,22 @@ def path_of_url(url: str) -> str:
     Raises
     ------
     LogDirectoryError
-        If the URL names no bucket or server.
+        If the URL names no bucket or server; if its credentials are not quoted.
     """
     scheme, _, rest = url.partition("://")
     scheme = _ALIASES.get(scheme.lower(), scheme.lower())
     before, question, query = rest.partition("?")
     authority, _, key = before.partition("/")
-    if ";" in authority:
-        return url.rstrip("/")
     userinfo, at, host = authority.rpartition("@")
+    if _MADE.fullmatch(authority):
+        return url.rstrip("/")
+    if _is_cut(scheme, host) or (":" in userinfo and "@" in query.partition("=")[0]):
+        reason = (
+            "the credentials of the URL contain a character that ends them: write %2F for /, %3F "
+            "for ?, %3B for ; and %40 for @, or leave them out of the URL and give them in the "
+            "environment"
+        )
+        raise LogDirectoryError(f"{scheme}://…", reason)
     if not host and scheme not in _WITHOUT_HOST:
         shown = f"{scheme}://{'…@' * bool(at)}/{key}"
         raise LogDirectoryError(shown, f"the URL contains no bucket; write {scheme}://bucket/path")
@@ -109,13 +129,19 @@ def path_of_url(url: str) -> str:
     is_secret = bool(password or hidden)
     if is_secret:
         secrets = _Secrets(user, password, hidden)
-        digest = hashlib.sha256(repr(secrets).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(repr(tuple(secrets)).encode()).hexdigest()[:8]
         _secrets[digest] = secrets
         options.append(f"{_DIGEST}={digest}")
     shown_user = f"{quote(user)}@" if user and not is_secret else ""
     root = ";".join([f"{scheme}://{shown_user}{host}", *options])
     key = unquote(key).strip("/")
     return f"{root}/{key}" if key else root
+
+
+def _is_cut(scheme: str, host: str) -> bool:
+    """Whether a host is the beginning of credentials, of which a slash has cut the rest off."""
+    _, colon, port = host.partition(":")
+    return ";" in host or bool(colon and (scheme in _WITHOUT_PORT or not port.isdecimal()))
 
 
 def location_of(path: str) -> Location:
@@ -158,6 +184,7 @@ def without_secrets(text: str) -> str:
     values = [os.environ.get(name, "") for name in _OF_ENVIRONMENT]
     for secrets in _secrets.values():
         values += [secrets.user, secrets.password, *secrets.options.values()]
+    values += [quote(value, "") for value in values]  # as stores get them in URLs
     for value in sorted(values, key=len, reverse=True):
         if len(value) > 3:
             text = text.replace(value, "…")

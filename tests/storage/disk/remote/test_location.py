@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from segmentlog import open_log_dir
 from segmentlog.disk.paths import local_path, readable_path
+from segmentlog.disk.remote import location
 from segmentlog.disk.remote.location import is_url, location_of, path_of_url, without_options
 from segmentlog.errors import LogDirectoryError
 
@@ -88,6 +90,49 @@ except LogDirectoryError as error:
 
     assert "environment" in done.stdout
     assert "secret" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://KEY:abc/topsecret@bucket/kafka", "s3://KEY:12/topsecret@bucket", "gs://KEY:1/topsecret",
+     "s3://KEY:abc;topsecret/x@bucket", "s3://KEY:abc?topsecret@bucket/kafka", "s3a://K:/topsecret@b",
+     "abfs://account:ab/topsecret@container", "webhdfs://user:x/topsecret@host:9870/kafka",
+     "s3:/KEY:topsecret@bucket/kafka", "s3:KEY:topsecret@bucket", "S3a:/KEY:a/topsecret@bucket",
+     "s3://KEY:topsecret;a=b/topsecret@bucket", "s3://KEY:topsecret;region=b/topsecret@bucket"],
+)  # fmt: skip
+def test_malformed_credentials_stand_in_no_error(url: str) -> None:
+    """A character that is not quoted ends the credentials early."""
+    for parse in (readable_path, local_path, open_log_dir):
+        with pytest.raises(LogDirectoryError) as caught:
+            parse(url)
+        assert "topsecret" not in f"{caught.value} {caught.value!r}"
+        assert "KEY" not in str(caught.value)
+
+
+def test_credentials_stand_in_no_repr() -> None:
+    """A debugger and a log show the parts of a path."""
+    path = path_of_url("s3://KEY:topsecret@bucket/kafka?session_token=topsecret")
+    shown = repr((location_of(path), location._secrets, path))
+    assert "topsecret" not in shown
+    assert "KEY" not in shown
+    assert "bucket" in shown
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://KEY:ab;topsecret@bucket/kafka", "s3://KEY:ab@topsecret@bucket/kafka"]
+)
+def test_credentials_with_a_semicolon_are_credentials(url: str) -> None:
+    """Only what follows the bucket are options."""
+    path = path_of_url(url)
+    assert "topsecret" not in path
+    assert "bucket" == location_of(path).host
+    assert path == path_of_url(path)
+
+
+def test_a_key_with_an_at_is_a_key() -> None:
+    """Neither is a port of a server a password."""
+    assert "s3://bucket/me@host/kafka" == path_of_url("s3://bucket/me@host/kafka")
+    assert "webhdfs://h:9870/me@host" == path_of_url("webhdfs://h:9870/me@host")
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///kafka", "s3://key:secret@/kafka", "gs://?a=b"])
