@@ -1,7 +1,7 @@
 """Options of a read: strings in, one frozen, checked value out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pyspark_segmentlog.options.bounds import LastDuration, LastRecords, check_order
@@ -105,7 +105,7 @@ class ReadOptions:
     triggers : of a stream; None in a batch query.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
     replicas: Replicas
     subscribe: tuple[str, ...]
     subscribe_pattern: str | None

@@ -1,7 +1,7 @@
 """Options of a read of a table: strings in, one frozen, checked value out."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_segmentlog.options.names import check_read_names
 from pyspark_segmentlog.options.option import GivenOptions, Query
@@ -31,7 +31,7 @@ class TableOptions:
     table, history, on_corrupt_batch, topic : as the options of these names.
     """
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
     table: str
     history: bool
     on_corrupt_batch: OnCorruptBatch

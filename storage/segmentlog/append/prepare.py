@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.commit.guard import SegmentSizes
 from segmentlog.commit.held import HeldDirectory
+from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import exists, status_of
 from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError
@@ -105,6 +106,11 @@ def ready_to_append(
         # Without the point, a recovery would not know that retention or compaction has removed
         # batches, and that they were not lost.
         synced_to[each] = end if flush or is_clean else max(sizes.base_offset, point)
+    # A writer that died while it made a partition may not have synced the names in it, and its own.
+    empty = [each for each, (sizes, _) in ready.items() if not sizes.log]
+    do_together(sync_directory, [partition_path(directory, each) for each in empty])
+    if empty:
+        sync_directory(directory)
     # Points move once all logs are recovered.  If a crash came between a point that moved first
     # and its log, the next writer would refuse the log, as one that has lost synced bytes.
     moved = {each: point for each, point in synced_to.items() if points.get(each) != point}

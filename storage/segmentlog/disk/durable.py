@@ -8,7 +8,7 @@ error again.  It is never retried, and reaches the caller as a `SyncFailedError`
 New files get the owner of their directory: a broker takes its whole log directory offline if it
 cannot open one file.  A user who cannot give them to this owner makes no file there.
 
-That owner may be a stranger to root: whoever owns a directory may put links into it at any moment.
+That owner may be a stranger to root, and may put links into the directory at any moment.
 So files are opened by their name in an open directory, no link is followed, and only what was just
 made changes its owner, by its descriptor.
 """
@@ -197,18 +197,20 @@ def sync_ancestors(path: str) -> None:
 def _parent(path: str) -> Iterator[tuple[int, str]]:
     """A descriptor of the directory that holds a name, and the name.
 
-    Whoever owns the directory may put another one under its path at any moment.
+    The owner of the log directory may put another directory under its path at any moment.
     """
     directory, name = os.path.split(path)
-    descriptor = _open_directory(directory or os.curdir)
+    descriptor = -1
     try:
+        descriptor = _open_directory(directory or os.curdir)
         yield descriptor, name
     except OSError as error:
-        if error.filename == name:  # the system knows no more
+        if error.filename in {name, directory}:  # the system knows no more
             error.filename = path
         raise
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _open_directory(path: str) -> int:

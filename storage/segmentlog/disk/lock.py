@@ -336,8 +336,7 @@ def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
 def _open_kept(owner: object, open_file: Callable[[], int]) -> int:
     """Open a file whose locks a forked child must not inherit; it is kept before it is locked."""
     with _guard:
-        descriptor = open_file()
-        _descriptors[descriptor] = id(owner)
+        _descriptors[descriptor := open_file()] = id(owner)
     return descriptor
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import tempfile
+import secrets
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -47,9 +47,14 @@ class OutputFile:
             return
         if not os.path.isdir(self._directory):
             raise OptionError(option, given, "give a file in a directory that exists")
-        descriptor, self._temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self._directory)
-        os.fchmod(descriptor, _mode_of(given))
+        # Made as any new file: the system applies the umask, which a library cannot ask for
+        # without changing it for all threads.
+        temporary = os.path.join(self._directory, f".{name}.{secrets.token_hex(8)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor, self._temporary = os.open(temporary, flags, 0o666), temporary
         self.file = os.fdopen(descriptor, "wb")
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(descriptor, os.stat(given).st_mode & 0o777)
 
     def finish(self) -> None:
         """Sync all bytes to the disk: a full disk is an error now, and not in `publish`."""
@@ -77,12 +82,3 @@ class OutputFile:
         if self._temporary:
             with contextlib.suppress(OSError):  # the error of the block says more
                 os.unlink(self._temporary)
-
-
-def _mode_of(path: str) -> int:
-    """The permissions of a file, or those that a new file gets."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.stat(path).st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask

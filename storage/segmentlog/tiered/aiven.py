@@ -273,7 +273,12 @@ class AivenTier:
         if segment.custom_metadata:
             custom = parse_custom_metadata(segment.custom_metadata)
             if custom is not None:
-                return opened._replace(main=_overridden(self._root, opened.main, custom))
+                main = _overridden(self._root, opened.main, custom)
+                if main is None:
+                    path = f"{opened.main}.log"
+                    reason = "the metadata of the segment names an object outside the tier"
+                    raise RemoteSegmentError(path, reason, _FOREIGN)
+                return opened._replace(main=main)
         return opened
 
     def _key(self, opened: _Opened) -> Unwrapped | None:
@@ -310,19 +315,28 @@ def _fits(key: SegmentKey, manifest: Manifest) -> bool:
     )
 
 
-def _overridden(root: str, main: str, custom: CustomMetadata) -> str:
+def _overridden(root: str, main: str, custom: CustomMetadata) -> str | None:
     """The path of the log and the indexes without suffix, as the segment's metadata names it.
+
+    None if it leads out of the tier: a producer of the metadata topic chooses it.
 
     The prefix in the metadata begins at the bucket.  Below a local path the bucket has no border:
     a root that ends in the prefix is the prefix itself, and any other root is the bucket.
     """
     key = custom.key or main[len(root) + 1 :]
+    if not all(map(_is_plain, f"{custom.prefix or ''}{key}".split("/"))):
+        return None
     if custom.prefix is None or f"{root}/".endswith(f"/{custom.prefix}"):
         return f"{root}/{key}"
     if "://" not in root:
         return f"{root}/{custom.prefix}{key}"
     scheme, _, rest = root.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}/{custom.prefix}{key}"
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a part of a key is a name, on a disk as in a bucket."""
+    return name not in {"", ".", ".."} and "\0" not in name
 
 
 def _open(path: str) -> ReadableFile:

@@ -213,6 +213,12 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
         taken.take(name, fields)
     for segment_id, fields in taken.known.items():
         place = fields["remote_log_segment_id"]["topic_id_partition"]
+        if parse_partition_directory(f"{place['name']}-{place['partition']}") is None:
+            logger.warning(  # a layout makes the name of a directory of it
+                "remote segment %s: %r is not the name of a topic; the segment is left out",
+                uuid_text(segment_id), place["name"],
+            )  # fmt: skip
+            continue
         log = RemoteLog(place["name"], uuid_text(place["id"]), place["partition"])
         epochs = {each["leader_epoch"]: each["offset"] for each in fields["segment_leader_epochs"]}
         segment = RemoteSegment(

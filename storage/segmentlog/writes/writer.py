@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.commit.repeated_writes import NumberedWrite
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LogWriter", "open_writer"]
 
+_P = ParamSpec("_P")
+
 _REPLACES = (
     "a retry would delete the records of the first attempt: give txn_app_id and "
     "txn_version instead, or delete the earlier records first (segmentlog.delete_records)"
@@ -43,11 +47,25 @@ class _ArrowArray(Protocol):
 ArrowRows: TypeAlias = _ArrowStream | _ArrowArray
 
 
+def _in_turn(
+    method: "Callable[Concatenate[LogWriter, _P], None]",
+) -> "Callable[Concatenate[LogWriter, _P], None]":
+    """Have the threads of a writer take turns: it has one stager, and one job at a time."""
+
+    @wraps(method)
+    def call(self: "LogWriter", *arguments: _P.args, **keywords: _P.kwargs) -> None:
+        with self._turn:
+            method(self, *arguments, **keywords)
+
+    return call
+
+
 class LogWriter:
     """Appends rows, which become visible together: at `flush`, at `close`, when the block ends.
 
     `open_writer` makes one.  A ``with`` block that ends with an error writes none of the rows that
-    were appended since the last `flush`.
+    were appended since the last `flush`.  Threads may share a writer: their calls take turns, and
+    a flush commits the rows of all of them.
 
     Parameters
     ----------
@@ -80,7 +98,9 @@ class LogWriter:
         self._has_refused = False
         self._has_committed = False
         self._has_told = False
+        self._turn = threading.RLock()
 
+    @_in_turn
     @storage_errors()
     def append(self, rows: "ArrowRows") -> None:
         """Take rows with the columns ``key``, ``value``, ``headers``, ``partition``, ``topic``.
@@ -146,6 +166,7 @@ class LogWriter:
                 self._has_rows = True
                 self._stager.add(batch)
 
+    @_in_turn
     @storage_errors()
     def append_batches(
         self, batches: "bytes | memoryview | pa.Buffer", partition: int, topic: str | None = None
@@ -201,6 +222,7 @@ class LogWriter:
                 self._ready.add(topic_partition)
                 self._stager.add_batches(topic_partition, each)
 
+    @_in_turn
     @storage_errors()
     def flush(self) -> None:
         """Make the appended rows visible, and with ``ProducerConfig.flush`` durable; go on.
@@ -253,11 +275,13 @@ class LogWriter:
         if self._numbers is not None:
             self._numbers.forget()
 
+    @_in_turn
     def roll(self) -> None:
         """Flush, and begin a new segment with the next rows of each partition."""
         self.flush()
         self._rolls = True
 
+    @_in_turn
     def close(self) -> None:
         """Flush for the last time; the writer is closed even if this fails."""
         try:
@@ -265,6 +289,7 @@ class LogWriter:
         finally:
             self.abort()  # nothing is left to remove after a commit
 
+    @_in_turn
     def abort(self) -> None:
         """Forget what was appended since the last `flush`, and close."""
         job, self._job = self._job, None

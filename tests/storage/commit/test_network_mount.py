@@ -288,11 +288,11 @@ def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
     job, extents = _staged(server)
     real = os.mkdir
 
-    def full(*_: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def mkdir(path: str, *mode: int) -> None:
-        (full if path.endswith("/state") else real)(path, *mode)
+    def mkdir(path: str, *mode: int, **where: int) -> None:
+        (full if path.endswith("/state") else real)(path, *mode, **where)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     monkeypatch.setattr(commit._Commit, "append", full)

@@ -53,8 +53,9 @@ def test_a_file_system_with_coarse_times_gets_a_longer_step(
     renew_stamp(str(tmp_path))
     path, real = tmp_path / STATE_FILE, os.utime
 
-    def utime(path: str, ns: tuple[int, int]) -> None:
-        real(path, ns=(ns[0], ns[1] // 2_000_000_000 * 2_000_000_000))
+    def utime(path: str, ns: tuple[int, int], *, follow_symlinks: bool = True) -> None:
+        coarse = ns[0], ns[1] // 2_000_000_000 * 2_000_000_000
+        real(path, ns=coarse, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr(stamp.os, "utime", utime)
     utime(str(path), (0, time.time_ns() + 10**15))

@@ -2,13 +2,18 @@
 
 import errno
 import fcntl
+import gc
 import inspect
+import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from broker_lock import as_broker
@@ -16,6 +21,7 @@ from crashing import in_child
 from descriptors import descriptors_below
 
 import segmentlog
+from segmentlog.disk import lock
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
@@ -53,7 +59,7 @@ def test_a_lock_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_lock_file_that_is_a_link_is_named(tmp_path: Path, *, is_there: bool) -> None:
-    """It is not followed: whoever owns the directory chooses its target."""
+    """It is not followed: the owner of the directory chooses its target."""
     (tmp_path / "target").touch() if is_there else None
     (tmp_path / ".lock").symlink_to(tmp_path / "target")
     with pytest.raises(LogDirectoryError, match=r"\.lock: .*is a link, .*; remove the link$"):
@@ -185,3 +191,52 @@ def test_a_child_that_leaves_the_block_does_not_unlock_for_its_parent(tmp_path: 
             take(tmp_path)
     take(tmp_path)
     assert 0 == descriptors_below(tmp_path)
+
+
+def interrupted_at(number: int, act: Callable[[], None]) -> bool:
+    """Call a function, with Ctrl-C before one of the lines of the module; whether it came."""
+    n_lines, is_done = 0, False
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal n_lines, is_done
+        if frame.f_code.co_filename != lock.__file__:
+            return None
+        if event == "line" and not is_done:
+            is_done = n_lines == number
+            n_lines += 1
+            if is_done:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return is_done
+
+
+def take_a_task(directory: Path) -> None:
+    """Lock the directory, and a byte of it for a task."""
+    with (
+        DirectoryLock(str(directory)) as held,
+        held.shared(1) as share,
+        lock.TaskLock(share, 1) as task,
+    ):
+        task.take()
+
+
+@pytest.mark.parametrize("act", [take, take_a_task])
+def test_ctrl_c_at_any_line_gives_up_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], None]
+) -> None:
+    """Otherwise the lock would stay with a notebook until its process ends."""
+    monkeypatch.setattr(lock, "_TASKS_END_SECONDS", 0.0)
+    numbers = itertools.count()
+    while interrupted_at(next(numbers), partial(act, tmp_path)):
+        gc.collect()
+        take(tmp_path)
+    assert next(numbers) > 50

@@ -1,6 +1,7 @@
 """Links that the owner of a directory puts at every name that root writes."""
 
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -131,6 +132,13 @@ def place() -> Iterator[Place]:
         yield Place(top)
 
 
+def lay_out(place: Place, name: str) -> None:
+    """Lay out the directory for a change."""
+    place.renew()
+    if name == "recover":
+        tear(place.directory)
+
+
 def paths_of(name: str, forward: Forward) -> list[Path]:
     """The paths at which a call changes a directory, or opens a file to write."""
     if name == "open" and not forward.args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[operator]
@@ -148,9 +156,7 @@ def changed(place: Place, name: str) -> list[str]:
         found.extend(str(path.relative_to(place.directory)) for path in inside)
         return forward()
 
-    place.renew()
-    if name == "recover":
-        tear(place.directory)
+    lay_out(place, name)
     with pytest.MonkeyPatch.context() as patch:
         around_calls(patch, WRITES, around)
         CHANGES[name](place.directory)
@@ -175,16 +181,48 @@ def assert_refused_or_done(place: Place, name: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_link_at_each_name_that_a_change_writes(place: Place, name: str) -> None:
+@pytest.mark.parametrize("takes_all", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_link_at_each_name_that_a_change_writes(
+    place: Place, name: str, *, takes_all: bool
+) -> None:
     """Root neither changes nor gives away the target, and shows none of its bytes."""
     names = dict.fromkeys(changed(place, name))
     assert len(names) >= 3
-    for each in names:
-        for target, how in KINDS:
-            place.renew()
-            if name == "recover":
-                tear(place.directory)
+    for number, each in enumerate(names):
+        for target, how in KINDS if takes_all else [KINDS[number % len(KINDS)]]:
+            lay_out(place, name)
             path = place.directory / each
             if path.parent.is_dir():
                 plant(path, place.top / target, how)
                 assert_refused_or_done(place, name, f"{how} link at {each} to {target}")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_parent", [False, True])
+def test_a_link_right_before_each_call(
+    place: Place, name: str, every: int, *, is_parent: bool
+) -> None:
+    """The owner is quicker than root: a link takes the place of a file, or of its directory."""
+    for number in itertools.count(0, every):
+        lay_out(place, name)
+        left = number
+
+        def around(call: str, forward: Forward) -> object:
+            nonlocal left
+            paths = [path for path in paths_of(call, forward) if place.inside(path)]
+            makes_files = call in {"open", "mkdir"}
+            if paths and left >= 0 and (makes_files or not is_parent):
+                left -= 1
+                if left < 0:
+                    at = paths[-1].parent if is_parent else paths[-1]
+                    if at not in {place.directory, place.directory.parent} and at.parent.is_dir():
+                        plant(at, place.files if is_parent else place.secret, "symbolic")
+            return forward()
+
+        with pytest.MonkeyPatch.context() as patch:
+            around_calls(patch, WRITES, around)
+            assert_refused_or_done(place, name, f"link before call {number}")
+        if left >= 0:
+            break
+    assert number > 0

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,24 @@ def test_metadata_overrides_the_place_of_the_log_and_the_indexes(tmp_path):
 
     assert read(tier.open(segment, Part.LOG)) == expected
     assert tier.open(segment, Part.TIME_INDEX).path == str(tmp_path / "old" / "elsewhere.indexes")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "key"),
+    [(None, "../other/x"), (None, "a/../../other/x"), ("../other/", None), ("..", "/other/x"),
+     (None, "/other/x"), ("", "./../other/x"), (None, "other/x\0")],
+)  # fmt: skip
+def test_metadata_names_no_object_outside_the_tier(tmp_path, prefix, key):
+    """A producer of the metadata topic could show the files of others."""
+    plugin, log, mains = tier_of(tmp_path / "tier", "segments-0")
+    (tmp_path / "other").mkdir()
+    for suffix in (".log", ".indexes"):
+        shutil.copy(plugin.path(mains[0], suffix), tmp_path / "other" / f"x{suffix}")
+    tier = AivenTier(str(tmp_path / "tier"))
+    segment = tier.segments(log)[0]._replace(custom_metadata=custom_metadata(1, prefix, key))
+    for part in (Part.LOG, Part.TIME_INDEX):
+        with pytest.raises(RemoteSegmentError, match="names an object outside the tier"):
+            tier.open(segment, part)
 
 
 def test_a_segment_of_the_metadata_is_opened_without_a_listing(tmp_path, keys):

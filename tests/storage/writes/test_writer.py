@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from segmentlog.errors import (
 from segmentlog.model import Codec
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.stage.extents import JobExtents, TaskExtents
+from segmentlog.stage.stager import RowStager
 from segmentlog.topic_config import TopicConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -404,3 +406,33 @@ def test_topics_of_a_polars_frame_choose_the_log(tmp_path: Path) -> None:
 
     assert [b"1", b"3"] == segmentlog.read(tmp_path, "t")["value"].to_pylist()
     assert [b"2"] == segmentlog.read(tmp_path, "u")["value"].to_pylist()
+
+
+def test_threads_of_one_writer_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row of a thread is lost or torn, and each flush commits the rows of all of them."""
+    inside, most, real = 0, 0, RowStager.add
+
+    def add(stager: RowStager, rows: pa.RecordBatch) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.001)
+        real(stager, rows)
+        inside -= 1
+
+    monkeypatch.setattr(RowStager, "add", add)
+    with (
+        segmentlog.open_writer(tmp_path, "t", num_partitions=2) as writer,
+        ThreadPoolExecutor(4) as threads,
+    ):
+
+        def append(first: int) -> None:
+            writer.append(numbered_rows(first, 10))
+            if first % 50 == 0:
+                writer.flush()
+
+        list(threads.map(append, range(0, 400, 10)))
+
+    found = numbers(tmp_path)
+    assert [*range(400)] == sorted([*found[0], *found[1]])
+    assert 1 == most

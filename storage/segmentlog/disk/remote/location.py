@@ -110,7 +110,7 @@ def path_of_url(url: str) -> str:
     before, question, query = rest.partition("?")
     authority, _, key = before.partition("/")
     userinfo, at, host = authority.rpartition("@")
-    if _MADE.fullmatch(authority):
+    if scheme == "tiered" or _MADE.fullmatch(authority):  # made here; a tier's has no credentials
         return url.rstrip("/")
     if _is_cut(scheme, host) or (":" in userinfo and "@" in query.partition("=")[0]):
         reason = (
