@@ -106,7 +106,7 @@ def ready_to_append(
         # Without the point, a recovery would not know that retention or compaction has removed
         # batches, and that they were not lost.
         synced_to[each] = end if flush or is_clean else max(sizes.base_offset, point)
-    # A writer that died while it made a partition may not have synced the names in it, and its own.
+    # A writer that died while it made a partition may not have synced its name, or those in it.
     empty = [each for each, (sizes, _) in ready.items() if not sizes.log]
     do_together(sync_directory, [partition_path(directory, each) for each in empty])
     if empty:

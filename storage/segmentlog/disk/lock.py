@@ -24,6 +24,7 @@ locked knows that its own holder lives, and that nobody else has the directory u
 import contextlib
 import errno
 import fcntl
+import itertools
 import logging
 import os
 import secrets
@@ -64,8 +65,11 @@ _FLOCK = struct.Struct("hhqqi4x")
 #: no locks, or the kernel has no locks of this kind.
 _NO_LOCKS = {errno.ENOLCK, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 
-#: The number (`id`) of the `DirectoryLock` that holds or opens the lock of a directory.  A second
-#: thread of the process waits here, and can name the process.
+#: Numbers of the objects that open lock files; none is used again, as an ``id`` would be.
+_numbers = itertools.count()
+
+#: The number of the `DirectoryLock` that holds or opens the lock of a directory.  A second thread
+#: of the process waits here, and can name the process.
 _threads: dict[str, int] = {}
 
 #: All open descriptors of lock files, with the number of the object that has opened them.  A
@@ -135,14 +139,14 @@ class DirectoryLock:
         self._timeout_seconds = min(
             seconds("lock_timeout_seconds", timeout_seconds), threading.TIMEOUT_MAX
         )
-        self._real = os.path.realpath(directory)
+        self._real, self._number = os.path.realpath(directory), next(_numbers)
         self._descriptor = -1
 
     def __enter__(self) -> Self:
         begin = time.monotonic()
         self._process = os.getpid()
         try:
-            while _threads.setdefault(self._real, id(self)) != id(self):
+            while _threads.setdefault(self._real, self._number) != self._number:
                 if time.monotonic() - begin >= self._timeout_seconds:
                     raise LogLockedError(self._directory, os.getpid(), self._timeout_seconds)
                 time.sleep(_POLL_THREADS_SECONDS)
@@ -176,8 +180,8 @@ class DirectoryLock:
         """Give up what this object holds; a second call does nothing."""
         if self._process != os.getpid():  # forked inside the block: the lock is the parent's
             return
-        _close_kept(self)
-        if _threads.get(self._real) == id(self):
+        _close_kept(self._number)
+        if _threads.get(self._real) == self._number:
             del _threads[self._real]
         self._process = -1
 
@@ -216,26 +220,22 @@ class DirectoryLock:
 
     def _try(self) -> bool:
         """Open and lock the file, unless another process holds it or has just removed it."""
-        self._descriptor = _open_kept(self, self._open)
+        self._descriptor = _open_kept(self._number, self._open)
         if not self._lock(self._descriptor):
-            _close_kept(self)
+            _close_kept(self._number)
             return False
         if not self._is_of_root():
             return True
         with contextlib.suppress(LogDirectoryError):  # its owner may be able to open it anyway
             replace_file(self._path, b"", sync_name=False)
-            _close_kept(self)
+            _close_kept(self._number)
             return self._try()
         return True
 
     def _is_of_root(self) -> bool:
         """Whether root has left the file to an owner of the directory who cannot open it."""
-        return (
-            0
-            == os.geteuid()
-            == os.stat(self._descriptor).st_uid
-            != os.stat(self._directory).st_uid
-        )
+        is_ours = os.stat(self._descriptor).st_uid == os.geteuid() == 0
+        return is_ours and os.stat(self._directory).st_uid != 0
 
     def _open(self) -> int:
         while True:
@@ -333,14 +333,14 @@ def _request(lock_type: int, start: int, n_bytes: int) -> bytes:
     return _FLOCK.pack(lock_type, os.SEEK_SET, start, n_bytes, 0)
 
 
-def _open_kept(owner: object, open_file: Callable[[], int]) -> int:
+def _open_kept(owner: int, open_file: Callable[[], int]) -> int:
     """Open a file whose locks a forked child must not inherit; it is kept before it is locked."""
     with _guard:
-        _descriptors[descriptor := open_file()] = id(owner)
+        _descriptors[descriptor := open_file()] = owner
     return descriptor
 
 
-def _close_kept(owner: object) -> None:
+def _close_kept(owner: int) -> None:
     """Unlock and close what `_open_kept` has opened; a forked child has closed it already.
 
     A process that was started without `os.fork` may have the descriptor for a moment, too: closing
@@ -348,7 +348,7 @@ def _close_kept(owner: object) -> None:
     """
     with _guard:
         for descriptor, number in _descriptors.copy().items():
-            if number == id(owner):
+            if number == owner:
                 with contextlib.suppress(OSError):
                     _unlock(descriptor)
                 del _descriptors[descriptor]  # after Ctrl-C above, the next call finds it again
@@ -371,7 +371,8 @@ class TaskLock(Closing):
 
     def __init__(self, share: LockShare, number: int) -> None:
         self._first, self._byte = share.first, share.first + number
-        self._descriptor = _open_kept(self, partial(_open_lock, share.path))
+        self._number = next(_numbers)
+        self._descriptor = _open_kept(self._number, partial(_open_lock, share.path))
 
     def take(self) -> bool:
         """Lock the byte; False if an earlier attempt of the task has it."""
@@ -386,6 +387,6 @@ class TaskLock(Closing):
     def close(self) -> None:
         """Give the byte up; a second call does nothing."""
         try:
-            _close_kept(self)
+            _close_kept(self._number)
         finally:
-            _close_kept(self)  # Ctrl-C may have cut the first one anywhere
+            _close_kept(self._number)  # Ctrl-C may have cut the first one anywhere
