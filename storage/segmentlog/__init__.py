@@ -56,6 +56,7 @@ from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schem
 from segmentlog.layout.stream_checkpoint import checkpoint_offsets
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.logs.usage import UsageKind, UsedSpace, usage
 from segmentlog.model import (
     Appended,
     Codec,
@@ -197,6 +198,8 @@ __all__ = [
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
     "UnsupportedFormatError",
+    "UsageKind",
+    "UsedSpace",
     "alter_settings",
     "checkpoint_offsets",
     "compact",
@@ -227,6 +230,7 @@ __all__ = [
     "table",
     "tables",
     "topic_settings",
+    "usage",
     "verify",
 ]
 

@@ -59,6 +59,7 @@ class FileStatus(NamedTuple):
     changed_ns : time of the last change of bytes, name, times, owner or permissions.
     is_remembered : whether the size may be out of date: clients of network file systems remember
         sizes, and ask the server only when the file is opened.
+    n_allocated : bytes that the file takes on its disk: fewer than its size if it has holes.
     """
 
     mode: int
@@ -67,6 +68,7 @@ class FileStatus(NamedTuple):
     modified_ns: int
     changed_ns: int
     is_remembered: bool
+    n_allocated: int
 
     @property
     def is_file(self) -> bool:

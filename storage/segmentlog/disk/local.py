@@ -13,6 +13,8 @@ from segmentlog.disk.page_cache import BorrowedPages
 
 __all__ = ["LocalDisk", "LocalFile", "device_of"]
 
+_BLOCK_BYTES = 512  #: of ``st_blocks``, on every system
+
 
 def device_of(path: str) -> int:
     """Number of the file system that holds a path: directories on one share its free space."""
@@ -164,4 +166,5 @@ def _status(found: os.stat_result, *, is_open: bool = False) -> FileStatus:
         found.st_mtime_ns,
         found.st_ctime_ns,
         not is_open and not os.major(found.st_dev),
+        found.st_blocks * _BLOCK_BYTES,
     )

@@ -137,6 +137,11 @@ class DirectoryView:
             and not exists(partition_path(self.path, each))  # a broker may have just made it
         }
 
+    def renamed(self) -> list[NamedPartition]:
+        """Directories of partitions that are not in use: deleted, stray, or being moved here."""
+        named = self._names.named.values()
+        return [each for each in named if not each.is_current and each.type is FileType.DIRECTORY]
+
     @property
     def _recovery_points(self) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
         name = RECOVERY_POINT_CHECKPOINT

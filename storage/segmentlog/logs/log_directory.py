@@ -35,7 +35,12 @@ from segmentlog.model import (
     RemoteStorageLayout,
     TopicPartition,
 )
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, parse_partition_directory
+from segmentlog.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    DirectoryState,
+    is_deleted_directory,
+    parse_partition_directory,
+)
 from segmentlog.reads.collector import without_collector
 from segmentlog.reads.moment import Listing
 from segmentlog.tiered.location import plain_path, tiered_paths
@@ -257,6 +262,47 @@ class LogDirectory:
             if each not in self._places
         )
 
+    def partitions_not_in_use(self) -> dict[str, list[str]]:
+        """By topic, the renamed directories of partitions that have no other directory here.
+
+        A broker renames the directory of a partition that is deleted (``-delete``), that the
+        cluster does not assign to it (``-stray``), or that is being moved here (``-future``).
+        """
+        found: dict[str, list[str]] = {}
+        for each in (each for view in self._whole for each in view.renamed()):
+            if each.topic_partition not in self._places:
+                found.setdefault(each.topic_partition.topic, []).append(each.path)
+        return dict(sorted(found.items()))
+
+    def _where_renamed(self, topic: str, partition: int) -> str:
+        """For messages: the renamed directories of a partition, or of a whole topic; or empty."""
+        found = [
+            each
+            for view in self._whole
+            for each in view.renamed()
+            if (each.topic_partition.topic == topic or is_deleted_directory(each.name, topic))
+            and partition in (-1, each.topic_partition.partition)
+        ]
+        if not found:
+            return ""
+        shown = ", ".join(each.path for each in found[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        warning = (
+            "a broker removes -delete directories a minute after the deletion, or after its start "
+            "(log.segment.delete.delay.ms): "
+            if any(each.state is DirectoryState.DELETE for each in found)
+            else ""
+        )
+        return (
+            f"its logs are still in {shown}{more}; {warning}to read them, copy these directories "
+            f"elsewhere and name the copies {topic}-<partition>"
+        )
+
+    @property
+    def log_directories(self) -> list[str]:
+        """Paths of the local log directories that were opened as a whole, without their tier."""
+        return [view.path for view in self._whole if not is_url(view.path)]
+
     def log(self, topic: str, partition: int) -> Log:
         """The log of one topic-partition; the same object each time.
 
@@ -439,7 +485,11 @@ class LogDirectory:
             if partition < 0:
                 return OptionError("partition", str(partition), "give a number from 0")
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
+            if renamed := self._where_renamed(topic, partition):
+                hint += f"; {renamed}"
             return UnknownTopicOrPartitionError(topic, partition, where, hint)
+        if renamed := self._where_renamed(topic, -1):
+            return UnknownTopicOrPartitionError(topic, -1, where, renamed)
         near = difflib.get_close_matches(topic, topics, n=1)
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, where, hint)

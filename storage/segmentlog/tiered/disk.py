@@ -57,7 +57,7 @@ _RESTORE_ID = (
     "in Python fail_on_data_loss=False)"
 )
 
-_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False)
+_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
 
 #: Parts of a remote segment that are files of a partition named by the base offset.
 _BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX)
@@ -136,7 +136,10 @@ class _BytesFile(Closing):
         self._data = data
 
     def status(self) -> FileStatus:
-        return FileStatus(stat.S_IFREG | 0o444, len(self._data), 1, 0, 0, is_remembered=False)
+        size = len(self._data)
+        return FileStatus(
+            stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
+        )
 
     def read(self, position: int, n_bytes: int) -> bytes:
         return self._data[position : position + n_bytes]

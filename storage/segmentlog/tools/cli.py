@@ -35,6 +35,7 @@ from segmentlog.tools.restore import restore
 from segmentlog.tools.text import escape
 from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
+from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import verify
 from segmentlog.tools.warmup import warmup
 
@@ -109,9 +110,9 @@ def _options(
 
 
 for _each in (
-    topics, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas, table,
-    replicas, compare, verify, recover, reindex, delete_topic, retain, compact, delete_records,
-    erase, produce, configure, mirror, placement, restore, doctor, warmup,
+    topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
+    table, replicas, compare, verify, recover, reindex, delete_topic, retain, compact,
+    delete_records, erase, produce, configure, mirror, placement, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -31,6 +31,7 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
+from segmentlog.tools.usage import write_leftovers
 from segmentlog.upkeep.places import log_directory
 from segmentlog.verification.findings import unfinished_commits
 
@@ -88,6 +89,8 @@ def describe(
         return
     rows = describe_paths(places, topic or (), all_headers=all_headers)
     is_good = write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
+    if not as_json:
+        write_leftovers(open_log_dir(*places))
     if not is_good:
         raise typer.Exit(PROBLEM)
 

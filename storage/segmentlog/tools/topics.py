@@ -35,6 +35,7 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.tools.usage import write_leftovers
 
 __all__ = ["TopicSummary", "summarize", "topics"]
 
@@ -78,6 +79,7 @@ def topics(
             sys.stdout.write(to_json(each.as_json()) + "\n")
     else:
         sys.stdout.write(_table(found))
+        write_leftovers(opened)
     for each in found:
         for problem in () if as_json else each.problems:
             sys.stderr.write(f"{escape(problem)}\n")

@@ -48,6 +48,7 @@ class FindingKind(StrEnum):
     REMOTE_SEGMENT = "remote-segment"
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"
+    LEFTOVERS = "leftovers"
 
 
 class Finding(NamedTuple):

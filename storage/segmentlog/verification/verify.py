@@ -19,6 +19,7 @@ from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.logs.usage import UsageKind, UsedSpace, large_leftovers
 from segmentlog.model import RemoteStorageLayout
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -79,8 +80,9 @@ def verify(
     -------
     list of Finding
         Unfinished commits, missing partitions, logs of the tier that no partition has, and then
-        the findings of each log: about its tier, and in the order of its files.  If the logs are
-        sound, no finding has the severity `Severity.ERROR`.
+        the findings of each log: about its tier, and in the order of its files; at the end large
+        leftovers, if all topics are verified.  If the logs are sound, no finding has the severity
+        `Severity.ERROR`.
 
     Raises
     ------
@@ -125,6 +127,8 @@ def verify(
                 yield from _or_unreadable(log, tiers.findings(log))
             of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
             yield from of_log if tiers is None else _or_unreadable(log, of_log)
+        if not names and not numbers:
+            yield from _leftovers(directory)
 
     found = []
     for finding in findings():
@@ -204,6 +208,21 @@ def _would_lose(log: Log) -> Iterator[Finding]:
         Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
         plan.end_offset, f"recovery would cut off {lost}", plan.lost_to,
     )  # fmt: skip
+
+
+def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
+    """A note for each kind of leftovers, if they are large; its path is the largest place."""
+    by_kind: dict[UsageKind, list[UsedSpace]] = {}
+    for used in large_leftovers(directory.log_directories):
+        by_kind.setdefault(used.kind, []).append(used)
+    for kind, found in by_kind.items():
+        n_bytes = sum(used.n_bytes for used in found)
+        more = f", the largest of {len(found)} places" if len(found) > 1 else ""
+        yield Finding(
+            Severity.NOTE, FindingKind.LEFTOVERS, "", -1, found[0].path, -1, -1,
+            f"{kind} files take {n_bytes:,} bytes and are part of no log{more}; removed by: "
+            f"{kind.removal}",
+        )  # fmt: skip
 
 
 def _missing(each: MissingPartition) -> Finding:

@@ -24,7 +24,10 @@ def set_times(monkeypatch: pytest.MonkeyPatch) -> SetTimes:
             local,
             "_status",
             lambda found, **how: real(found, **how)._replace(
-                modified_ns=time_ns, changed_ns=time_ns, is_remembered=False
+                modified_ns=time_ns,
+                changed_ns=time_ns,
+                is_remembered=False,
+                n_allocated=0,
             ),
         )
 

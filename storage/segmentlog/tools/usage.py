@@ -1,0 +1,119 @@
+"""``segmentlog usage``: every byte of log directories by its kind, and what removes it."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.logs.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
+from segmentlog.logs.usage import usage as account
+from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
+from segmentlog.tools.tables import aligned
+from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
+
+__all__ = ["usage", "write_leftovers"]
+
+_MOST_SHOWN = 10  #: places of leftovers
+
+
+@command(
+    READS,
+    "segmentlog usage /var/lib/kafka",
+    "segmentlog usage /data1 /data2 --all",
+    "segmentlog usage /var/lib/kafka --json | jq 'select(.kind == \"-stray\") | .path'",
+)
+def usage(
+    paths: Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")],
+    show_all: Annotated[
+        bool, typer.Option("--all", help="List every place, and not only the largest leftovers.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Account for every byte of log directories: its kind, and what removes it, and when.
+
+    The column bytes has the lengths of the files, and the column allocated the space that they
+    take on the disk, with their directories: files with holes take less than their length. The
+    second table lists the largest places of leftovers: files that are part of no log. The exit
+    status is 1 if a place cannot be counted.
+    """
+    found = account(paths[0], *paths[1:])
+    total = _sum(found)
+    if as_json:
+        for used in found:
+            row = json_fields(used._replace(path=as_given(used.path, paths)))
+            sys.stdout.write(to_json({**row, "removal": used.removal}) + "\n")
+        names = ("files", "bytes", "allocated")
+        sys.stdout.write(to_json(dict(zip(names, total, strict=True))) + "\n")
+    else:
+        _write_kinds(found, total)
+        left = [used for used in found if used.kind in LEFTOVERS]
+        _write_places(found if show_all else left[:_MOST_SHOWN], paths)
+        if len(left) > _MOST_SHOWN and not show_all:
+            more = counted(places=len(left) - _MOST_SHOWN)
+            sys.stdout.write(f"{more} more of leftovers; --all lists every place\n")
+    failed = [used for used in found if used.problem]
+    for used in failed:
+        sys.stderr.write(f"{escape(as_given(used.path, paths))}: {escape(used.problem)}\n")
+    if failed:
+        raise typer.Exit(PROBLEM)
+
+
+def _sum(found: Iterable[UsedSpace]) -> tuple[int, int, int]:
+    """Files, bytes and allocated bytes."""
+    n_files = n_bytes = n_allocated = 0
+    for used in found:
+        n_files += used.n_files
+        n_bytes += used.n_bytes
+        n_allocated += used.n_allocated
+    return n_files, n_bytes, n_allocated
+
+
+def _write_kinds(found: Sequence[UsedSpace], total: tuple[int, int, int]) -> None:
+    """A line for each kind, the largest first."""
+    sums = {
+        kind: _sum(used for used in found if used.kind is kind)
+        for kind in dict.fromkeys(used.kind for used in found)
+    }
+    rows = sorted(sums.items(), key=lambda each: (-each[1][2], -each[1][1]))
+    cells = [[str(kind), *map("{:,}".format, each), kind.removal] for kind, each in rows]
+    cells.append(["all", *map("{:,}".format, total), ""])
+    names = ["kind", "files", "bytes", "allocated", "removed by"]
+    sys.stdout.write(aligned(names, cells, [False, True, True, True, False]))
+
+
+def _write_places(found: Sequence[UsedSpace], paths: Sequence[str]) -> None:
+    """A line for each place, the largest first."""
+    if not found:
+        return
+    cells = [
+        [
+            str(used.kind), f"{used.n_files:,}", f"{used.n_bytes:,}", f"{used.n_allocated:,}",
+            iso_time(used.changed_ms), escape(as_given(used.path, paths)),
+        ]
+        for used in found
+    ]  # fmt: skip
+    names = ["kind", "files", "bytes", "allocated", "changed", "place"]
+    right = [False, True, True, True, False, False]
+    sys.stdout.write("\n" + aligned(names, cells, right))
+
+
+def write_leftovers(directory: LogDirectory) -> None:
+    """Name deleted and stray partitions on standard error, and leftovers if they are large."""
+    for topic, paths in directory.partitions_not_in_use().items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        sys.stderr.write(
+            f"{escape(topic)}: {counted(partitions=len(paths))} not in use, with the log still in "
+            f"{escape(paths[0])}{more}; segmentlog usage shows what removes it\n"
+        )
+    sums: Counter[UsageKind] = Counter()
+    for used in large_leftovers(directory.log_directories):
+        sums[used.kind] += used.n_bytes
+    if sums:
+        shown = ", ".join(f"{kind} {n_bytes:,} bytes" for kind, n_bytes in sums.most_common())
+        sys.stderr.write(
+            f"leftovers take space beside the logs: {shown}; segmentlog usage shows where, and "
+            "what removes them\n"
+        )
