@@ -104,7 +104,7 @@ from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
-from segmentlog.upkeep.retain import Reason, RemovedSegment, retain
+from segmentlog.upkeep.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.verification.findings import Finding, FindingKind, Severity
 from segmentlog.verification.verify import verify
@@ -133,12 +133,14 @@ __all__ = [
     "Finding",
     "FindingKind",
     "GroupOffset",
+    "Hold",
     "IndexedSegment",
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTxnStateError",
     "InvalidUtf8Error",
     "IsolationLevel",
+    "KeptSegment",
     "Log",
     "LogChangedError",
     "LogDataset",

@@ -23,6 +23,8 @@ __all__ = [
     "A_TIME",
     "Time",
     "epoch_milliseconds",
+    "iso_time",
+    "likely_unit",
     "parse_duration",
     "parse_time",
     "refuse_seconds",
@@ -50,6 +52,25 @@ _UNITS = {
     "m": 60_000, "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
     "week": 604_800_000,
 }  # fmt: skip
+
+
+#: Milliseconds from 1990 to 2100: records have such times, and no such number of another unit.
+_CREDIBLE_MS = range(631_152_000_000, 4_102_444_800_000)
+
+
+def likely_unit(timestamp_ms: int) -> tuple[str, int] | None:
+    """The unit that a producer has probably given instead of milliseconds, and the time in it.
+
+    None for a credible time, and for a time that is not credible in any unit.
+    """
+    others = {
+        "seconds": timestamp_ms * 1000,
+        "microseconds": timestamp_ms // 1000,
+        "nanoseconds": timestamp_ms // 10**6,
+    }
+    if timestamp_ms in _CREDIBLE_MS:
+        return None
+    return next((each for each in others.items() if each[1] in _CREDIBLE_MS), None)
 
 
 def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> int:
@@ -184,3 +205,14 @@ def parse_duration(text: str) -> int:
     if not total:
         raise ValueError
     return total
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A time in ISO 8601, UTC; the number itself if no calendar date exists for it."""
+    if timestamp_ms == -1:
+        return "none"
+    try:
+        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from segmentlog.errors import OptionError
-from segmentlog.times import Time, epoch_milliseconds, parse_duration, parse_time
+from segmentlog.times import Time, epoch_milliseconds, likely_unit, parse_duration, parse_time
 
 NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 
@@ -76,3 +76,24 @@ def test_a_text_is_a_time_or_a_duration_and_never_both() -> None:
         parse_time("500ms")
     with pytest.raises(ValueError, match=r"^$"):
         parse_duration("500")
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "unit"),
+    [
+        (1_700_000_000_000, None),
+        (1_700_000_000, "seconds"),
+        (1_700_000_000_000_000, "microseconds"),
+        (1_700_000_000_000_000_000, "nanoseconds"),
+        (0, None),
+        (-1, None),
+        (2**63 - 1, None),
+        (-(2**63), None),
+    ],
+)
+def test_a_time_shows_its_unit(timestamp_ms: int, unit: str | None) -> None:
+    """Only times that are credible in another unit, and not in milliseconds, have one."""
+    found = likely_unit(timestamp_ms)
+
+    assert unit == (found and found[0])
+    assert found is None or 1_700_000_000_000 == found[1]

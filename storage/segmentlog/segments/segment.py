@@ -357,6 +357,21 @@ class OpenSegment(Closing):
             return TimestampAndOffset(-1, self.segment.base_offset), 0
         return entry, placed.end
 
+    def newest_batch(self) -> PlacedHeader | None:
+        """The first batch with the largest timestamp; None in a segment without times.
+
+        Raises
+        ------
+        CorruptLogError, UnsupportedFormatError
+            As `largest_timestamp`.
+        """
+        largest = self.largest_timestamp()
+        entry, position = self.indexed_time()
+        if entry.timestamp_ms == largest >= 0:
+            return self.find(entry.offset)
+        found = (each for each in self.headers(position) if each.header.max_timestamp == largest)
+        return next(found, None) if largest >= 0 else None
+
     def largest_timestamp(self, *, skips: bool = False) -> int:
         """Largest timestamp in epoch milliseconds, or -1 in a segment without records.
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file
 from segmentlog.disk.remote.location import is_url, without_options
+from segmentlog.times import iso_time
 
 __all__ = [
     "Encoding",
@@ -143,19 +144,6 @@ def encoder(encoding: Encoding) -> Callable[[bytes], str]:
 
 def _as_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def iso_time(timestamp_ms: int) -> str:
-    """A time in ISO 8601, UTC; the number itself if no calendar date exists for it."""
-    from datetime import UTC, datetime, timedelta
-
-    if timestamp_ms == -1:
-        return "none"
-    try:
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _SINGULARS = {"batches": "batch", "entries": "entry"}

@@ -17,7 +17,12 @@ from segmentlog.disk.readable import exists
 from segmentlog.errors import OptionError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, META_PROPERTIES_FILE
+from segmentlog.names import (
+    CLEANER_OFFSET_CHECKPOINT,
+    META_PROPERTIES_FILE,
+    FileKind,
+    segment_file_name,
+)
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.arguments import (
     WRITES,
@@ -36,13 +41,14 @@ from segmentlog.tools.arguments import (
     parse_settings,
     time_option,
 )
+from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
 from segmentlog.upkeep.delete_records import DeletedRecords
 from segmentlog.upkeep.delete_topic import DeletedTopic
 from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
-from segmentlog.upkeep.retain import Reason, RemovedSegment
+from segmentlog.upkeep.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 
 __all__ = [
     "compact",
@@ -106,6 +112,7 @@ def _topic_size(done: DeletedTopic) -> str:
     WRITES,
     "segmentlog retain /data/logs --dry-run",
     "segmentlog retain /data/logs --topic orders --yes",
+    "segmentlog retain /data/logs --explain",
     "segmentlog retain /var/lib/kafka --server-properties /etc/kafka/server.properties",
     "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
 )
@@ -127,6 +134,14 @@ def retain(
         ),
     ] = False,
     purge: Purge = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also show the oldest segment of each partition that stays, and the record, the "
+            "time and the setting that keep it; --dry-run always shows them, but not in JSON.",
+        ),
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -136,7 +151,8 @@ def retain(
     retention.bytes and segments older than retention.ms. No broker may be running on the
     directory. The settings of the topic apply: `describe --settings` lists them. A limit that
     comes only from Kafka's defaults is refused, because the broker's server.properties may contain
-    another limit: name this file, or give --kafka-defaults.
+    another limit: name this file, or give --kafka-defaults. A time that looks like seconds,
+    microseconds or nanoseconds is marked.
     """
     settings = parse_settings(setting)
     retaining = partial(
@@ -144,7 +160,11 @@ def retain(
         server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
     )  # fmt: skip
     write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
-    found = retaining(dry_run=True) if dry_run or ask else retaining()
+    kept: list[KeptSegment] = []
+    on_kept = kept.append if explain or (dry_run and not as_json) else None
+    if on_kept and dry_run:
+        leave_compiler_out(_size_of(directory))
+    found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
     for each in found:
         if as_json:
             write(to_json(json_fields(each)) + "\n")
@@ -152,6 +172,15 @@ def retain(
         offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
         where = f"{escape(each.topic)}-{each.partition}: {offsets}"
         write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
+    for stays in kept:
+        if as_json:
+            write(to_json({**json_fields(stays), "kept": True}) + "\n")
+            continue
+        name = segment_file_name(stays.base_offset, FileKind.LOG)
+        write(
+            f"{escape(stays.topic)}-{stays.partition}: {name}, {counted(bytes=stays.n_bytes)}, "
+            f"stays, and so do all later segments: {stays.reason}\n"
+        )
     if ask:
         if found:
             ask(f"remove {_segments(found)}?")
@@ -169,6 +198,11 @@ def retain(
         _write_when_freed({each.topic for each in found}, known, "retain or write")
 
 
+def _size_of(directory: str) -> int:
+    """Bytes of the logs of a directory."""
+    return sum(log.size_bytes for log in open_log_dir(directory))
+
+
 def _segments(removed: Sequence[RemovedSegment]) -> str:
     return counted(segments=len(removed), bytes=sum(each.n_bytes for each in removed))
 
@@ -180,8 +214,9 @@ def _why(segment: RemovedSegment) -> str:
     if segment.reason is Reason.SIZE:
         return f"the log is larger than {segment.limit} ({segment.source})"
     newest = "unknown" if segment.newest_ms is None else iso_time(segment.newest_ms)
+    doubt = "" if segment.newest_ms is None else doubtful_time(segment.newest_ms)
     return (
-        f"its newest record is from {newest}, which is older than {segment.limit} "
+        f"its newest record is from {newest}{doubt}, which is older than {segment.limit} "
         f"({segment.source})"
     )
 

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -28,20 +28,25 @@ from segmentlog.arguments import topic_names
 from segmentlog.commit.held import hold
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.segments.segment import Segment
 from segmentlog.settings.directory_settings import DirectorySettings, Source
+from segmentlog.times import iso_time, likely_unit
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 
 __all__ = [
     "Expired",
+    "Hold",
+    "KeptSegment",
     "LogBounds",
     "Reason",
     "RemovedSegment",
     "SegmentSpan",
+    "doubtful_time",
     "find_expired",
     "removed_below",
     "retain",
@@ -109,6 +114,47 @@ class RemovedSegment(NamedTuple):
     source: str = ""
 
 
+class Hold(StrEnum):
+    """The reason for which a segment stays."""
+
+    HIGH_WATERMARK = "high-watermark"  #: it reaches beyond the high watermark
+    EMPTY = "empty"  #: it is the active segment, and has no records
+    POLICY = "policy"  #: ``cleanup.policy`` has no ``delete``
+    NO_LIMIT = "no-limit"  #: neither ``retention.ms`` nor ``retention.bytes`` is a limit
+    LIMITS = "limits"  #: it is younger, and the log without it smaller, than the limits
+
+
+class KeptSegment(NamedTuple):
+    """The oldest segment that retention leaves in a partition: no later segment goes before it.
+
+    Attributes
+    ----------
+    base_offset, end_offset : its first offset, and the offset after it.
+    n_bytes : of its ``.log`` file.
+    hold : the rule that keeps it.
+    newest_ms : its newest timestamp (epoch), or the time of its file if its records have none;
+        None unless `retention.ms` is a limit that keeps it.
+    newest_offset : the first record with this timestamp, or -1 without one.
+    until_ms : when `retention.ms` will have passed (epoch), or None.
+    n_waiting, n_bytes_waiting : later segments that are older than `retention.ms`, and wait for
+        this one; counted if its newest timestamp is in the future.
+    reason : all this in words.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    n_bytes: int
+    hold: Hold
+    newest_ms: int | None
+    newest_offset: int
+    until_ms: int | None
+    n_waiting: int
+    n_bytes_waiting: int
+    reason: str
+
+
 class _Plan(NamedTuple):
     """The segments that go from one log, and the offset at which the log begins afterwards."""
 
@@ -116,6 +162,7 @@ class _Plan(NamedTuple):
     expired: list[Expired]
     new_start: int
     is_emptied: bool
+    kept: KeptSegment | None = None
 
 
 @storage_errors()
@@ -130,6 +177,7 @@ def retain(
     server_properties: str | os.PathLike[str] | None = None,
     kafka_defaults: bool = False,
     purge: bool = False,
+    on_kept: Callable[[KeptSegment], object] | None = None,
 ) -> list[RemovedSegment]:
     """Remove expired segments from a log directory on which no broker is running.
 
@@ -150,6 +198,8 @@ def retain(
         after a week.  With `server_properties`, these defaults always apply.
     purge : whether deleted files of these topics are removed at once, and not
         ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
+    on_kept : called at the end for each partition that keeps segments, with the oldest of them,
+        and the reason for which it stays.
 
     Returns
     -------
@@ -195,16 +245,23 @@ def retain(
     ) as held:
         now_ms = int(time.time() * 1000)
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-        plans = _plans(directory, partitions, known(), now_ms)
+        explains = on_kept is not None
+        plans = _plans(directory, partitions, known(), now_ms, explains=explains)
+        kept = {each.topic_partition: each.kept for each in plans}
+        plans = [each for each in plans if each.expired]
         found = [each.topic_partition for each in plans]
         if held.may_write and found:
             move = LogStartMove(held, found)
             # Preparing may have cut a torn tail, and with it the end of the log.
-            plans = _plans(directory, found, known(), now_ms)
+            plans = _plans(directory, found, known(), now_ms, explains=explains)
+            kept |= {each.topic_partition: each.kept for each in plans}
+            plans = [each for each in plans if each.expired]
             starts = {each.topic_partition: each.new_start for each in plans}
             emptied = {each.topic_partition for each in plans if each.is_emptied}
             if starts:
                 move.commit(starts, emptied)
+    for each in filter(None, kept.values()) if on_kept else ():
+        on_kept(each)
     return [each for plan in plans for each in _removed(plan, known())]
 
 
@@ -213,14 +270,18 @@ def _plans(
     partitions: Iterable[TopicPartition],
     settings: DirectorySettings,
     now_ms: int,
+    *,
+    explains: bool,
 ) -> list[_Plan]:
-    """The plan of each log that loses segments."""
+    """The plan of each log; with the reason for which its oldest segment stays, if `explains`."""
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:
-        plan = _plan(opened.log(*each), settings.config(each.topic), now_ms)
-        if plan.expired:
-            plans.append(plan)
+        log = opened.log(*each)
+        plan = _plan(log, settings.config(each.topic), now_ms)
+        if explains:
+            plan = plan._replace(kept=_kept(log, settings, len(plan.expired), now_ms))
+        plans.append(plan)
     _refuse_unset(plans, settings)
     return plans
 
@@ -259,18 +320,132 @@ def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
 def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
     spans = spans_of(log)
     bounds = _bounds(log)
-    by_base = {each.base_offset: each for each in log.segments}
-
-    def newest_ms(span: SegmentSpan) -> int:
-        segment = copy.copy(by_base[span.base_offset])
-        segment.size = span.n_bytes
-        newest = segment.largest_timestamp()
-        return newest if newest >= 0 else status_of(segment.path).modified_ns // 10**6
-
+    newest_ms = partial(_newest_ms, {each.base_offset: each for each in log.segments})
     expired = find_expired(spans, bounds, config, newest_ms, now_ms)
     end = expired[-1].span.end_offset if expired else bounds.log_start
     new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
     return _Plan(log.topic_partition, expired, new_start, is_emptied)
+
+
+def _newest_ms(by_base: Mapping[int, Segment], span: SegmentSpan) -> int:
+    """The newest timestamp of a segment, or the time of its file if it has none."""
+    newest = _in_use(by_base, span).largest_timestamp()
+    return newest if newest >= 0 else _written_ms(by_base[span.base_offset])
+
+
+def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:
+    """The segment without a torn tail."""
+    segment = copy.copy(by_base[span.base_offset])
+    segment.size = span.n_bytes
+    return segment
+
+
+def _written_ms(segment: Segment) -> int:
+    return status_of(segment.path).modified_ns // 10**6
+
+
+def _kept(
+    log: Log, settings: DirectorySettings, n_expired: int, now_ms: int
+) -> KeptSegment | None:
+    """The oldest segment that stays, and why; None if no segment stays."""
+    spans, bounds = spans_of(log)[n_expired:], _bounds(log)
+    if not spans:
+        return None
+    first, config = spans[0], settings.config(log.topic_partition.topic)
+    shown = {
+        name: f"{name}={each.value} ({each.source})"
+        for name, each in settings.of(log.topic_partition.topic).items()
+    }
+    kept = KeptSegment(
+        *log.topic_partition, *first, Hold.LIMITS, None, -1, None, 0, 0, "",
+    )  # fmt: skip
+    if first is spans[-1] and not first.n_bytes:
+        return kept._replace(
+            hold=Hold.EMPTY, reason="it is the active segment, and has no records"
+        )
+    if bounds.high_watermark < first.end_offset:
+        reason = f"it reaches beyond the high watermark, {bounds.high_watermark}"
+        return kept._replace(hold=Hold.HIGH_WATERMARK, reason=reason)
+    if "delete" not in config.cleanup_policy:
+        return kept._replace(hold=Hold.POLICY, reason=f"{shown['cleanup.policy']} has no delete")
+    if config.retention_ms < 0 and config.retention_bytes < 0:
+        reason = f"{shown['retention.ms']} and {shown['retention.bytes']} are no limits"
+        return kept._replace(hold=Hold.NO_LIMIT, reason=reason)
+    reasons = []
+    if config.retention_ms >= 0:
+        kept, reason = _too_young(kept, log, spans, config, now_ms, shown["retention.ms"])
+        reasons.append(reason)
+    if config.retention_bytes >= 0:
+        n_left = sum(each.n_bytes for each in spans[1:])
+        reasons.append(
+            f"without it, the log would have {n_left:,} bytes, and {shown['retention.bytes']} "
+            "keeps more"
+        )
+    return kept._replace(reason="; ".join(reasons))
+
+
+def _too_young(
+    kept: KeptSegment,
+    log: Log,
+    spans: Sequence[SegmentSpan],
+    config: TopicConfig,
+    now_ms: int,
+    limit: str,
+) -> tuple[KeptSegment, str]:
+    """A segment that ``retention.ms`` keeps, with its newest record, and the reason in words."""
+    by_base = {each.base_offset: each for each in log.segments}
+    first = spans[0]
+    offset = _newest_offset(_in_use(by_base, first))
+    newest = _newest_ms(by_base, first)
+    until = newest + config.retention_ms
+    what = (
+        f"its records have no timestamps, and its file was last written at {iso_time(newest)}"
+        if offset < 0
+        else f"its newest record, offset {offset}, is from {iso_time(newest)}"
+    )
+    reason = f"{what}{doubtful_time(newest)}, and {limit} keeps it until {iso_time(until)}"
+    kept = kept._replace(newest_ms=newest, newest_offset=offset, until_ms=until)
+    if newest <= now_ms:
+        return kept, reason
+    waiting = [
+        each
+        for each in _removable(spans[1:], _bounds(log))
+        if now_ms - _newest_ms(by_base, each) > config.retention_ms
+    ]
+    n_bytes = sum(each.n_bytes for each in waiting)
+    kept = kept._replace(n_waiting=len(waiting), n_bytes_waiting=n_bytes)
+    held_back = (
+        f"; {len(waiting)} later segments with {n_bytes:,} bytes are older, and wait for it"
+        if waiting
+        else ""
+    )
+    return kept, f"{reason}: this time is in the future{held_back}"
+
+
+def _newest_offset(segment: Segment) -> int:
+    """The first record with the largest timestamp of a segment; -1 without timestamps."""
+    with segment.opened() as opened:
+        placed = opened.newest_batch()
+        if placed is None:
+            return -1
+        header = placed.header
+        if header.records_count <= 1:
+            return header.last_offset
+        from segmentlog.records.one_batch import read_timestamps  # the compiled kernels load here
+
+        batch = opened.file.read(placed.position, header.size_in_bytes)
+        try:
+            offsets, times = read_timestamps(batch, segment.path, placed.position)
+        except SegmentLogError:  # the records are damaged, and retention looks at headers alone
+            return header.base_offset
+    newest = offsets[times == header.max_timestamp]
+    return int(newest[0]) if len(newest) else header.base_offset
+
+
+def doubtful_time(timestamp_ms: int) -> str:
+    """For messages: the unit of a time that is probably not in milliseconds; or empty."""
+    unit = likely_unit(timestamp_ms)
+    return "" if unit is None else f" (it looks like {unit[0]}, of {iso_time(unit[1])})"
 
 
 def find_expired(

@@ -12,6 +12,7 @@ from compaction.batches import lay_out, records_of
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools import arguments as shared_arguments
 
 Run = Callable[..., Result]
@@ -43,19 +44,62 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
-    """The output has a line for each segment, and a total. A dry run prints the same lines."""
+    """A line for each segment, and a total; a dry run also names the segments that stay."""
     why = (
         "69 bytes: its newest record is from 1970-01-01T00:00:01.000Z, which is older than "
         "retention.ms="
     )
     source = "604800000 (Kafka's default)"
     lines = "".join(f"orders-{p}: offsets 0 to 0, {why}{source}\n" for p in (0, 1))
+    stays = "".join(
+        f"orders-{p}: 00000000000000000001.log, 69 bytes, stays, and so do all later segments: "
+        "its newest record, offset 1, is from 2100-01-01T00:00:00.000Z, and retention.ms="
+        f"{source} keeps it until 2100-01-08T00:00:00.000Z: this time is in the future\n"
+        for p in (0, 1)
+    )
     told = run("retain", directory, "--dry-run", "--kafka-defaults").stdout
-    assert f"{lines}would remove 2 segments, 138 bytes\n" == told
+    assert f"{lines}{stays}would remove 2 segments, 138 bytes\n" == told
 
     told = run("retain", directory, "--kafka-defaults").stdout
     assert f"{lines}removed 2 segments, 138 bytes\n{LATER}" == told
     assert "removed 0 segments, 0 bytes\n" == run("retain", directory).stdout
+
+
+def test_retain_explains_after_a_removal_and_in_json(run: Run, directory: Path) -> None:
+    """`--explain` names the segments that stay, as objects of their own with `--json`."""
+    told = run("retain", directory, "--kafka-defaults", "--explain").stdout.splitlines()
+    printed = run("retain", directory, "--dry-run", "--explain", "--json").stdout.splitlines()
+    first, _, total = map(json.loads, printed)
+
+    assert 2 == sum(", stays, and so do all later segments: " in line for line in told)
+    assert (1, 2, 1, "limits") == tuple(
+        first[each] for each in ("baseOffset", "endOffset", "newestOffset", "hold")
+    )
+    assert first["kept"] is True
+    assert {"segments": 0, "bytes": 0, "dryRun": True} == total
+
+
+@pytest.mark.parametrize(
+    ("factor", "divisor", "unit"),
+    [(1, 1000, "seconds"), (1000, 1, "microseconds"), (10**6, 1, "nanoseconds")],
+)
+def test_a_time_in_another_unit_is_marked(
+    run: Run, tmp_path: Path, factor: int, divisor: int, unit: str
+) -> None:
+    """Seconds expire at once, and microseconds and nanoseconds hold back all later segments."""
+    old = 1_700_000_000_000
+    for base, time_ms in ((0, old * factor // divisor), (1, old), (2, old)):
+        path = tmp_path / "t-0" / f"{base:020d}.log"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encode_batch([Record(base, time_ms, b"k", b"v")]))
+    done = run(
+        "retain", tmp_path, "--dry-run", "-s", "retention.ms=1", "-s", "cleanup.policy=delete"
+    )
+    looks = f"(it looks like {unit}, of 2023-11-14T22:13:20.000Z)"
+    (line,) = [line for line in done.stdout.splitlines() if looks in line]
+
+    assert line.startswith("t-0: offsets 0 to 0, " if unit == "seconds" else "t-0: 0000000000")
+    assert (unit == "seconds") != ("2 later segments with " in line)
 
 
 def test_retain_has_an_object_a_segment(run: Run, directory: Path) -> None:
@@ -64,6 +108,7 @@ def test_retain_has_an_object_a_segment(run: Run, directory: Path) -> None:
     printed = run("retain", directory, "--dry-run", "--kafka-defaults", "--json").stdout
     *rows, counts = map(json.loads, printed.splitlines())
 
+    lines = [line for line in lines if ", stays, and so do " not in line]
     assert len(lines) - 1 == len(rows) == counts["segments"] > 0
     assert sum(row["bytes"] for row in rows) == counts["bytes"]
     assert counts["dryRun"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pyarrow as pa
 import pytest
 from broker_lock import as_broker
@@ -47,7 +48,8 @@ from segmentlog.producers.snapshot import (
     snapshot_path,
     write_snapshot,
 )
-from segmentlog.upkeep.retain import Reason
+from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.upkeep.retain import Hold, KeptSegment, Reason
 
 DAY_MS = 24 * 3600 * 1000
 KEEP = {"retention.ms": "-1"}
@@ -722,3 +724,96 @@ def test_a_full_disk_is_emptied_before_checkpoints_are_written(
     assert both(4) == days(tmp_path)
     assert not list_guards(str(tmp_path))
     assert "removed at once" in caplog.text
+
+
+def write_segments(directory: Path, *segments: list[tuple[int, int]]) -> None:
+    """A segment for each list of offsets and times; each pair is a record of one batch."""
+    (directory / "t-0").mkdir()
+    for records in segments:
+        data = encode_batch([Record(offset, time_ms, b"k", b"v") for offset, time_ms in records])
+        (directory / "t-0" / f"{records[0][0]:020d}.log").write_bytes(data)
+
+
+def why_kept(directory: Path, **settings: str) -> KeptSegment | None:
+    """The segment that holds back retention in the one partition of a directory."""
+    found: list[KeptSegment] = []
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    segmentlog.retain(directory, settings=given, dry_run=True, on_kept=found.append)
+    return found[0] if found else None
+
+
+def test_the_record_that_holds_back_retention_is_named(tmp_path: Path) -> None:
+    """Its offset is that of the record, not of its batch; later segments that wait are counted."""
+    now_ms = int(time.time() * 1000)
+    old = now_ms - 10 * DAY_MS
+    ahead = now_ms + 5 * DAY_MS
+    write_segments(
+        tmp_path, [(0, old), (1, old)], [(2, old), (3, ahead), (4, old)], [(5, old)], [(6, now_ms)]
+    )
+    kept = why_kept(tmp_path, cleanup_policy="delete", retention_ms=str(DAY_MS))
+
+    assert kept is not None
+    assert (2, 5, Hold.LIMITS) == (kept.base_offset, kept.end_offset, kept.hold)
+    assert (ahead, 3, ahead + DAY_MS) == (kept.newest_ms, kept.newest_offset, kept.until_ms)
+    assert 1 == kept.n_waiting
+    assert kept.n_bytes_waiting == (tmp_path / "t-0" / f"{5:020d}.log").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("settings", "hold", "words"),
+    [
+        (
+            {"cleanup_policy": "compact"},
+            Hold.POLICY,
+            "cleanup.policy=compact (call) has no delete",
+        ),
+        ({"retention_ms": "-1"}, Hold.NO_LIMIT, "retention.ms=-1 (call) and retention.bytes=-1 "),
+        ({"retention_bytes": "99"}, Hold.LIMITS, "the log would have 70 bytes, and retention.byt"),
+    ],
+)
+def test_the_setting_that_holds_back_retention_is_named(
+    tmp_path: Path, settings: dict[str, str], hold: Hold, words: str
+) -> None:
+    """Each rule that may keep the oldest segment has its words."""
+    write_segments(tmp_path, [(0, 1000)], [(1, int(time.time() * 1000))])
+    kept = why_kept(tmp_path, **{"retention_ms": "-1", **settings})
+
+    assert kept is not None
+    assert hold is kept.hold
+    assert words in kept.reason
+
+
+def test_a_high_watermark_and_an_empty_segment_hold_back_retention(tmp_path: Path) -> None:
+    """Records that are not replicated stay, and so does the empty active segment."""
+    write_segments(tmp_path, [(0, 1000)], [(1, 1000)])
+    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    beyond = why_kept(tmp_path, retention_ms="1")
+    (tmp_path / "t-0" / f"{1:020d}.log").write_bytes(b"")
+    empty = why_kept(tmp_path, retention_ms="1")
+
+    assert (Hold.HIGH_WATERMARK, 1) == (beyond and beyond.hold, beyond and beyond.base_offset)
+    assert (Hold.EMPTY, 1) == (empty and empty.hold, empty and empty.base_offset)
+
+
+def test_records_without_times_are_as_old_as_their_file(tmp_path: Path) -> None:
+    """The explanation names the time of the file."""
+    write_segments(tmp_path, [(0, -1)], [(1, -1)])
+    kept = why_kept(tmp_path, retention_ms=str(DAY_MS))
+
+    assert kept is not None
+    assert -1 == kept.newest_offset
+    assert kept.reason.startswith("its records have no timestamps, and its file was last written")
+
+
+def test_a_damaged_record_hides_no_explanation(tmp_path: Path) -> None:
+    """Retention looks at headers alone; the offset is then that of the batch."""
+    write_segments(tmp_path, [(0, 1000), (1, int(time.time() * 1000))], [(2, 1000)])
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[61] = 0xFF
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    path.write_bytes(data)
+    kept = why_kept(tmp_path, retention_ms=str(DAY_MS))
+
+    assert kept is not None
+    assert 0 == kept.newest_offset
