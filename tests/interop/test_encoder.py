@@ -1,19 +1,26 @@
 """Our batches equal those of Kafka's Java producer, and Kafka's classes read every codec."""
 
+import gzip
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import crc32c
 import numpy as np
 import pyarrow as pa
 import pytest
 from kafka_here import Broker, JavaClient
 from kafka_here.gateway import Gateway
 from kafka_here.java import Outgoing
+from py4j.protocol import Py4JError
 
+from segmentlog.errors import CorruptLogError
+from segmentlog.kernels import layout
 from segmentlog.kernels.source import SourceArrays
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.records.encoder import RecordEncoder
+from segmentlog.records.one_batch import BatchReader
 from segmentlog.records.source import record_source
+from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = pytest.mark.interop
 
@@ -134,3 +141,34 @@ def _bytes(java: Gateway, buffer: object) -> bytes | None:
     if buffer is None:
         return None
     return java.jvm.org.apache.kafka.common.utils.Utils.toArray(buffer)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_right"),
+    [
+        (b"", True), (bytes(1), True), (bytes(40), True), (b"A" * 10_000, True),
+        (gzip.compress(b""), True), (gzip.compress(b"")[:18], True),
+        (b"?" + gzip.compress(b""), True), (gzip.compress(b"")[:19], False),
+        (gzip.compress(b"") + bytes(30), True), (gzip.compress(b"")[:-1] + b"\1", False),
+    ],
+)  # fmt: skip
+def test_java_reads_bytes_after_gzip_as_we_do(java: Gateway, after: bytes, is_right: bool) -> None:
+    """The records are the same, or both refuse the batch."""
+    plain = encode_batch([Record(i, 0, None, b"%d" % i) for i in range(3)])
+    payload = gzip.compress(plain[layout.HEADER_BYTES :]) + after
+    covered = bytes([0, 1]) + plain[layout.ATTRIBUTES_AT + 2 : layout.HEADER_BYTES] + payload
+    inner = plain[12:17] + crc32c.crc32c(covered).to_bytes(4, "big") + covered
+    batch = plain[:8] + len(inner).to_bytes(4, "big") + inner
+    records = _readable(java, batch)
+    try:
+        read = [_bytes(java, each.value()) for each in _each(records.records())]
+        assert [b"0", b"1", b"2"] == read
+    except Py4JError:
+        assert not is_right
+    try:
+        (found,) = BatchReader("").records(batch, 0)
+        assert [b"0", b"1", b"2"] == found["value"].to_pylist()
+    except CorruptLogError:
+        assert not is_right
+    else:
+        assert is_right

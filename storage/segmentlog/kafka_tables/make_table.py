@@ -1,5 +1,7 @@
 """A table of a log directory, by its name."""
 
+import difflib
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +26,7 @@ from segmentlog.kafka_tables.metadata_tables import (
 )
 from segmentlog.kafka_tables.mirror_maker import mirror_changes
 from segmentlog.kafka_tables.producer_rows import producer_changes, producer_rows
-from segmentlog.kafka_tables.registry_schemas import schema_changes
+from segmentlog.kafka_tables.registry_schemas import schema_changes, warn_of_ambiguous_ids
 from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
@@ -49,6 +51,10 @@ _MIRRORED = {"mm2_offset_syncs": "OffsetSync", "mm2_checkpoints": "Checkpoint"}
 _GROUPS, _TRANSACTIONS, _SHARES = (
     "__consumer_offsets", "__transaction_state", "__share_group_state",
 )  # fmt: skip
+_FIXED = (_GROUPS, _TRANSACTIONS, _SHARES, REMOTE_LOG_METADATA)
+
+_MOST_NAMED = 5  #: topics that an error lists
+_WORDS = re.compile(r"[-._]")
 
 
 def make_table(
@@ -122,10 +128,23 @@ class _Tables:
         """The logs of the partitions of a topic."""
         partitions = self._directory.topics(internal=True).get(topic)
         if not partitions:
-            reason = f"holds no partition of {topic}; read the directory of the broker that led it"
-            raise LogDirectoryError(", ".join(self._directory.paths), reason)
+            raise LogDirectoryError(", ".join(self._directory.paths), self._why_not(topic))
         for partition in partitions:
             yield self._directory.log(topic, partition)
+
+    def _why_not(self, topic: str) -> str:
+        """The reason for which a topic cannot be read, and the topics that are perhaps meant."""
+        reason = f"holds no partition of {topic}"
+        if renamed := self._directory.where_renamed(topic):
+            return f"{reason}; {renamed}"
+        held = self._directory.topics()  # Kafka fixes the names of the others
+        near = difflib.get_close_matches(topic, held, n=_MOST_NAMED)
+        last_word = _WORDS.split(topic)[-1]
+        alike = [*near, *(each for each in held if last_word in _WORDS.split(each)[1:])]
+        names = ", ".join([*dict.fromkeys(alike)][:_MOST_NAMED])
+        if names and topic not in _FIXED:
+            return f"{reason}; topics with similar names are {names}: name one as the topic"
+        return f"{reason}; read the directory of the broker that led it"
 
     def group_offsets(self, *, is_history: bool = False) -> pa.Table:
         """The table of committed offsets."""
@@ -240,7 +259,10 @@ class _Tables:
         )
         if is_history:
             return rows_to_table([*changes], found.history)
-        return rows_to_table([*last_rows(changes, *_KEYS[name])], found.columns)
+        rows = [*last_rows(changes, *_KEYS[name])]
+        if name == "schemas":
+            warn_of_ambiguous_ids(rows)
+        return rows_to_table(rows, found.columns)
 
     def unknown_records(self) -> Iterator[dict[str, Any]]:
         """Records of unknown types, of all topics that are here."""

@@ -1,5 +1,6 @@
 """``segmentlog.table`` and ``segmentlog.tables``: what Kafka knows about itself, as tables."""
 
+import difflib
 import os
 
 import pyarrow as pa
@@ -104,7 +105,9 @@ def table_schema(name: str, *, history: bool = False, topic: str | None = None) 
     """
     found = TABLES.get(name)
     if found is None:
-        raise OptionError("table", str(name), f"give one of {', '.join(TABLES)}")
+        near = difflib.get_close_matches(str(name), TABLES, n=1, cutoff=0.5)
+        nearest = f"did you mean {near[0]}? " if near else ""
+        raise OptionError("table", str(name), f"{nearest}give one of {', '.join(TABLES)}")
     if history and not found.history:
         accepted = "leave it out: the table is computed from the last state of several topics"
         raise OptionError("history", "true", accepted)

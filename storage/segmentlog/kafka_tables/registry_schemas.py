@@ -15,8 +15,10 @@ the registry.
 import base64
 import hashlib
 import json
+import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
@@ -24,7 +26,11 @@ from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
 
-__all__ = ["schema_changes"]
+__all__ = ["schema_changes", "warn_of_ambiguous_ids"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 5  #: ids, and schemas of an id, that warnings name
 
 #: Errors of JSON that has another form, in the code that takes it apart.
 _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -90,6 +96,38 @@ def _changes(
     row["guid"] = _guid(fields, row)
     known.setdefault(subject, {})[version] = row
     return [row]
+
+
+def warn_of_ambiguous_ids(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Warn of ids that several schemas have: a join by id would decode with the wrong one.
+
+    A registry never gives an id twice.  Topics that were merged or written by two registries do,
+    and so do contexts, each of which has its own ids.
+    """
+    by_id: dict[int, dict[tuple[str, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        schema = (row["schema_type"], _canonical(row["schema"]), json.dumps(row["references"]))
+        by_id[row["id"]][schema].append(f"{row['subject']} version {row['version']}")
+    ambiguous = {number: found for number, found in sorted(by_id.items()) if len(found) > 1}
+    for number, found in list(ambiguous.items())[:_MOST_NAMED]:
+        others = ", ".join(subjects[0] for subjects in list(found.values())[:_MOST_NAMED])
+        contexts = {each[0].split(":")[1] if each[0][:1] == ":" else "" for each in found.values()}
+        reason = " in several contexts" if len(contexts) > 1 else ""
+        logger.warning(
+            "schema id %d has %d different schemas%s (%s): a join by id alone decodes values with "
+            "the wrong schema; also compare the subject",
+            number, len(found), reason, others,
+        )  # fmt: skip
+    if len(ambiguous) > _MOST_NAMED:
+        logger.warning("%d more ids have several schemas", len(ambiguous) - _MOST_NAMED)
+
+
+def _canonical(schema: str) -> str:
+    """The text of a schema without the layout of its JSON, which serializers choose."""
+    try:
+        return json.dumps(json.loads(schema))
+    except (ValueError, RecursionError):
+        return schema.strip()
 
 
 def _guid(fields: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:

@@ -274,7 +274,7 @@ class LogDirectory:
                 found.setdefault(each.topic_partition.topic, []).append(each.path)
         return dict(sorted(found.items()))
 
-    def _where_renamed(self, topic: str, partition: int) -> str:
+    def where_renamed(self, topic: str, partition: int = -1) -> str:
         """For messages: the renamed directories of a partition, or of a whole topic; or empty."""
         found = [
             each
@@ -485,10 +485,10 @@ class LogDirectory:
             if partition < 0:
                 return OptionError("partition", str(partition), "give a number from 0")
             hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
-            if renamed := self._where_renamed(topic, partition):
+            if renamed := self.where_renamed(topic, partition):
                 hint += f"; {renamed}"
             return UnknownTopicOrPartitionError(topic, partition, where, hint)
-        if renamed := self._where_renamed(topic, -1):
+        if renamed := self.where_renamed(topic):
             return UnknownTopicOrPartitionError(topic, -1, where, renamed)
         near = difflib.get_close_matches(topic, topics, n=1)
         hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))

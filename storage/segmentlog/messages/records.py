@@ -18,6 +18,8 @@ from segmentlog.messages.reader import Reader, read_struct
 from segmentlog.messages.schema import Schema, parse_schemas
 
 __all__ = [
+    "COORDINATOR_TOPICS",
+    "FRAMED_TOPICS",
     "CoordinatorRecord",
     "Framed",
     "coordinator_schemas",
@@ -41,6 +43,9 @@ _CHANGED_BY_4_1 = {
     "__share_group_state": extra_lines.SHARE_STATE_4_0,
 }
 _FRAMED = {"__cluster_metadata": lines.METADATA, "__remote_log_metadata": lines.REMOTE_LOG}
+
+#: Topics with records of a coordinator, and topics with framed records.
+COORDINATOR_TOPICS, FRAMED_TOPICS = tuple(_COORDINATORS), tuple(_FRAMED)
 
 #: Control records of the metadata, by type (``ControlRecordType``).
 _CONTROL = {

@@ -8,8 +8,9 @@ cannot.
 
 Kafka's framing (``org.apache.kafka.common.compress``): gzip members, LZ4 frames and zstd frames
 as they are, possibly several in a row; snappy in the blocks of xerial's stream, or as
-one raw block from producers that do not frame it.  Producers of magic 0 wrote LZ4 frames whose
-header checksum covers too much, so the checksum of their frames is corrected first.
+one raw block from producers that do not frame it.  Bytes after a gzip member that do not begin
+another one are ignored, as by Java's ``GZIPInputStream``.  Producers of magic 0 wrote LZ4 frames
+whose header checksum covers too much, so the checksum of their frames is corrected first.
 """
 
 import struct
@@ -30,6 +31,11 @@ __all__ = ["InflateError", "Inflater"]
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31
+_GZIP_MAGIC = b"\x1f\x8b\x08"  #: and its only method
+_GZIP_HEADER_BYTES = 10
+#: Header and trailer: after a member, so few bytes are no other one (``readTrailer``).
+_GZIP_MOST_IGNORED = _GZIP_HEADER_BYTES + 8
+_PIECE_BYTES = 256
 #: Largest zstd window to allocate: the default limit of the reference implementation.
 _ZSTD_MAX_WINDOW_BYTES = 1 << 27
 _ZSTD_FIRST_BYTE = 0x28
@@ -217,6 +223,33 @@ class Inflater:
                     raise RuntimeError(message)
                 self._put(start, piece)
                 at += len(fed) - len(member.unconsumed_tail) - len(member.unused_data)
+            # Java ignores what follows, unless it has the size and the header of a member.
+            if len(payload) - at <= _GZIP_MOST_IGNORED or not _is_gzip_header(payload, at):
+                return
+
+
+def _is_gzip_header(payload: memoryview, at: int) -> bool:
+    """Whether the header of a gzip member is at byte `at`, whole and right (RFC 1952, 2.3)."""
+    if len(payload) - at < _GZIP_HEADER_BYTES or payload[at : at + 3] != _GZIP_MAGIC:
+        return False
+    flags, end = payload[at + 3], at + _GZIP_HEADER_BYTES
+    if flags & 4:  # extra fields
+        if end + 2 > len(payload):
+            return False
+        end += 2 + int.from_bytes(payload[end : end + 2], "little")
+    for flag in (8, 16):  # a name, a comment
+        if flags & flag:
+            while (found := payload[end : end + _PIECE_BYTES].tobytes().find(0)) < 0:
+                end += _PIECE_BYTES
+                if end >= len(payload):
+                    return False
+            end += found + 1
+    if flags & 2:  # a checksum of the header
+        stored = int.from_bytes(payload[end : end + 2], "little")
+        if end + 2 > len(payload) or stored != zlib.crc32(payload[at:end]) & 0xFFFF:
+            return False
+        end += 2
+    return end <= len(payload)
 
 
 def _is_whole_zstd(frames: memoryview) -> bool:

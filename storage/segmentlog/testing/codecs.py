@@ -59,6 +59,8 @@ def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False)
     try:
         if codec == SNAPPY:
             data = _unsnappy(payload, bound)
+        elif codec == GZIP:
+            data = _ungzip(payload, bound)
         else:
             if codec == LZ4 and is_magic_0:
                 payload = _with_right_checksum(payload)
@@ -80,12 +82,46 @@ def _frames(codec: int, payload: bytes, bound: int) -> bytes:
     return whole
 
 
+def _ungzip(payload: bytes, bound: int) -> bytes:
+    """Members one after another, as ``GZIPInputStream`` reads them.
+
+    After a member, Java takes up to 18 bytes, and bytes that are no header, for the end.
+    """
+    whole, member = b"", None
+    while payload:
+        member = zlib.decompressobj(31)
+        whole += member.decompress(payload, bound - len(whole) + 1)
+        payload = member.unused_data
+        if len(whole) > bound or len(payload) <= 18 or not _begins_gzip(payload):
+            break
+    if member and not member.eof and len(whole) <= bound:
+        message = "a member is cut short"
+        raise BadPayloadError(message)
+    return whole
+
+
+def _begins_gzip(data: bytes) -> bool:
+    """Whether a whole header of a member comes first (RFC 1952, 2.3)."""
+    flags, end = data[3], 10
+    if not data.startswith(b"\x1f\x8b\x08"):
+        return False
+    if flags & 4:
+        end = 12 + int.from_bytes(data[10:12], "little")
+    for flag in (8, 16):
+        if flags & flag:
+            if 0 not in data[end:]:
+                return False
+            end = data.index(0, end) + 1
+    if flags & 2:
+        if data[end : end + 2] != (zlib.crc32(data[:end]) & 0xFFFF).to_bytes(2, "little"):
+            return False
+        end += 2
+    return end <= len(data)
+
+
 def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
     """The first frame inflated, or `limit` bytes of it, and the payload after it."""
-    if codec == GZIP:
-        member = zlib.decompressobj(31)
-        data, ended, rest = member.decompress(payload, limit), member.eof, member.unused_data
-    elif codec == LZ4:
+    if codec == LZ4:
         frame = lz4.frame.LZ4FrameDecompressor()
         data = frame.decompress(payload, limit)
         ended, rest = frame.eof, frame.unused_data or b""

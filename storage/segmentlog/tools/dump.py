@@ -19,6 +19,7 @@ from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.messages.as_json import KAFKAS_TOPICS
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
@@ -77,6 +78,7 @@ def _kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for 
     "segmentlog dump /backup/orders-0 --records --format parquet -o orders.parquet",
     "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.timeindex",
     "segmentlog dump /var/lib/kafka/replication-offset-checkpoint",
+    "segmentlog dump /tmp/00000000000000000000.log --records --as __consumer_offsets",
 )
 def dump(
     paths: Annotated[
@@ -121,6 +123,15 @@ def dump(
     values: Annotated[
         Encoding, typer.Option(help="How values and headers are written.")
     ] = Encoding.TEXT,
+    as_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="TOPIC",
+            help="Decode records as those of this topic of Kafka's own: for a loose file, "
+            "whatever its directory is called.",
+        ),
+    ] = None,
     files: Annotated[str | None, _kafkas_option("give paths without an option")] = None,
     print_data_log: Annotated[
         bool, _kafkas_option("this option is called --records here")
@@ -129,12 +140,18 @@ def dump(
     """Show every batch of segment files, and with --records every record.
 
     Damaged batches are shown with the reason, and the dump continues after them. The exit status
-    is then 1. Control records are shown with their meaning. Characters that would move a
-    terminal's cursor, or hide or reorder text, are written as escapes. Without --records, a range
-    of times uses batch headers: the times of the first record and of the newest one.
+    is then 1. Control records are shown with their meaning. Records of Kafka's own topics are
+    decoded (commits, groups, transactions, metadata), unless --keys or --values asks for bytes.
+    Characters that would move a terminal's cursor, or hide or reorder text, are written as
+    escapes. Without --records, a range of times uses batch headers: the times of the first record
+    and of the newest one.
     """
     if key is not None and not records:
         raise typer.BadParameter("--key selects records: give --records too")
+    if as_topic is not None and as_topic not in KAFKAS_TOPICS:
+        raise typer.BadParameter(f"--as takes one of {', '.join(KAFKAS_TOPICS)}")
+    if as_topic is not None and not records:
+        raise typer.BadParameter("--as decodes records: give --records too")
     wanted_key = None if key is None else os.fsencode(key)
     bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
@@ -148,13 +165,15 @@ def dump(
             leave_compiler_out(total)
         if output is not None:
             bar = stack.enter_context(progress("dump", total))
-        opened = open_sink(output_format, output, RecordText(keys, values), with_records=records)
+        text = RecordText(keys, values, as_topic)
+        opened = open_sink(output_format, output, text, with_records=records)
         count = CountingSink(stack.enter_context(opened))
         limited = LimitedSink(count, limit, with_records=records) if limit else count
         with suppress(EnoughError):
             is_valid = dump_paths(
                 paths, limited, selection, topics=topics, partitions=partitions,
-                with_records=records, progress=bar.advance if bar else lambda _: None,
+                with_records=records, as_topic=as_topic,
+                progress=bar.advance if bar else lambda _: None,
             )  # fmt: skip
     if output is not None:
         found = {"records": count.n_records} if records else {"batches": count.batches}
@@ -183,6 +202,7 @@ def dump_paths(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     with_records: bool = False,
+    as_topic: str | None = None,
     progress: Callable[[int], object] = lambda _: None,
 ) -> bool:
     """Dump files and directories to `sink`; return whether everything that was read is valid.
@@ -194,6 +214,7 @@ def dump_paths(
     selection : offsets and times to dump.
     topics, partitions : to dump from a directory; all if empty.
     with_records : whether to dump records as well.
+    as_topic : the topic whose secrets are hidden; by default that of each file.
     progress : called with the number of bytes of segments that are done.
 
     Raises
@@ -211,7 +232,8 @@ def dump_paths(
         for source in _sources(path, topics, partitions, selection, warns=True):
             file = as_given(source.segment.path, [given])
             shown = source._replace(place=source.place._replace(file=file))
-            is_valid &= _dump_segment(shown, sink, progress, with_records=with_records)
+            topic = as_topic or shown.place.topic
+            is_valid &= _dump_segment(shown, sink, progress, topic if with_records else None)
     return is_valid
 
 
@@ -282,15 +304,20 @@ def _lone_segment(path: str) -> tuple[Place, Segment]:
 
 
 def _dump_segment(
-    source: _Source, sink: Sink, progress: Callable[[int], object], *, with_records: bool
+    source: _Source, sink: Sink, progress: Callable[[int], object], topic: str | None
 ) -> bool:
-    """Dump one file from the first selected batch; return whether all batches are valid."""
+    """Dump one file from the first selected batch; return whether all batches are valid.
+
+    Parameters
+    ----------
+    topic : the topic whose records are dumped; None for batches alone.
+    """
     place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0
-    wanted = selection.may_hold if with_records else selection.matches
+    wanted = selection.matches if topic is None else selection.may_hold
     is_valid, done = True, 0
     with open_file(segment.path) as file:
-        records = _RecordDump(place, file, sink, selection) if with_records else None
+        records = None if topic is None else _RecordDump(place, file, sink, selection, topic)
         for found in walk(segment, file, begin, wanted):
             if records is None or found.problem or found.header is None:
                 sink.batch(place, found)
@@ -307,7 +334,9 @@ def _dump_segment(
 class _RecordDump:
     """Dumps batches of one file with their records."""
 
-    def __init__(self, place: Place, file: ReadableFile, sink: Sink, selection: Selection) -> None:
+    def __init__(
+        self, place: Place, file: ReadableFile, sink: Sink, selection: Selection, topic: str
+    ) -> None:
         from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
 
         self._place = place
@@ -316,7 +345,7 @@ class _RecordDump:
         self._selection = selection
         self._reader = BatchReader(place.file)
         # A snapshot of the metadata may lie anywhere.
-        self._is_metadata = place.topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
+        self._is_metadata = topic == METADATA_TOPIC or place.file.endswith(".checkpoint")
 
     def dump(self, found: Found, header: BatchHeader) -> bool:
         """Dump a batch if one of its records is selected; return whether they can be read."""

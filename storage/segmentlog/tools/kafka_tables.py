@@ -24,7 +24,7 @@ from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.tools.arguments import READS, command
 from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.tools.text import as_given, escape, iso_time, to_json
 
 __all__ = ["cluster", "groups", "schemas", "table", "transactions"]
 
@@ -42,6 +42,7 @@ _TRANSACTION = ("transactional_id", "transaction_status", "producer_id", "produc
                 "transaction_last_update_timestamp")  # fmt: skip
 _OPEN = ("topic", "partition", "first_offset", "transactional_id", "transaction_status",
          "producer_id", "first_timestamp")  # fmt: skip
+_IDS = ("cluster_id", "node_id", "directory_id")
 _BROKER = ("broker_id", "rack", "fenced", "in_controlled_shutdown", "broker_epoch")
 _SCHEMA = ("subject", "version", "id", "schema_type", "deleted", "schema")
 _CONFIG = ("resource_type", "resource_name", "name", "value")
@@ -118,6 +119,9 @@ def transactions(paths: Directories, as_json: EachRow = False, history: History 
 def cluster(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
     """Show a cluster by its metadata: features, brokers, topics, settings, and ACLs.
 
+    The first lines have the ids of the cluster, of the node and of each log directory, from
+    meta.properties.
+
     JSON output contains every row of every table of the metadata. Secrets are hidden. The log
     directories of a cluster with ZooKeeper have no metadata: they show only the broker, its topics
     and its partitions.
@@ -132,10 +136,16 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
         }
     else:
         found = {name: _rows(directory, name, is_history=history) for name in names}
+    ids = [] if history else _directory_ids(directory)
     if as_json or history:
+        _write_rows({"table": "log_directories", **row} for row in ids)
         for name, rows in found.items():
             _write_rows({"table": name, **row} for row in rows)
         return
+    for row in ids:
+        shown = (f"{name.replace('_', ' ')} {_cell(row[name])}" for name in _IDS)
+        sys.stdout.write(f"{escape(as_given(row['path'], paths))}: {', '.join(shown)}\n")
+    sys.stdout.write("\n")
     if "features" not in found:
         _write_table(_BROKER[:1], found["brokers"])
         sys.stdout.write("\n")
@@ -213,6 +223,18 @@ def table(
     names = [each.name for each in TABLES[name].columns]
     has_value = {each for row in rows for each, value in row.items() if value is not None}
     _write_table([each for each in names if not rows or each in has_value], rows)
+
+
+def _directory_ids(directory: LogDirectory) -> list[dict[str, Any]]:
+    """The ids of each log directory; null without ``meta.properties``, or without the id."""
+    return [
+        {
+            "path": path, "cluster_id": found.get("cluster.id"),
+            "node_id": found.get("node.id", found.get("broker.id")),
+            "directory_id": found.get("directory.id"),
+        }
+        for path, found in zip(directory.paths, directory.meta_properties(), strict=True)
+    ]  # fmt: skip
 
 
 def _beginning(schema: str) -> str:

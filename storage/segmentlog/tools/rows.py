@@ -4,13 +4,14 @@ The names are those of Kafka's own dump tool, in its order.  A value that Kafka'
 one word (``OptionalLong.empty``) is null here.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from segmentlog.kernels import layout
-from segmentlog.model import Codec, TimestampType
+from segmentlog.messages.as_json import KAFKAS_TOPICS, record_as_json
+from segmentlog.model import METADATA_TOPIC, Codec, TimestampType
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.selection import last_offset
 from segmentlog.tools.text import Encoding, encoder
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 Row = dict[str, object]
+
+#: Texts of a key and a value.
+TextOfRecord: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
 
 _MOST_SEQUENCE = 2**31 - 1  #: the next sequence is 0
 
@@ -146,20 +150,53 @@ def _legacy_fields(header: BatchHeader) -> Row:
 class RecordText:
     """Keys and values as text; values of headers are written as values.
 
+    Kafka's own records are decoded, unless bytes are wanted.
+
     Parameters
     ----------
     keys, values : the encodings; the attributes `key` and `value` apply them.
+    as_topic : the topic whose records they are; by default their own.
     """
 
-    def __init__(self, keys: Encoding = Encoding.TEXT, values: Encoding = Encoding.TEXT) -> None:
+    def __init__(
+        self,
+        keys: Encoding = Encoding.TEXT,
+        values: Encoding = Encoding.TEXT,
+        as_topic: str | None = None,
+    ) -> None:
         self.key, self.value = encoder(keys), encoder(values)
+        self._decodes = keys is values is Encoding.TEXT
+        self._as_topic = as_topic
+
+    def of(self, place: Place) -> TextOfRecord:
+        """The function from keys and values to texts, for records of a place."""
+        # A snapshot of the metadata may lie anywhere.
+        is_snapshot = place.file.endswith(".checkpoint")
+        topic = self._as_topic or (METADATA_TOPIC if is_snapshot else place.topic)
+        if not self._decodes or topic not in KAFKAS_TOPICS:
+            return self._text
+        return lambda key, value: self._decoded(topic, key, value)
+
+    def _text(self, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+        return (
+            None if key is None else self.key(key),
+            None if value is None else self.value(value),
+        )
+
+    def _decoded(
+        self, topic: str, key: bytes | None, value: bytes | None
+    ) -> tuple[str | None, str | None]:
+        """Key and value of a record of Kafka's own; as they are if they are not one."""
+        as_key, as_value = record_as_json(topic, key, value) or (None, None)
+        plain_key, plain_value = self._text(key, value)
+        return as_key or plain_key, as_value or plain_value
 
 
 def record_rows(
     place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
 ) -> Iterator[Row]:
     """A row for each record of one batch; control records have their meaning, not their bytes."""
-    kind = timestamp_type(header)
+    kind, text_of = timestamp_type(header), text.of(place)
     for record in records.to_pylist():
         key, value = record["key"], record["value"]
         row: Row = {
@@ -177,8 +214,7 @@ def record_rows(
         if header.is_control:
             row |= _control_fields(key, value)
         else:
-            row["key"] = None if key is None else text.key(key)
-            row["value"] = None if value is None else text.value(value)
+            row["key"], row["value"] = text_of(key, value)
         row["headers"] = [
             {
                 "key": each["key"],

@@ -208,16 +208,17 @@ def record_lines(
     begin = to_json({"kind": "record", "topic": place.topic, "partition": place.partition})[:-1]
     kind = timestamp_type(header)
     base_offset, base_sequence = header.base_offset, header.base_sequence
-    as_key, as_value = text.key, text.value
+    text_of = text.of(place)
     columns = (records.column(name).to_pylist() for name in _LINE_COLUMNS)
     for offset, timestamp, key, value, headers in zip(*columns, strict=True):
+        as_key, as_value = text_of(key, value)
         line = (
             f'{begin}, "offset": {offset}, "timestampType": "{kind}", "timestamp": {timestamp}, '
             f'"keySize": {-1 if key is None else len(key)}, '
             f'"valueSize": {-1 if value is None else len(value)}, '
             f'"sequence": {sequence_after(base_sequence, offset - base_offset)}, '
-            f'"key": {"null" if key is None else quoted(as_key(key))}, '
-            f'"value": {"null" if value is None else quoted(as_value(value))}, '
+            f'"key": {"null" if as_key is None else quoted(as_key)}, '
+            f'"value": {"null" if as_value is None else quoted(as_value)}, '
             f'"headers": [{_header_pairs(headers, text) if headers else ""}]}}'
         )
         yield escape_json(line) + "\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from coordinator_logs import Coordinator
 
 import segmentlog
 from segmentlog.kafka_tables.columns import Column
@@ -93,3 +94,44 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
+
+
+@pytest.mark.parametrize(
+    ("held", "name", "topic", "hint"),
+    [
+        ("prod.configs", "connect_configs", None, "; topics with similar names are prod.configs:"),
+        ("connect-config", "connect_configs", None, "; topics with similar names are connect-con"),
+        ("schemas", "schemas", None, "; topics with similar names are schemas: name one as the t"),
+        ("my-configs", "connect_configs", "my-config", "; topics with similar names are my-con"),
+        ("orders", "connect_configs", None, "; read the directory of the broker that led it"),
+        ("_consumer_offsets", "groups", None, "; read the directory of the broker that led it"),
+    ],
+)
+def test_topics_with_similar_names_are_listed(
+    tmp_path: Path, held: str, name: str, topic: str | None, hint: str
+) -> None:
+    """The settings of a worker name the topic; the topics of brokers have fixed names."""
+    Coordinator().write(tmp_path, 0, held)
+
+    with pytest.raises(segmentlog.LogDirectoryError) as refused:
+        segmentlog.table(tmp_path, name, topic=topic)
+    assert f"holds no partition of {topic or TABLES[name].topic}{hint}" in str(refused.value)
+
+
+def test_a_stray_topic_of_a_table_is_named(tmp_path: Path) -> None:
+    """A broker that no longer knows its own topics renames their directories."""
+    Coordinator().write(tmp_path, 0)
+    stray = tmp_path / "__consumer_offsets-0.0123456789abcdef0123456789abcdef-stray"
+    (tmp_path / "__consumer_offsets-0").rename(stray)
+
+    with pytest.raises(segmentlog.LogDirectoryError) as refused:
+        segmentlog.table(tmp_path, "group_offsets")
+    assert f"its logs are still in {stray}; " in str(refused.value)
+
+
+def test_a_table_with_a_similar_name_is_proposed(tmp_path: Path) -> None:
+    """A wrong name of a table is an error that begins with the nearest one."""
+    Coordinator().write(tmp_path, 0)
+
+    with pytest.raises(segmentlog.OptionError, match="did you mean group_offsets\\? give one of "):
+        segmentlog.table(tmp_path, "group-offset")

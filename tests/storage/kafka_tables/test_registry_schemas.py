@@ -100,3 +100,41 @@ def test_guids_of_schemas(tmp_path: Path) -> None:
     pinned = "1d20cbb9-e5e3-5e97-54e7-da170b6e5ddb"
     hashed = hashlib.md5(text.encode() + b"a.protos\0\0\0\1", usedforsecurity=False)
     assert [pinned, str(uuid.UUID(hashed.hexdigest())), None, None, pinned, None, None] == guids
+
+
+@pytest.mark.parametrize(
+    ("second", "is_ambiguous"),
+    [
+        ({"id": 7, "schema": '"long"'}, True),
+        ({"id": 7, "schema": '"int"', "schemaType": "JSON"}, True),
+        ({"id": 7, "schema": ' "int"'}, False),
+        ({"id": 8, "schema": '"long"'}, False),
+    ],
+)
+def test_an_id_of_two_schemas_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, second: dict[str, Any], is_ambiguous: bool
+) -> None:
+    """A join by id would decode values with the wrong schema; layout of JSON is no difference."""
+    records = schema("a", 1, {"id": 7, "schema": '"int"'}), schema(":.c:b", 3, second)
+    Coordinator().add(*records).write(tmp_path, 0, "_schemas")
+
+    assert 2 == segmentlog.table(tmp_path, "schemas").num_rows
+    expected = (
+        "schema id 7 has 2 different schemas in several contexts (a version 1, :.c:b version 3): "
+        "a join by id alone decodes values with the wrong schema; also compare the subject"
+    )
+    assert [expected] * is_ambiguous == caplog.messages
+
+
+def test_many_ambiguous_ids_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A few ids are named, and the others are counted."""
+    records = [
+        schema(subject, number, {"id": number, "schema": f'"{subject}"'})
+        for number in range(1, 9)
+        for subject in ("int", "long")
+    ]
+    Coordinator().add(*records).write(tmp_path, 0, "_schemas")
+    segmentlog.table(tmp_path, "schemas")
+
+    assert 6 == len(caplog.messages)
+    assert "3 more ids have several schemas" == caplog.messages[-1]

@@ -11,6 +11,7 @@ import zstandard
 
 from segmentlog.model import Codec
 from segmentlog.records.compression import InflateError, Inflater
+from segmentlog.testing import codecs
 
 TEXT = b"a record, and another record; " * 3000
 
@@ -121,3 +122,46 @@ def test_garbage_and_cut_payloads_are_refused_or_shorter(name: str) -> None:
         if codec != Codec.SNAPPY:
             with pytest.raises(InflateError, match=codec.name.lower()):
                 inflater.append(codec, memoryview(garbage))
+
+
+MEMBER = gzip.compress(b"x", mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (bytes(1), b""),
+        (bytes(10_000), b""),
+        (b"A" * 19, b""),
+        (MEMBER[:18], b""),
+        (b"?" + MEMBER, b""),
+        (b"\x1f\x8b\x07" + MEMBER[3:], b""),  # no method of gzip
+        (b"\x1f\x8b\x08\x04" + MEMBER[4:10] + b"\xff\xff" + MEMBER, b""),  # a header that is cut
+        (b"\x1f\x8b\x08\x08" + MEMBER[4:10] + b"a name" * 9, b""),
+        (b"\x1f\x8b\x08\x02" + MEMBER[4:10] + b"??" + MEMBER[10:], b""),  # a wrong checksum
+        (MEMBER[:3] + b"\x08" + MEMBER[4:10] + b"n" * 300 + b"\0" + MEMBER[10:], b"x"),
+        (MEMBER + MEMBER + bytes(30), b"xx"),
+        (gzip.compress(b""), b""),
+    ],
+)
+def test_bytes_after_a_gzip_member_are_read_as_java_reads_them(
+    after: bytes, expected: bytes
+) -> None:
+    """Another member counts if it has a whole header, and everything else is ignored."""
+    payload = gzip.compress(TEXT) + after
+    inflater = Inflater(1 << 20)
+    start, end = inflater.append(Codec.GZIP, memoryview(payload))
+
+    assert TEXT + expected == inflater.buffer[start:end].tobytes()
+    assert TEXT + expected == codecs.inflate(codecs.GZIP, payload, 1 << 20)
+
+
+@pytest.mark.parametrize("after", [MEMBER[:19], MEMBER[:-5] + b"?" + MEMBER[-4:]])
+def test_a_gzip_member_that_has_a_header_has_to_be_whole(after: bytes) -> None:
+    """Java refuses it, too."""
+    payload = gzip.compress(TEXT) + after
+
+    with pytest.raises(InflateError, match="gzip"):
+        Inflater(1 << 20).append(Codec.GZIP, memoryview(payload))
+    with pytest.raises(codecs.BadPayloadError):
+        codecs.inflate(codecs.GZIP, payload, 1 << 20)

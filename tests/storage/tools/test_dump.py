@@ -1,6 +1,7 @@
 """The dump: every batch and record, as lines, JSON, Arrow and Parquet."""
 
 import io
+import json
 import os
 import struct
 import subprocess
@@ -396,3 +397,37 @@ def test_an_interrupted_dump_leaves_nothing_and_says_nothing(
 
     assert (130, "", "") == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())
+
+
+def test_kafkas_own_records_are_decoded(run: Run, example_cluster: str, tmp_path: Path) -> None:
+    """Bytes on request; a loose file is decoded as the topic that is named."""
+    path = Path(example_cluster) / "__consumer_offsets-1" / FIRST
+    loose = tmp_path / "loose.log"
+    loose.write_bytes(path.read_bytes())
+    given = ("--records", "--format", "json", "--limit", "1")
+
+    def first(*arguments: object) -> dict[str, object]:
+        (*_, record) = map(json.loads, run("dump", *arguments, *given).stdout.splitlines())
+        return record
+
+    record, alone = first(path), first(loose, "--as", "__consumer_offsets")
+    key, value = json.loads(str(record["key"])), json.loads(str(record["value"]))
+    raw, as_hex = first(loose), first(path, "--keys", "hex", "--values", "hex")
+
+    assert {"group": "audit", "topic": "orders", "partition": 0} == key["data"]
+    assert (5, "by hand") == (value["data"]["offset"], value["data"]["metadata"])
+    assert (record["key"], record["value"]) == (alone["key"], alone["value"])
+    assert str(raw["key"]).startswith("\0\1")
+    assert str(as_hex["key"]).startswith("0001")
+    assert [len(str(as_hex["key"])) // 2] * 3 == [
+        each["keySize"] for each in (record, raw, as_hex)
+    ]
+
+
+def test_decoding_needs_records_and_a_topic_of_kafkas_own(run: Run, partition: Path) -> None:
+    """The error lists the topics."""
+    other = run("dump", partition, "--records", "--as", "orders", status=2).stderr
+    alone = run("dump", partition, "--as", "__consumer_offsets", status=2).stderr
+
+    assert "__transaction_state" in other
+    assert "--records" in alone

@@ -58,3 +58,17 @@ def test_secrets_of_connect_are_hidden(run: Run, tmp_path: Path, topic: str) -> 
     for given in (["--json"], ["--history"], []):
         shown = run("table", "connect_configs", tmp_path, "--topic", topic, *given, status=2)
         assert "c2VjcmV0" not in shown.output
+
+
+def test_secrets_of_a_loose_file_are_hidden_if_its_topic_is_named(
+    run: Run, tmp_path: Path
+) -> None:
+    """The name of the directory does not show that the file has metadata."""
+    (log,) = (EXAMPLE / "__cluster_metadata-0").glob("*.log")
+    loose = tmp_path / log.name
+    loose.write_bytes(log.read_bytes())
+    done = run("dump", loose, "--records", "--as", "__cluster_metadata").stdout
+
+    assert "value='[hidden]'" in done
+    assert '"type": "TOPIC_RECORD"' in done
+    assert '"type": "USER_SCRAM_CREDENTIAL_RECORD"' not in done

@@ -1,6 +1,7 @@
 """Groups, transactions and the metadata of a cluster on the command line."""
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -172,3 +173,21 @@ def test_values_that_json_does_not_have(run: Run, tmp_path: Path) -> None:
     assert ["nan", "inf"] == [row["value"] for row in found]
     (row,) = objects(run("table", "connect_configs", tmp_path, "--json"))
     assert {} == row["properties"]
+
+
+def test_the_ids_of_a_cluster_come_first(run: Run, example_cluster: str, tmp_path: Path) -> None:
+    """Each log directory has a line, and an object; ids that are not known are shown as such."""
+    line = (
+        f"{example_cluster}: cluster id segmentlogTestCluster1, node id 1, directory id "
+        "ysKhoyZrnzo2CsFOUpkcuA"
+    )
+    first = objects(run("cluster", example_cluster, "--json"))[0]
+    copy = shutil.copytree(example_cluster, tmp_path / "copy")
+    (copy / "meta.properties").unlink()
+
+    assert line == run("cluster", example_cluster).stdout.splitlines()[0]
+    assert ("log_directories", "1") == (first["table"], first["node_id"])
+    assert (
+        f"{copy}: cluster id -, node id -, directory id -"
+        == (run("cluster", copy).stdout.splitlines()[0])
+    )

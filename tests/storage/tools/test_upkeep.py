@@ -66,7 +66,7 @@ def test_retain_says_what_goes_and_why(run: Run, directory: Path) -> None:
 
 
 def test_retain_explains_after_a_removal_and_in_json(run: Run, directory: Path) -> None:
-    """`--explain` names the segments that stay, as objects of their own with `--json`."""
+    """`--explain` names the segments that stay, each as an object with `--json`."""
     told = run("retain", directory, "--kafka-defaults", "--explain").stdout.splitlines()
     printed = run("retain", directory, "--dry-run", "--explain", "--json").stdout.splitlines()
     first, _, total = map(json.loads, printed)
