@@ -93,7 +93,8 @@ class DirectoryView:
             If the path is not a log directory.
         """
         found = self.census.partitions
-        if not found and not any(exists(os.path.join(self.path, name)) for name in _OF_A_BROKER):
+        is_known = found or self.renamed()
+        if not is_known and not any(exists(f"{self.path}/{name}") for name in _OF_A_BROKER):
             reason = (
                 "holds neither a directory named <topic>-<partition> nor a broker's files; "
                 "name a directory of Kafka's log.dirs, a partition directory or a .log file"

@@ -127,6 +127,12 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
     and its partitions.
     """
     directory = open_log_dir(paths[0], *paths[1:])
+    for row in () if history else _directory_ids(directory):
+        if as_json:
+            _write_rows([{"table": "log_directories", **row}])
+            continue
+        shown = (f"{name.replace('_', ' ')} {_cell(row[name])}" for name in _IDS)
+        sys.stdout.write(f"{escape(as_given(row['path'], paths))}: {', '.join(shown)}\n")
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
     if not history and is_of_zookeeper(directory):
         logger.warning(NO_METADATA)
@@ -136,15 +142,10 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
         }
     else:
         found = {name: _rows(directory, name, is_history=history) for name in names}
-    ids = [] if history else _directory_ids(directory)
     if as_json or history:
-        _write_rows({"table": "log_directories", **row} for row in ids)
         for name, rows in found.items():
             _write_rows({"table": name, **row} for row in rows)
         return
-    for row in ids:
-        shown = (f"{name.replace('_', ' ')} {_cell(row[name])}" for name in _IDS)
-        sys.stdout.write(f"{escape(as_given(row['path'], paths))}: {', '.join(shown)}\n")
     sys.stdout.write("\n")
     if "features" not in found:
         _write_table(_BROKER[:1], found["brokers"])

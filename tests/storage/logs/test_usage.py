@@ -141,6 +141,7 @@ def test_a_directory_of_deleted_partitions_alone_is_counted(tmp_path: Path) -> N
         usage(tmp_path)
     (tmp_path / f"t-0.{SUFFIX}-delete").mkdir()
 
+    assert {} == segmentlog.open_log_dir(tmp_path).topics()
     assert {UsageKind.CHECKPOINTS, UsageKind.DELETE} == {each.kind for each in usage(tmp_path)}
 
 

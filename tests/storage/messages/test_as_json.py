@@ -43,7 +43,7 @@ def test_a_tombstone_has_its_key_alone() -> None:
     ],
 )  # fmt: skip
 def test_other_bytes_are_not_decoded(topic: str, key: bytes | None, value: bytes | None) -> None:
-    """Bytes that are cut, of another type or of a later version are no error."""
+    """Bytes that are cut, of another type or of a later version stay as they are."""
     assert record_as_json(topic, key, value) is None
 
 

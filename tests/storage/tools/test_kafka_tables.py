@@ -62,13 +62,15 @@ def test_transactions_and_the_cluster_in_json(run: Run, example_cluster: str) ->
     shown = objects(run("cluster", example_cluster, "--json"))
     tables = {"topics", "partitions", "brokers", "configs", "quotas", "acls", "scram_users"}
 
-    assert {*tables, "features"} == {row["table"] for row in shown}
+    assert {*tables, "features", "log_directories"} == {row["table"] for row in shown}
 
 
 def test_a_directory_without_the_topic_is_an_error(run: Run, example_data: str) -> None:
     """The message names the topic."""
     assert "no partition of __consumer_offsets" in run("groups", example_data, status=2).stderr
-    assert "no cluster metadata here" in run("cluster", example_data, status=2).stderr
+    without = run("cluster", example_data, status=2)
+    assert "no cluster metadata here" in without.stderr
+    assert without.stdout.startswith(f"{example_data}: cluster id ")
 
 
 def test_a_broker_with_zookeeper_is_shown_without_metadata(
@@ -79,10 +81,14 @@ def test_a_broker_with_zookeeper_is_shown_without_metadata(
     shown = run("cluster", old).stdout
 
     assert caplog.text.count("no cluster metadata here") == 1
-    assert shown.startswith("broker_id\n        1\n\ntopic ")
+    assert shown.startswith(
+        f"{old}: cluster id Cz1yUQMMSSmR2zwxXW-sDA, node id 1, directory id -\n"
+    )
+    assert "\n\nbroker_id\n        1\n\ntopic " in shown
     assert "magic-1.snappy" in shown
     rows = objects(run("cluster", old, "--json"))
-    assert {"topics", "partitions", "brokers"} == {row["table"] for row in rows}
+    tables = {"topics", "partitions", "brokers", "log_directories"}
+    assert tables == {row["table"] for row in rows}
     history = run("cluster", old, "--history", status=2)
     assert "kept it in ZooKeeper" in history.stderr
 
