@@ -153,7 +153,8 @@ def _lines(path: str | None, encoding: Encoding) -> list[str]:
     ------
     OptionError
         If the file is too large, or something else than a plain file; if keys as text
-        have the line ends or the byte order mark of Windows, which would be part of the keys.
+        have the line ends or the byte order mark of Windows, which would be part of the keys; if a
+        line of other keys is blank, which would be the empty key.
     """
     if path is None:
         return []
@@ -162,6 +163,10 @@ def _lines(path: str | None, encoding: Encoding) -> list[str]:
         return OptionError("key_file", path, f"the file {reason}")
 
     data = read_whole(local_path(path), refusal, follow=True)
+    if encoding is not Encoding.TEXT:
+        for i, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
+            if not line.strip():
+                raise refusal(f"is blank in line {i}: remove this line, or give --key '' for it")
     lines = [line for line in data.split(b"\n") if line]
     if encoding is Encoding.TEXT:
         for i, line in enumerate(lines, 1):
@@ -182,6 +187,8 @@ def _bytes_of(text: str, encoding: Encoding) -> bytes:
     OptionError
         If the text is not in this encoding.
     """
+    if encoding is not Encoding.TEXT and text and not text.strip():
+        raise OptionError("key", text, "it is blank; the empty key is given as --key ''")
     try:
         match encoding:
             case Encoding.TEXT:

@@ -109,10 +109,16 @@ def warn_of_columns_left_out(
     }
     lost = [name for name, is_taken in taken.items() if name in names and not is_taken]
     if lost:
+        chosen = (
+            "; their column partition is used, and chooses the partitions instead of the keys: "
+            "drop it, too, if the topic is not the one that was read"
+            if "partition" in names
+            else ""
+        )
         logger.warning(
             "%s: the rows have %s, which this write does not keep: records get the time of "
-            "writing and new offsets; give %s to keep these columns, or drop them",
-            directory, ", ".join(lost), keeps,
+            "writing and new offsets; give %s to keep these columns, or drop them%s",
+            directory, ", ".join(lost), keeps, chosen,
         )  # fmt: skip
     if taken.keys() <= set(names) and "headers" not in names:
         logger.warning(

@@ -188,6 +188,21 @@ def test_a_file_of_keys_from_windows_is_refused(
     assert [0, 2] == offsets(directory)
 
 
+@pytest.mark.parametrize("keys", ["hex", "base64"])
+@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\t "])
+def test_a_blank_line_of_encoded_keys_is_refused(
+    run: Run, directory: Path, keys: str, blank: bytes
+) -> None:
+    """It would be the empty key, and erase every record that has it; the last line may end."""
+    file = directory.parent / "keys.txt"
+    file.write_bytes(b"00ff\n" + blank + b"\n00ff\n")
+    given = ("erase", directory, "--keys", keys)
+    assert "is blank in line 2" in run(*given, "--key-file", file, status=2).stderr
+    assert "it is blank" in run(*given, "--key", "  ", status=2).stderr
+    assert [0, 1, 2] == offsets(directory)
+    run(*given, "--key", "", "--dry-run")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
