@@ -2,23 +2,29 @@
 
 Rules: ``LogValidator.validateBatch``, and ``ProduceRequest.validateRecords``.  A leader accepts
 transactions from producers that their coordinator knows; there is no coordinator here to end one.
+A leader sets the newest time and the type of timestamps in a header.  Here, a batch whose header
+has others is refused, because its bytes stay as they are.
 """
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentlog.errors import CorruptLogError, OptionError, UnsupportedFormatError
-from segmentlog.kernels import layout, sequences, status
+from segmentlog.kernels import layout, output, sequences, status
 from segmentlog.kernels.encode import N_BATCH_COLUMNS
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.kernels.scan import measure_batches
 from segmentlog.kernels.sequences import read_sequences, renumber_batches
 from segmentlog.kernels.transactions import walk_headers
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.records.batch_error import batch_error
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.records.columns import Output
+from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.encoder import EncodedBatches
+from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.records.schema import record_schema
 from segmentlog.stage.config import ProducerConfig
@@ -28,6 +34,10 @@ __all__ = ["ready_batches"]
 _TABLE_ROWS = 1 << 14
 #: Columns that hold positions in the buffer.
 _POSITIONS = [layout.POSITION, layout.RECORDS_START, layout.RECORDS_END]
+_PLACE_AND_TIMES = [layout.POSITION, layout.MAX_TIMESTAMP, layout.ATTRIBUTES]
+_TIMESTAMPS = record_schema(["timestamp"])
+_MOST_ROWS = 10_000
+_CLOCKS_APART_MS = 3_600_000  #: a leader of another machine may have given the append time
 _ACCEPTED = "give whole record batches of magic 2, as a producer sends them"
 
 
@@ -50,11 +60,11 @@ def ready_batches(
     whole: Bytes = np.frombuffer(data, np.uint8)
     whole.flags.writeable = False  # one kind of array for all buffers: no kernel is compiled twice
     position = n_before = 0
-    decoder = RecordDecoder(topic_partition, record_schema([]))
+    filler = RecordFiller()
     while position < len(whole):
         headers: Int64s = np.zeros((_TABLE_ROWS, N_BATCH_COLUMNS), np.int64)
         chunk = _Chunk(whole, position, n_before, headers)
-        chunk.check(decoder, config)
+        chunk.check(filler, config)
         yield EncodedBatches(chunk.buf[:-COPY_SLACK], chunk.headers)
         position += len(chunk.buf) - COPY_SLACK
         n_before += len(chunk.headers)
@@ -100,7 +110,7 @@ class _Chunk:
             return self._position
         return self._position + int(self.headers[row, layout.POSITION])
 
-    def check(self, decoder: RecordDecoder, config: ProducerConfig) -> None:
+    def check(self, filler: RecordFiller, config: ProducerConfig) -> None:
         """Refuse what a leader would refuse; the offsets count from 0 on afterwards."""
         headers = self.headers
         attributes = headers[:, layout.ATTRIBUTES]
@@ -118,11 +128,21 @@ class _Chunk:
         self._refuse(sizes > most, f"{reason} and max_request_size")
         reason = "its record count differs from the number of its offsets"
         self._refuse(headers[:, layout.RECORDS_COUNT] != deltas + 1, reason)
-        if config.topic_config.message_timestamp_type == TimestampType.LOG_APPEND_TIME:
+        kind = config.topic_config.message_timestamp_type
+        has_append_time = attributes & layout.TIMESTAMP_TYPE_MASK != 0
+        if kind == TimestampType.LOG_APPEND_TIME:
             reason = (
                 "the topic has message.timestamp.type=LogAppendTime, but the batch has CreateTime"
             )
-            self._refuse(attributes & layout.TIMESTAMP_TYPE_MASK == 0, reason)
+            self._refuse(~has_append_time, reason)
+            reason = "its append time is in the future"
+            now_ms = time.time_ns() // 10**6
+            self._refuse(headers[:, layout.MAX_TIMESTAMP] > now_ms + _CLOCKS_APART_MS, reason)
+        else:
+            reason = (
+                "the topic has message.timestamp.type=CreateTime, but the batch has LogAppendTime"
+            )
+            self._refuse(has_append_time, reason)
         fields: Int64s = np.empty((len(headers), sequences.BATCH_COLUMNS), np.int64)
         read_sequences(self.buf, headers, fields)
         has_producer = fields[:, sequences.PRODUCER_ID] >= 0
@@ -130,19 +150,27 @@ class _Chunk:
         without = (fields[:, sequences.FIRST_SEQUENCE] < 0) | (fields[:, sequences.EPOCH] < 0)
         self._refuse(has_producer & without, reason)
         renumber_batches(self.buf, headers)
-        self._check_bytes(decoder)
+        self._check_bytes(filler)
 
-    def _check_bytes(self, decoder: RecordDecoder) -> None:
-        """Refuse wrong checksums, and records that cannot be read."""
+    def _check_bytes(self, filler: RecordFiller) -> None:
+        """Refuse wrong checksums, records that cannot be read, and times that are not theirs."""
         scanner, begin, end = BatchScanner("", 0), 0, len(self.buf) - COPY_SLACK
         while begin < end:
             try:
                 batches = scanner.scan(self.buf, begin, end, self._position)
             except (CorruptLogError, UnsupportedFormatError) as error:
                 raise self._refusal_at(begin, error) from error
-            for row, fault in decoder.find_unreadable(batches):
-                at = int(batches.headers[row, layout.POSITION])
-                raise self._refusal_at(at, fault) from fault
+            for row in range(len(batches.headers)):
+                one = batches.only(slice(row, row + 1))
+                at, claimed, attributes = one.headers[0, _PLACE_AND_TIMES].tolist()
+                try:
+                    newest = _newest_timestamp(filler, one)
+                except (CorruptLogError, UnsupportedFormatError) as fault:
+                    raise self._refusal_at(at, fault) from fault
+                if not attributes & layout.TIMESTAMP_TYPE_MASK and newest != claimed:
+                    index = int(np.searchsorted(self.headers[:, layout.POSITION], at))
+                    reason = f"its header has the time {claimed}, but its newest record {newest}"
+                    raise self._refusal(index, self._position + at, reason)
             begin = batches.end
 
     def _refuse(self, is_wrong: NDArray[np.bool_], reason: str) -> None:
@@ -158,6 +186,23 @@ class _Chunk:
     def _refusal(self, row: int, position: int, reason: str) -> OptionError:
         place = f"batch {self._n_before + row} at byte {position}: {reason}"
         return OptionError("batches", place, _ACCEPTED)
+
+
+def _newest_timestamp(filler: RecordFiller, batch: ScannedBatches) -> int:
+    """The newest timestamp of the records of one batch, in milliseconds, as they are stored."""
+    if batch.headers[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
+        filler.inflate(batch)
+    n_records, most = measure_batches(batch.headers)
+    n_rows = max(1, min(_MOST_ROWS, n_records, most))
+
+    def make_room(_: Int64s, n_bytes: int, n_headers: int) -> Output:
+        return Output(_TIMESTAMPS, n_rows, max(n_bytes, most), max(n_headers, most // 2))
+
+    newest = -(2**63)
+    for filled in filler.fill(batch, make_room):
+        times = filled.arrays.timestamps[: filler.state[output.N_ROWS]]
+        newest = max(newest, int(times.max()))
+    return newest
 
 
 def _reason(error: Exception) -> str:

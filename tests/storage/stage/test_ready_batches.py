@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import crc32c
 import pyarrow as pa
 import pytest
 from plain_writes import ONE, values, write
@@ -142,3 +143,34 @@ def test_a_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=said):
             writer.append_batches(GOOD, 0)
         writer.abort()
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "header", "said"),
+    [
+        ("CreateTime", (0, 6), None),
+        ("CreateTime", (0, 7), "its header has the time 7, but its newest record 6"),
+        ("CreateTime", (0, 5), "its header has the time 5, but its newest record 6"),
+        ("CreateTime", (8, 6), "type=CreateTime, but the batch has LogAppendTime"),
+        ("LogAppendTime", (8, 7), None),
+        ("LogAppendTime", (8, 2**60), "its append time is in the future"),
+    ],
+)
+def test_times_that_a_leader_would_set_are_refused(
+    tmp_path: Path, codec: int, kind: str, header: tuple[int, int], said: str | None
+) -> None:
+    """With a wrong newest time, a segment would never expire, or expire too early."""
+    records = [Record(0, 5, None, b"a"), Record(1, 6, None, b"b"), Record(2, -1, None, b"c")]
+    data = bytearray(encode_batch(records, codec=codec))
+    data[22] |= header[0]
+    data[35:43] = header[1].to_bytes(8, "big")
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    topic = TopicConfig.parse({"message.timestamp.type": kind})
+    writer = segmentlog.open_writer(tmp_path, "t", config=ProducerConfig(topic_config=topic))
+    if said is None:
+        writer.append_batches(bytes(data), 0)
+    else:
+        with pytest.raises(OptionError, match=said):
+            writer.append_batches(bytes(data), 0)
+    writer.abort()
