@@ -233,8 +233,9 @@ class _Sums:
         n_bytes, n_allocated = 0 if is_directory else found.size, found.n_allocated
         if split is not None and (end := split(found)) < n_bytes:
             in_use = min(n_allocated, -(-end // _BLOCK_BYTES) * _BLOCK_BYTES)
-            preallocated = [0, n_bytes - end, n_allocated - in_use]
-            self._count(UsageKind.PREALLOCATED, *preallocated, found.changed_ns)
+            self._count(
+                UsageKind.PREALLOCATED, 0, n_bytes - end, n_allocated - in_use, found.changed_ns
+            )
             n_bytes, n_allocated = end, in_use
         self._count(kind, int(not is_directory), n_bytes, n_allocated, found.changed_ns)
 
@@ -331,7 +332,7 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         sums.fail(of_log, error)
         entries = []
     parsed = {name: parse_segment_file(name) for name, _ in entries}
-    active = max((each.offset for each in parsed.values() if _is_log(each)), default=-1)
+    active = max((each.offset for each in parsed.values() if each and _is_log(each)), default=-1)
     for name, file_type in entries:
         path = os.path.join(partition.path, name)
         file = parsed[name]
@@ -358,8 +359,8 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
     yield from sums.result()
 
 
-def _is_log(file: SegmentFileName | None) -> bool:
-    return file is not None and file.kind is FileKind.LOG and file.state is FileState.LIVE
+def _is_log(file: SegmentFileName) -> bool:
+    return file.kind is FileKind.LOG and file.state is FileState.LIVE
 
 
 def _end_of(path: str, file: SegmentFileName) -> Callable[[FileStatus], int] | None:

@@ -29,11 +29,13 @@ def test_a_line_for_each_kind_and_the_largest_leftovers(run: Run, copy: Path) ->
     kinds, places = run("usage", copy).stdout.split("\n\n")
     heading, first, *_, total = kinds.splitlines()
     found = segmentlog.usage(copy)
+    columns = zip(*((each.n_files, each.n_bytes, each.n_allocated) for each in found), strict=True)
+    sums = [f"{sum(column):,}" for column in columns]
 
     assert ["kind", "files", "bytes", "allocated", "removed", "by"] == heading.split()
     assert [".deleted", "1", "3,000,000"] == first.split()[:3]
     assert first.endswith(UsageKind.DELETED.removal)
-    assert ["all", *(f"{sum(each[i] for each in found):,}" for i in (4, 5, 6))] == total.split()
+    assert ["all", *sums] == total.split()
     assert [".deleted", "-delete"] == [line.split()[0] for line in places.splitlines()[1:]]
     assert str(copy / f"orders-1.{SUFFIX}-delete") == places.splitlines()[2].split()[-1]
     assert len(found) == len(run("usage", copy, "--all").stdout.split("\n\n")[1].splitlines()) - 1
