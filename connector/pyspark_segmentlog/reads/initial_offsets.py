@@ -79,7 +79,8 @@ class InitialOffsets:
         draft = self.path.with_name(f".0.{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with draft.open("wb") as file:
+            draft.unlink(missing_ok=True)  # left by a crash; a link at its name is not followed
+            with draft.open("xb") as file:
                 file.write(content.encode())
                 file.flush()
                 os.fsync(file.fileno())

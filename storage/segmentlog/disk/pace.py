@@ -104,9 +104,10 @@ class Pace:
         except OSError as error:
             _warn_once(self._path, error.strerror or str(error))
             return -1
-        if os.fstat(descriptor).st_uid != os.geteuid():
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_nlink > 1:  # a link to a file of this user
             os.close(descriptor)
-            _warn_once(self._path, "it belongs to another user")
+            _warn_once(self._path, "it belongs to another user, or has other names")
             return -1
         return descriptor
 

@@ -64,7 +64,7 @@ class OptionError(SegmentLogError, ValueError):
     code = ErrorCode.OPTION
 
     def __init__(self, option: str, value: str, accepted: str) -> None:
-        value = masked(option, value)  # a URL with a password, or a setting of a client
+        value = masked(option, value) or ""  # a URL with a password, or a setting of a client
         super().__init__(option, value, accepted)
         self.option = option
         self.value = value

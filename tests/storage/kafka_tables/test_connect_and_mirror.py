@@ -4,10 +4,13 @@ import json
 import struct
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from coordinator_logs import Coordinator, text
 
 import segmentlog
+from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
+from segmentlog.masking import MASK
 
 Pair = tuple[bytes, bytes | None]
 
@@ -85,6 +88,37 @@ def test_configs_without_their_secrets(tmp_path: Path) -> None:
     history = segmentlog.table(directory, "connect_configs", history=True)
     assert history["change"].to_pylist()[-1] == "removed"
     assert "c2VjcmV0" not in f"{found.to_pylist()}{history.to_pylist()}"
+
+
+def test_secrets_of_other_names_and_within_values(tmp_path: Path) -> None:
+    """No table and no dump of records shows them, in settings, offsets and traces."""
+    uri = "mongodb://u:c2VjcmV0@h/db"
+    properties = {
+        "http.headers.authorization": "Basic c2VjcmV0", "datadog.api_key": "c2VjcmV0",
+        "azure.storage.connection.string": "AccountKey=c2VjcmV0;", "connection.uri": uri,
+    }  # fmt: skip
+    status = {"state": "FAILED", "trace": f"IOException: {uri}\n\tat a.B(C.java:1)",
+              "worker_id": "w:1", "generation": 3}  # fmt: skip
+    for topic, pair in {
+        "connect-configs": record("connector-a", {"properties": properties}),
+        "connect-offsets": record(["a", {"ns": uri}], {"password": "c2VjcmV0", "at": [7]}),
+        "connect-status": record("status-task-a-0", status),
+    }.items():
+        Coordinator().add(pair).write(tmp_path, 0, topic)
+    (settings,), (offset,), (state,) = (
+        segmentlog.table(tmp_path, f"connect_{name}").to_pylist()
+        for name in ("configs", "offsets", "status")
+    )
+
+    assert {
+        **dict.fromkeys(properties, "[hidden]"), "connection.uri": "mongodb://[hidden]@h/db"
+    } == dict(settings["properties"])  # fmt: skip
+    assert {"ns": "mongodb://[hidden]@h/db"} == json.loads(offset["source_partition"])
+    assert {"password": "[hidden]", "at": [7]} == json.loads(offset["source_offset"])
+    assert "IOException: mongodb://[hidden]@h/db\n\tat a.B(C.java:1)" == state["trace"]
+    assert MASK in str(hide_connect_secrets(pa.record_batch(
+        {"key": [b"connector-a"], "value": [json.dumps({"properties": {"x": uri}}).encode()]}
+    ))["value"][0].as_py())  # fmt: skip
 
 
 def test_offsets_and_states_in_topics_of_any_name(tmp_path: Path) -> None:
