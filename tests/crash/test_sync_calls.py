@@ -48,6 +48,10 @@ REASONS: Mapping[str, str] = {
         "high watermarks show missing partitions; no record is written before the next sync": [
             "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
+        "a writer that has died while it made the topic may not have synced it": [
+            "disk.sync_together > sync_directory > sync_file: fsync partition",
+            "append.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
+        ],
         "another sync of the directory follows": [
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",

@@ -31,8 +31,8 @@ def _is_secret(value: bytes) -> bool:
         return False
     if message.name != _SETTING:
         return message.name in _CREDENTIALS
-    value = message.fields["value"]
-    return masked(message.fields["name"], value) != value
+    setting: str | None = message.fields["value"]
+    return masked(message.fields["name"], setting) != setting
 
 
 def _may_be_secret(value: bytes) -> bool:

@@ -53,7 +53,7 @@ def _in_turn(
     """Have the threads of a writer take turns: it has one stager, and one job at a time."""
 
     @wraps(method)
-    def call(self: "LogWriter", *arguments: _P.args, **keywords: _P.kwargs) -> None:
+    def call(self: "LogWriter", /, *arguments: _P.args, **keywords: _P.kwargs) -> None:
         with self._turn:
             method(self, *arguments, **keywords)
 

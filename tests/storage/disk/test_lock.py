@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from broker_lock import as_broker
@@ -197,7 +198,7 @@ def interrupted_at(number: int, act: Callable[[], None]) -> bool:
     """Call a function, with Ctrl-C before one of the lines of the module; whether it came."""
     n_lines, is_done = 0, False
 
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         nonlocal n_lines, is_done
         if frame.f_code.co_filename != lock.__file__:
             return None

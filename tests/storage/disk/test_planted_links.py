@@ -141,7 +141,7 @@ def lay_out(place: Place, name: str) -> None:
 
 def paths_of(name: str, forward: Forward) -> list[Path]:
     """The paths at which a call changes a directory, or opens a file to write."""
-    if name == "open" and not forward.args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):  # type: ignore[operator]
+    if name == "open" and not forward.args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return []
     paths = forward.args[:2] if name in {"rename", "replace"} else forward.args[:1]
     return [Path(each) for each in paths if isinstance(each, str | os.PathLike)]

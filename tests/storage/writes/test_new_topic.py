@@ -1,9 +1,12 @@
 """Topics that a job creates: when, with how many partitions, and after a failed job."""
 
+import contextlib
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from crashing import Crash, Forward, around_calls, crash_at
 from plain_writes import ONE, values, write
 
 import segmentlog
@@ -74,3 +77,28 @@ def test_two_jobs_may_create_a_topic_alike(tmp_path: Path) -> None:
     assert [b"v", b"v"] == [
         value for number in range(3) for value in values(tmp_path, "t", number)
     ]
+
+
+def test_a_topic_whose_writer_died_is_synced_by_the_next(tmp_path: Path) -> None:
+    """The name of a log that was not synced could be gone after a power cut, with its records."""
+    n_unsynced = 0
+    for number in itertools.count():
+        directory = tmp_path / str(number)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            with contextlib.suppress(Crash):
+                write(directory, ONE)
+                break
+        synced: list[str] = []
+
+        def around(_: str, forward: Forward, synced: list[str] = synced) -> object:
+            synced.append(str(Path(f"/proc/self/fd/{forward.args[0]}").readlink()))
+            return forward()
+
+        with pytest.MonkeyPatch.context() as patch:
+            around_calls(patch, ["fsync"], around)
+            log = directory / "t-0" / f"{0:020d}.log"
+            n_unsynced += log.exists() and not log.stat().st_size
+            write(directory, ONE)
+        assert {str(directory), str(directory / "t-0")} <= {*synced}, number
+    assert n_unsynced > 1
