@@ -13,6 +13,7 @@ On a network file system, a file that another machine replaces while it is read 
 
 import errno
 import importlib
+import os
 import stat
 from collections.abc import Callable, Iterable
 
@@ -30,6 +31,7 @@ from segmentlog.errors import SegmentLogError, StorageError
 
 __all__ = [
     "LARGEST_BYTES",
+    "after_zeros",
     "disk_of",
     "exists",
     "is_directory",
@@ -141,6 +143,39 @@ def is_file(path: str) -> bool:
 def is_directory(path: str) -> bool:
     """Whether a name leads to a directory."""
     return _type_of_target(path) is FileType.DIRECTORY
+
+
+_FIRST_PIECE_BYTES = 4 << 10
+_ZEROS = bytes(1 << 20)
+
+
+def after_zeros(file: ReadableFile, position: int, end: int) -> int:
+    """The first byte from `position` on that is not zero, or `end`.
+
+    This is the only test for preallocated bytes and lost pages.  A file system that knows the
+    holes of a file skips them, so that a sparse file of a terabyte takes no longer than its data.
+    """
+    n_bytes = _FIRST_PIECE_BYTES  # most callers are at damage, and stop in the first piece
+    while position < end:
+        position = min(_after_hole(file, position, end), end)
+        piece = file.read(position, min(n_bytes, end - position))
+        if piece != _ZEROS[: len(piece)]:
+            return position + len(piece) - len(piece.lstrip(b"\0"))
+        if not piece:
+            return end
+        position += len(piece)
+        n_bytes = len(_ZEROS)
+    return end
+
+
+def _after_hole(file: ReadableFile, position: int, end: int) -> int:
+    """The first byte from `position` on that the file system has stored, at the most `end`."""
+    if file.descriptor is None:  # at a URL, or nobody has to know where the holes are
+        return position
+    try:
+        return os.lseek(file.descriptor, position, os.SEEK_DATA)
+    except OSError as error:  # without data after the position, or on a file system without holes
+        return end if error.errno == errno.ENXIO else position
 
 
 #: A checkpoint of a million partitions with the longest names takes as much.

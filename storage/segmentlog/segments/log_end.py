@@ -10,6 +10,7 @@ import logging
 from typing import NamedTuple
 
 from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import after_zeros
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, is_too_high, parse_header
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _ENTRIES_TRIED = 4
 
-#: Bytes after a bad batch that are searched for a good one.
+#: Bytes after a bad batch, and after the zeros in its place, that are searched for a good one.
 _SEARCH_BYTES = 16 << 20
 
 
@@ -162,15 +163,16 @@ def _end_after_damage(
     """End of the bad bytes at `end` if the log continues there; None if they are a torn tail."""
     damaged_from = end.offset if end.damaged_from is None else end.damaged_from
     n_bytes = segment.size - end.position
-    rest = file.read(end.position, min(n_bytes, _SEARCH_BYTES))
-    if not rest.strip(b"\0"):
+    data_at = after_zeros(file, end.position, segment.size)
+    if data_at == segment.size:
         return None  # preallocated, or a page that was never written
-    limit = end.position + len(rest)
+    limit = min(data_at + _SEARCH_BYTES, segment.size)
     found = good_batch_after(file, end.position, limit, end.offset)
     if found is not None:
         return LogEnd(found.base_offset, found.position, damaged_from)
-    if is_newer_format(rest, end.offset, len(rest)):
-        header = parse_header(rest)
+    head = file.read(end.position, layout.HEADER_BYTES)
+    if is_newer_format(head, end.offset, limit - end.position):
+        header = parse_header(head)
         position = end.position + header.size_in_bytes
         return LogEnd(header.base_offset + 1, position, damaged_from)
     if warns:
@@ -185,7 +187,7 @@ def _end_after_damage(
 def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
     """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
 
-    `rest` begins where the batch would begin, and at most `n_bytes` of it are there.  No checksum
+    `rest` begins where the batch would begin, and `n_bytes` are there in all.  No checksum
     covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
     and the read has to report either.
     """

@@ -9,6 +9,7 @@ import crc32c
 import numpy as np
 
 from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import after_zeros
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.model import ALL_OFFSETS
@@ -22,6 +23,12 @@ __all__ = ["GoodBatch", "find_good_batch", "first_offset", "good_batch_after"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
+
+#: Candidates are looked for in so many bytes at a time: each may take fifty times as much memory.
+_BLOCK_BYTES = 1 << 20
+
+#: A batch may begin with so many zeros: a base offset of 0, and a length below 256.
+_MOST_ZEROS = layout.LOG_OVERHEAD - 1
 
 #: Bytes may be made so that every few of them look like a batch of megabytes.  Computing all these
 #: checksums would cost the square of the number of bytes, so a search gives up here.
@@ -86,7 +93,8 @@ def _first(
     file: ReadableFile, at: int, end: int, next_offset: int, limit: int
 ) -> GoodBatch | None:
     """First good batch that begins at byte `at` or after it."""
-    while at < end:
+    while (data_at := after_zeros(file, at, end)) < end:
+        at = max(at, data_at - _MOST_ZEROS)
         data = file.read(at, min(_SEARCH_BYTES, end - at))
         found = find_good_batch(data, 0, next_offset, limit)
         if found is not None:
@@ -135,22 +143,24 @@ def find_good_batch(
     """
     candidates = np.frombuffer(data, np.uint8)
     n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
-    if n_starts <= start:
-        return None
-    # A byte that can be a magic number is common; together with a length that fits, it is rare.
-    magics = candidates[layout.MAGIC_AT : layout.MAGIC_AT + n_starts]
-    starts = np.flatnonzero(magics[start:] <= layout.NEWEST_MAGIC) + start
-    lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
-    fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts]]
-    fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
-    starts, lengths = starts[fits], lengths[fits]
-    offsets = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8)
-    is_batch = magics[starts] >= layout.FIRST_BATCH_MAGIC
-    fits = (offsets >= next_offset) & (is_batch | (offsets < limit))
-    is_affordable = np.cumsum(lengths[fits]) <= _MOST_CHECKED_BYTES
-    for at in starts[fits][is_affordable].tolist():
-        if _is_good(data, at, next_offset):
-            return int(at)
+    n_checked = 0
+    for begin in range(start, n_starts, _BLOCK_BYTES):
+        # A byte that can be a magic number is common; with a length that fits, it is rare.
+        magics = candidates[layout.MAGIC_AT :][begin : min(begin + _BLOCK_BYTES, n_starts)]
+        starts = np.flatnonzero(magics <= layout.NEWEST_MAGIC) + begin
+        lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
+        fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts - begin]]
+        fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
+        starts, lengths = starts[fits], lengths[fits]
+        offsets = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8)
+        is_batch = magics[starts - begin] >= layout.FIRST_BATCH_MAGIC
+        fits = (offsets >= next_offset) & (is_batch | (offsets < limit))
+        for at, length in zip(starts[fits].tolist(), lengths[fits].tolist(), strict=True):
+            n_checked += length
+            if n_checked > _MOST_CHECKED_BYTES:
+                return None
+            if _is_good(data, at, next_offset):
+                return int(at)
     return None
 
 

@@ -14,7 +14,7 @@ import crc32c
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.readable import open_file
+from segmentlog.disk.readable import after_zeros, open_file
 from segmentlog.errors import (
     CorruptLogError,
     MalformedBatchError,
@@ -216,7 +216,9 @@ class OpenSegment(Closing):
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; their checksums are not verified.
 
-        In the active segment, the headers end before the first batch that is not whole.
+        In the active segment, the headers end before the first batch that is not whole.  They also
+        end before zeros to the end of the file, if no offset is missing there: a broker
+        preallocates the active segment, and a crash may undo the cut of a closed one.
 
         Only headers are read, in windows that small batches share.  The first window is about as
         large as the log between two index entries, which is all that a look-up needs; each later
@@ -240,17 +242,25 @@ class OpenSegment(Closing):
         segment, file = self.segment, self.file
         limit = segment.size if end is None else min(end, segment.size)
         window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
+        least = -1 if segment.is_active else segment.offset_limit
+        next_offset = segment.base_offset
         while position + layout.SMALLEST_BATCH_BYTES <= limit:
             at = position - window_at
             if at < 0 or at + layout.HEADER_BYTES > len(window):
                 n_bytes = min(window_bytes, limit - position)
                 window, window_at, at = file.read(position, n_bytes), position, 0
                 window_bytes = min(2 * window_bytes, _HEADER_WINDOW_BYTES)
-            placed = self._placed(window, at, position)
+            try:
+                placed = self._placed(window, at, position)
+            except MalformedBatchError:
+                is_whole = next_offset >= least
+                if is_whole and after_zeros(file, position, segment.size) == segment.size:
+                    return
+                raise
             if placed is None or placed.end > limit:
                 break
             yield placed
-            position = placed.end
+            position, next_offset = placed.end, placed.header.last_offset + 1
         if position < limit == segment.size and not segment.is_active:
             at = position - window_at
             raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)

@@ -53,6 +53,9 @@ def sound_headers(
             yield from walk.headers()
             return
         except CorruptLogError as error:
+            if walk.is_torn(error):
+                yield from walk.rest()
+                return
             if not skips:
                 raise
             logger.warning("%s; that batch is left out", error)
@@ -87,6 +90,11 @@ class _Walk:
         if self._position < segment.size and self._after(self._position) is not None:
             left = segment.size - self._position
             raise TruncatedBatchError(segment.path, self._position, -1, left + 1, left)
+        yield from self.rest()
+
+    def rest(self) -> "Iterator[PlacedHeader]":
+        """The last batch, when no other one follows."""
+        segment = self._opened.segment
         last, self._last = self._last, None
         if last is not None:
             # A merged segment reaches beyond the next one's first offset with several batches.
@@ -112,6 +120,15 @@ class _Walk:
                 raise self._malformed(last, reason)
         raise self._malformed(
             placed, "its base offset is not above the last offset of the batch before it"
+        )
+
+    def is_torn(self, error: CorruptLogError) -> bool:
+        """Whether an error is about the torn tail of the active segment, or zeros at its end."""
+        is_at_the_end = self._last is None or error.position >= self._last.end
+        return (
+            self._opened.segment.is_active
+            and is_at_the_end
+            and self._after(error.position) is None
         )
 
     def pass_over(self, error: CorruptLogError) -> None:

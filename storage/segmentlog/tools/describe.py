@@ -13,7 +13,7 @@ from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.records.header import BatchHeader
-from segmentlog.segments.segment import OpenSegment
+from segmentlog.segments.segment import OpenSegment, Segment
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.tools.arguments import (
     PROBLEM,
@@ -221,9 +221,8 @@ class _Seen:
 def _every_header(log: Log) -> _Seen:
     seen = _Seen()
     for segment in log.segments:
-        with segment.opened() as opened:
-            for placed in opened.headers(0):
-                seen.add(placed.header)
+        for placed in segment.headers(0, _end_of(log, segment)):
+            seen.add(placed.header)
     return seen
 
 
@@ -232,21 +231,26 @@ def _outer_headers(log: Log) -> _Seen:
     seen = _Seen()
     filled = [segment for segment in log.segments if segment.size]
     if filled:
-        for placed in filled[0].headers(0):
+        for placed in filled[0].headers(0, _end_of(log, filled[0])):
             seen.add(placed.header)
             break
         with filled[-1].opened() as opened:
-            last = _last_header(opened)
+            last = _last_header(opened, _end_of(log, filled[-1]))
             if last is not None:
                 seen.add(last)
             seen.add_time(opened.largest_timestamp())
     return seen
 
 
-def _last_header(opened: OpenSegment) -> BatchHeader | None:
-    """The last batch, from the last index entry on."""
+def _end_of(log: Log, segment: Segment) -> int:
+    """The byte after the last batch of a segment: a torn tail has no headers."""
+    return log.end.position if segment.is_active else segment.size
+
+
+def _last_header(opened: OpenSegment, end: int) -> BatchHeader | None:
+    """The last batch before byte `end`, from the last index entry on."""
     last = None
-    for placed in opened.headers(opened.floor_position(2**63 - 1)):
+    for placed in opened.headers(opened.floor_position(2**63 - 1), end):
         last = placed.header
     return last
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import after_zeros
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.kernels import layout, status
 from segmentlog.records.header import BatchHeader, parse_header
@@ -17,8 +18,6 @@ from segmentlog.segments.segment import PlacedHeader, Segment
 from segmentlog.tools.selection import last_offset
 
 __all__ = ["Found", "walk"]
-
-_PIECE_BYTES = 1 << 20
 
 
 class Found(NamedTuple):
@@ -111,17 +110,7 @@ def _goes_on(segment: Segment, file: ReadableFile, placed: PlacedHeader) -> bool
         and layout.MIN_LEGACY_LENGTH <= length <= left - layout.LOG_OVERHEAD
         and placed.header.base_offset < base_offset < 2**63
     )
-    return looks_right or _is_zeros(segment, file, placed.end)
-
-
-def _is_zeros(segment: Segment, file: ReadableFile, position: int) -> bool:
-    """Whether only zeros follow, as in a preallocated file."""
-    while position < segment.size:
-        piece = file.read(position, _PIECE_BYTES)
-        if not piece or piece.strip(b"\0"):
-            return False
-        position += len(piece)
-    return True
+    return looks_right or after_zeros(file, placed.end, segment.size) == segment.size
 
 
 def _unreadable(
@@ -134,7 +123,7 @@ def _unreadable(
 ) -> Found:
     """The unreadable bytes, up to the place where the walk can go on."""
     left = segment.size - position
-    if _is_zeros(segment, file, position):
+    if after_zeros(file, position, segment.size) == segment.size:
         return Found(position, left, None)
     if header is None:
         header = _header_at(segment, file, position)

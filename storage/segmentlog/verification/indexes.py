@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.disk.readable import exists, open_file, status_of
+from segmentlog.disk.readable import after_zeros, exists, open_file, status_of
 from segmentlog.kernels import layout
 from segmentlog.kernels.memory import Int64s
 from segmentlog.layout.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -24,22 +24,41 @@ __all__ = ["REMEDY", "IndexCheck"]
 REMEDY = "delete the segment's .index file: a broker that starts then rebuilds all of its indexes"
 
 
-class _Entries:
-    """Entries of one index file, taken in their order."""
+_PIECE_ENTRIES = 1 << 16
 
-    def __init__(self, path: str, dtype: np.dtype[np.void], base_offset: int) -> None:
+
+class _Entries:
+    """Entries of one index file, taken in their order.
+
+    Entries end before a long run of zeros, as Kafka preallocates them, and before more entries
+    than the segment can have batches.  `stray` is the first byte after that end that is not zero,
+    or -1 if there is none.
+    """
+
+    def __init__(self, path: str, dtype: np.dtype[np.void], segment: Segment) -> None:
         self.path = path
         self.entry_bytes = dtype.itemsize
+        self.n_bytes, self.stray = 0, -1
+        read = bytearray()
         try:
             with open_file(path) as file:
-                data = np.frombuffer(file.read(0, file.status().size), np.uint8)
+                self.n_bytes = file.status().size
+                most = dtype.itemsize * (segment.size // layout.SMALLEST_BATCH_BYTES + 2)
+                n_bytes = dtype.itemsize * _PIECE_ENTRIES
+                while len(read) < min(most, self.n_bytes):
+                    piece = file.read(len(read), n_bytes)
+                    if not piece.strip(b"\0"):
+                        break
+                    read += piece
+                rest = after_zeros(file, len(read), self.n_bytes)
+                self.stray = rest if rest < self.n_bytes else -1
         except FileNotFoundError:
-            data = np.empty(0, np.uint8)
-        self.n_bytes = len(data)
+            pass
+        data = np.frombuffer(read, np.uint8)
         rows = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
         used = np.flatnonzero(rows.view((np.uint8, dtype.itemsize)).any(axis=1))
         rows = rows[: int(used[-1]) + 1 if len(used) else 0]  # preallocated after the last entry
-        self.offsets: Int64s = rows["offset"].astype(np.int64) + base_offset
+        self.offsets: Int64s = rows["offset"].astype(np.int64) + segment.base_offset
         second = "position" if "position" in (dtype.names or ()) else "timestamp"
         self.others: Int64s = rows[second].astype(np.int64)
         self.done = 0
@@ -65,9 +84,8 @@ class IndexCheck:
         self._segment = segment
         self._finding = finding
         self._is_leaving = is_leaving
-        base = segment.base_offset
-        self._by_offset = _Entries(segment.offset_index_path, OFFSET_ENTRY, base)
-        self._by_time = _Entries(segment.time_index_path, TIME_ENTRY, base)
+        self._by_offset = _Entries(segment.offset_index_path, OFFSET_ENTRY, segment)
+        self._by_time = _Entries(segment.time_index_path, TIME_ENTRY, segment)
         self._largest = -1
         self._is_largest_known = True
 
@@ -144,6 +162,12 @@ class IndexCheck:
                 rest = slice(rest.start, rest.start)
             nothing = np.zeros(rest.stop - rest.start, np.bool_)
             yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is not there")
+            if entries.stray >= 0:
+                yield self._finding(
+                    Severity.ERROR, kind, entries.path, entries.stray, -1,
+                    f"its entries end at entry {len(entries.offsets)}, and the bytes from "
+                    f"{entries.stray} on cannot be entries; {REMEDY}",
+                )  # fmt: skip
             if entries.n_bytes % entries.entry_bytes:
                 yield self._finding(
                     Severity.WARNING, kind, entries.path, entries.n_bytes, -1,

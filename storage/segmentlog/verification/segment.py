@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.readable import open_file
+from segmentlog.disk.readable import after_zeros, open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.logs.log import Log
@@ -72,7 +72,7 @@ class SegmentCheck:
     def __init__(self, segment: Segment, checks: Checks, next_base_offset: int | None) -> None:
         self._segment = segment
         self._checks = checks
-        self._is_last = next_base_offset is None
+        self._next_base_offset = next_base_offset
         is_leaving = (
             next_base_offset is not None and next_base_offset <= checks.log.log_start_offset
         )
@@ -125,8 +125,9 @@ class SegmentCheck:
         at, end, offset = error.position, self._segment.size, self._scanner.next_offset
         good = good_batch_after(file, at, end, offset)
         self._checks.progress((good.position if good else end) - at)
-        if self._is_last and good is None and at >= self._checks.log.end.position:
-            if not file.read(at, 1 << 20).strip(b"\0"):
+        is_zeros = good is None and after_zeros(file, at, end) == end
+        if self._next_base_offset is None and good is None and at >= self._checks.log.end.position:
+            if is_zeros:
                 kind, severity = FindingKind.ZEROS_AT_THE_END, Severity.NOTE
                 message = f"{end - at} bytes of zeros follow the last batch: preallocated"
             else:
@@ -137,6 +138,10 @@ class SegmentCheck:
             if isinstance(error, UnsupportedFormatError):
                 kind = FindingKind.UNSUPPORTED_BATCH
             message = f"{error} ({what_follows(good)})"
+            if is_zeros:
+                message = f"{end - at} bytes of zeros follow the last batch"
+                if offset == self._next_base_offset:
+                    message += ", and no record is missing; a broker's consumers fail there"
         path = self._segment.path
         return good, self._checks.finding(severity, kind, path, at, offset, message)
 

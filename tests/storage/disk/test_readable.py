@@ -9,6 +9,7 @@ from stores_here import serve, store_of
 
 from segmentlog.disk.contract import Entry, FileType
 from segmentlog.disk.readable import (
+    after_zeros,
     disk_of,
     exists,
     is_directory,
@@ -150,3 +151,17 @@ def test_another_file_under_the_name_has_another_inode(logs: str, directory: Pat
     survey(logs)
 
     assert before != open_file(f"{logs}/data").status().inode
+
+
+def test_zeros_end_at_the_first_other_byte(logs: str, directory: Path) -> None:
+    """Holes, written zeros and other bytes are found on each kind of disk, up to a given end."""
+    path = directory / "logs" / "empty"
+    path.write_bytes(bytes(10) + b"x" + bytes(3 << 20) + b"y" + bytes(5))
+    os.truncate(path, 8 << 20)
+    y_at = 11 + (3 << 20)
+    if "://" in logs:
+        survey(logs)
+    with open_file(f"{logs}/empty") as file:
+        found = [after_zeros(file, at, 8 << 20) for at in (0, 10, 11, y_at, y_at + 1)]
+        assert [10, 10, y_at, y_at, 8 << 20] == found
+        assert 1 << 20 == after_zeros(file, 11, 1 << 20)

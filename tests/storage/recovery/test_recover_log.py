@@ -132,6 +132,19 @@ def test_zeros_of_preallocation_are_cut_and_not_kept(tmp_path: Path, n_zeros: in
     assert len(batch(0)) == (partition / f"{0:020d}.log").stat().st_size
 
 
+@pytest.mark.timeout(60)
+def test_a_torn_tail_in_a_hole_is_kept_as_a_hole(tmp_path: Path) -> None:
+    """The copy of a preallocated segment takes no more space than the bytes that were written."""
+    partition = write_log(tmp_path, [batch(0), batch(2)[:-9]])
+    os.truncate(partition / f"{0:020d}.log", 1 << 40)
+    (kept,) = recover(partition)
+
+    assert (1 << 40) - len(batch(0)) == Path(kept).stat().st_size
+    assert Path(kept).stat().st_blocks * 512 < 1 << 20
+    with Path(kept).open("rb") as file:
+        assert batch(2)[:-9] == file.read(len(batch(2)) - 9)
+
+
 def test_a_bad_batch_ends_the_log_and_later_segments_go(tmp_path: Path) -> None:
     """Everything from the first bad batch on is kept beside the log, to the byte."""
     partition = three_segments(tmp_path)

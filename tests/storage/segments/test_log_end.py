@@ -240,3 +240,18 @@ def test_a_header_that_was_half_written_is_torn_and_no_old_message(
 def test_a_lying_index_does_not_move_the_end(partition: Path, index: bytes) -> None:
     """The index gives only the place where the search begins."""
     assert LogEnd(50, ENDS[5]) == end_of(partition, WHOLE, index=index)
+
+
+@pytest.mark.timeout(60)
+def test_damage_is_found_behind_a_hole(partition: Path) -> None:
+    """Good batches after a terabyte of lost pages are damage, and no torn tail."""
+    hole = 1 << 40
+    path = partition / NAME
+    path.write_bytes(BATCHES[0])
+    with path.open("r+b") as file:
+        file.seek(hole)
+        file.write(BATCHES[3] + BATCHES[4])
+    size = path.stat().st_size
+    found = find_log_end(Segment(SegmentFiles(40, str(path), size), is_sealed=False))
+
+    assert LogEnd(50, size, damaged_from=42) == found

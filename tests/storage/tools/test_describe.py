@@ -142,6 +142,17 @@ def test_a_damaged_end_is_a_problem(run: Run, write_log: Callable[..., Path]) ->
     assert "damaged from offset 4 on" in row["problem"]
 
 
+@pytest.mark.parametrize("tail", [bytes(1 << 20), b"\x02" * 300])
+def test_a_torn_tail_is_no_problem(run: Run, write_log: Callable[..., Path], tail: bytes) -> None:
+    """Bytes that a killed broker has preallocated, or written in part, have no headers."""
+    path = write_log([[(0, 5), (1, 6)]])
+    with (path / f"{0:020d}.log").open("ab") as file:
+        file.write(tail)
+    for more in ([], ["--all"]):
+        row = described(run("describe", path, "--json", *more))["t-0"]
+        assert (2, None) == (row["logEndOffset"], row["problem"])
+
+
 def test_an_empty_directory_of_a_broker_has_no_rows(run: Run, tmp_path: Path) -> None:
     """The output is only a heading. A directory that is not a broker's is refused."""
     run("describe", tmp_path, status=2)

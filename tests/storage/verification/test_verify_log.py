@@ -92,3 +92,48 @@ def test_a_segment_below_the_log_start_may_have_lost_its_indexes(tmp_path: Path)
     assert "below the log start" in found[0].message
     Path(live.offset_index_path).unlink()
     assert [Severity.NOTE, Severity.WARNING] == [each.severity for each in verify_log(log)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_terabyte_of_preallocated_zeros_takes_no_time(
+    write_log: Callable[..., Path], *, is_closed: bool
+) -> None:
+    """The segment and its indexes are sparse, and no record is missing."""
+    path = write_log(SEGMENTS)
+    base = 0 if is_closed else 4
+    log = path / f"{base:020d}.log"
+    size = log.stat().st_size
+    for suffix in (".log", ".index", ".timeindex"):
+        os.truncate(log.with_suffix(suffix), 12 << 37)
+    n_zeros = (12 << 37) - size
+    message = f"{n_zeros} bytes of zeros follow the last batch"
+    expected = Severity.NOTE, FindingKind.ZEROS_AT_THE_END, size, f"{message}: preallocated"
+    if is_closed:
+        message += ", and no record is missing; a broker's consumers fail there"
+        expected = Severity.ERROR, FindingKind.CORRUPT_BATCH, size, message
+    opened = segmentlog.open_log_dir(path.parent).log("t", 0)
+
+    assert [expected] == [
+        (each.severity, each.kind, each.position, each.message) for each in verify_log(opened)
+    ]
+    assert 5 == segmentlog.read(path.parent, "t").num_rows
+    assert 3 == opened.offset_for_timestamp(8).offset
+
+
+def test_bytes_after_the_zeros_of_an_index_are_no_entries(write_log: Callable[..., Path]) -> None:
+    """The finding names the first of them, and memory is not taken for the bytes before them."""
+    path = write_log(SEGMENTS)
+    index = path / f"{0:020d}.index"
+    n_entries = index.stat().st_size // 8
+    with index.open("r+b") as file:
+        file.seek(1 << 40)
+        file.write(b"x")
+    found = list(verify_log(segmentlog.open_log_dir(path.parent).log("t", 0)))
+
+    assert (Severity.ERROR, FindingKind.OFFSET_INDEX, str(index), 1 << 40) == (
+        *found[0][:2], found[0].path, found[0].position,
+    )  # fmt: skip
+    assert found[0].message.startswith(
+        f"its entries end at entry {n_entries}, and the bytes from {1 << 40} on cannot be entries"
+    )
