@@ -35,7 +35,7 @@ from segmentlog.topic_config import TopicConfig
 if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
     from segmentlog.recovery.recover_log import RecoveryPlan
 
-__all__ = ["ready_to_append", "visible_ends"]
+__all__ = ["as_they_are", "ready_to_append", "visible_ends"]
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +118,23 @@ def ready_to_append(
     ends = {each: end for each, (_, end) in ready.items()}
     checkpoints.lower_to(ends)
     return ready
+
+
+def as_they_are(
+    directory: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
+    """What `ready_to_append` returns, for a change that appends nothing: no file is changed.
+
+    A full disk may not take the indexes and copies of a log that is made ready.
+    """
+    found = {}
+    for each in partitions:
+        active = Segment(list_segments(partition_path(directory, each))[-1], is_sealed=False)
+        indexes = (active.offset_index_path, active.time_index_path)
+        sizes = (status_of(path).size if exists(path) else 0 for path in indexes)
+        end = find_log_end(active, warns=False).offset
+        found[each] = SegmentSizes(active.base_offset, active.size, *sizes), end
+    return found
 
 
 def visible_ends(

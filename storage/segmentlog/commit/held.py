@@ -7,14 +7,16 @@ it begins and when it commits, retention, deletions, compaction, recovery, new s
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
+from segmentlog.commit.effects import Effect
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.put_aside import remove_due
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
+from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import ReadCheckpoints
 from segmentlog.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
@@ -133,6 +135,7 @@ def hold(
     *,
     dry_run: bool = False,
     make_room: Callable[[HeldDirectory], object] | None = None,
+    effects: Callable[[], Iterable[Effect]] = tuple,
     held: HeldDirectory | None = None,
 ) -> Iterator[HeldDirectory]:
     """Hold a directory in which no change is unfinished: each is finished or undone first.
@@ -144,6 +147,9 @@ def hold(
         change them while this one waits.
     make_room : is called first if files may be changed.  A full disk would otherwise keep out the
         very command that frees space, because a guard and a state need some.
+    effects : of the change that the caller is about to make, as far as they make room.  They are
+        asked for if the disk is too full to finish a decided change: its guard would otherwise
+        keep out every command that frees space.
     held : the directory, if the caller holds it already; then its lock is neither taken nor
         given up.
 
@@ -165,5 +171,11 @@ def hold(
         else:
             if make_room is not None:
                 make_room(found)
-            found.end_changes()
+            try:
+                found.end_changes()
+            except OSError as error:
+                is_full = error.errno in FULL
+                if not is_full or True not in [each.make_room(directory) for each in effects()]:
+                    raise
+                found.end_changes()
         yield found

@@ -27,7 +27,7 @@ from segmentlog.disk.contract import FileType
 from segmentlog.disk.durable import create_file, sync_directory
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.sync_together import do_together
-from segmentlog.disk.system_errors import storage_errors
+from segmentlog.disk.system_errors import FULL, storage_errors
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, SegmentLogError
 from segmentlog.layout.checkpoint import (
     ReadCheckpoints,
@@ -111,6 +111,7 @@ class DirectoryRecovery:
         self._mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
         self._synced_to: dict[TopicPartition, int] = {}
+        self._full: list[OSError] = []  # the error of a full disk: it ends the recovery
         self._is_whole = True
 
     def run(self) -> Iterator[RecoveryStep]:
@@ -140,6 +141,8 @@ class DirectoryRecovery:
                     self._ends[log.topic_partition] = log.end_offset
                     if log.plan is not None:
                         self._synced_to[log.topic_partition] = log.end_offset
+            if self._full:  # the other logs would fail, too, each with a line of its own
+                raise self._full[0]
         yield from self._high_watermarks()
         if not self._dry_run:
             yield from self._close()
@@ -181,7 +184,7 @@ class DirectoryRecovery:
         if path is None:
             return
         log = _Log(NamedPartition(_METADATA, path, DirectoryState.CURRENT, FileType.DIRECTORY))
-        with log.failing():
+        with log.failing(self._full):
             self._put_snapshots_aside(log)
             self._leader_epochs(log, None, 0)
             self._topic_id(log)
@@ -292,7 +295,7 @@ class DirectoryRecovery:
         point = self._known.points.offsets.get(log.topic_partition, 0)
         log_start = self._known.starts.get(log.topic_partition, 0)
         committed_to = self._known.high_watermarks.offsets.get(log.topic_partition, -1)
-        with log.failing():
+        with log.failing(self._full):
             if not self._dry_run and has_swaps(log.path):
                 self._begin()
                 finish_swaps(log.path)
@@ -310,7 +313,7 @@ class DirectoryRecovery:
                 active = Segment(list_segments(log.path)[-1], is_sealed=False)
                 log.end_offset = find_log_end(active, committed_to, warns=False).offset
             log.plan = plan
-        with log.failing():
+        with log.failing(self._full):
             if log.is_current and not log.has_failed:
                 self._topic_id(log)
 
@@ -358,8 +361,11 @@ class DirectoryRecovery:
 
         def recover(each: tuple[_Log, RecoveryPlan]) -> None:
             log, plan = each
+            if self._full:
+                log.has_failed = True
+                return
             steps = log.result(plan, dry_run=False)
-            with log.failing():
+            with log.failing(self._full):
                 kept = tuple(map(os.path.basename, recover_log(plan, self._interval_bytes)))
                 if kept:
                     message = f"{steps[-1].message}; kept in {', '.join(kept)}"
@@ -467,13 +473,16 @@ class _Log:
         return RecoveryStep(kind, *self.topic_partition, self.path, f"{self.name}: {message}")
 
     @contextlib.contextmanager
-    def failing(self) -> Iterator[None]:
-        """Note an error as a step: the other logs are recovered."""
+    def failing(self, full: list[OSError]) -> Iterator[None]:
+        """Note an error as a step: the other logs are recovered.  A full disk goes into `full`."""
         try:
             with storage_errors(self.path):
                 yield
         except SegmentLogError as error:
             self.has_failed = True
+            if isinstance(error, OSError) and error.errno in FULL:
+                full.append(error)
+                return
             self.add(RecoveryKind.LOG_FAILED, f"not recovered: {error}")
 
 

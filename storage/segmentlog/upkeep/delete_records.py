@@ -11,12 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
+from segmentlog.commit.effects import PutAside
 from segmentlog.commit.held import hold
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log, find_offset
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import LOCK_TIMEOUT_SECONDS
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
@@ -81,7 +82,10 @@ def delete_records(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+    from segmentlog.upkeep.move_log_starts import (
+        LogStartMove,
+        first_kept,
+    )  # the compiled kernels load here
 
     if (offset is None) == (before is None):
         given = "" if offset is None else "given together with before"
@@ -97,12 +101,17 @@ def delete_records(
             directory, settings, is_optional=True, topics=topic, purge=purge
         )
 
+    def planned() -> int:
+        start = _new_start(open_log_dir(directory).log(topic, partition), offset, before_ms)
+        return first_kept(directory, TopicPartition(topic, partition), start)
+
     with hold(
         directory,
         lock_timeout_seconds,
         lambda topic: known().config(topic),
         dry_run=dry_run,
         make_room=lambda held: held.remove_due([topic]),
+        effects=lambda: [PutAside([(topic, partition, planned())])],
     ) as held:
         log = open_log_dir(directory).log(topic, partition)
         if held.may_write:

@@ -93,7 +93,10 @@ def delete_topic(
             held.config_of = DirectorySettings.read(directory, is_optional=True).config
             held.remove_due([topic])
 
-    with hold(directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room) as held:
+    with hold(
+        directory, lock_timeout_seconds, dry_run=dry_run, make_room=make_room,
+        effects=lambda: [TakeOut(topic)],
+    ) as held:  # fmt: skip
         found = _found(directory, topic)
         if held.may_write and is_known(directory, topic):
             Change.begin(held).carry_out((), [TakeOut(topic)])

@@ -2,7 +2,8 @@
 
 The steps are those of every change (`segmentlog.commit.change`).  In addition:
 
-- The logs are prepared as for an append.
+- The logs are prepared as for an append.  If the disk is too full for that, they stay as they are,
+  and only what lies below the new starts goes: the command is there to free space.
 - The work is done under the guard.  A snapshot keeps the producers that only records below the new
   start show.  A log of which no segment stays begins a new one at its end.  An undo removes the
   new segment, and the old start holds.
@@ -10,11 +11,12 @@ The steps are those of every change (`segmentlog.commit.change`).  In addition:
   put aside, the oldest first.
 """
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from segmentlog.append.append import LogAppender, create_segment
-from segmentlog.append.prepare import ready_to_append, visible_ends
+from segmentlog.append.prepare import as_they_are, ready_to_append, visible_ends
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import MoveBounds, PutAside
 from segmentlog.commit.guard import PartitionIntent
@@ -22,11 +24,20 @@ from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.disk.sync_together import SyncTogether, do_together
+from segmentlog.disk.system_errors import FULL
 from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["LogStartMove"]
+__all__ = ["LogStartMove", "first_kept"]
+
+logger = logging.getLogger(__name__)
+
+
+def first_kept(directory: str, topic_partition: TopicPartition, start: int) -> int:
+    """Base offset of the segment that holds a new start: the segments below it go."""
+    segments = list_segments(partition_path(directory, topic_partition))
+    return max((each.base_offset for each in segments if each.base_offset <= start), default=0)
 
 
 class LogStartMove:
@@ -50,8 +61,16 @@ class LogStartMove:
         partitions = sorted(partitions)
         for each in partitions:
             check_partition_path(partition_path(held.directory, each))
-        self._ready = ready_to_append(held, partitions, flush=True)
-        held.checkpoints.write()
+        self._is_ready = True
+        try:
+            self._ready = ready_to_append(held, partitions, flush=True)
+            held.checkpoints.write()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            logger.warning("%s: the disk is full, so no log is recovered yet", held.directory)
+            held.forget_checkpoints()
+            self._is_ready, self._ready = False, as_they_are(held.directory, partitions)
 
     def commit(
         self,
@@ -79,7 +98,10 @@ class LogStartMove:
         """
         bounds = dict.fromkeys(rolls, -1) | dict(starts)
         ends = {each: self._ready[each][1] for each in bounds}
-        visible = visible_ends(self._held, ends)
+        known = self._held.checkpoints.high_watermarks.offsets
+        visible = {each: min(known.get(each, end), end) for each, end in ends.items()}
+        if self._is_ready:
+            visible = visible_ends(self._held, ends)
         partitions = [
             PartitionIntent(
                 *each, self._ready[each][0], ends[each], visible[each], visible[each], start
@@ -87,20 +109,15 @@ class LogStartMove:
             for each, start in bounds.items()
         ]
         segments = [
-            (*each, ends[each] if each in rolls else self._first_kept(each, start))
+            (*each, ends[each] if each in rolls else first_kept(self._directory, each, start))
             for each, start in starts.items()
         ]
         self._change.carry_out(
             partitions,
             [MoveBounds(), PutAside(segments)],
             partial(self._prepare, partitions, rolls),
+            is_flushed=self._is_ready,
         )
-
-    def _first_kept(self, topic_partition: TopicPartition, start: int) -> int:
-        """Base offset of the segment that holds the new start."""
-        segments = list_segments(partition_path(self._directory, topic_partition))
-        bases = [each.base_offset for each in segments if each.base_offset <= start]
-        return max(bases, default=0)
 
     def _prepare(
         self,

@@ -25,6 +25,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
+from segmentlog.commit.effects import PutAside
 from segmentlog.commit.held import hold
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
@@ -236,12 +237,21 @@ def retain(
             kafka_defaults=kafka_defaults, topics=topics, purge=purge,
         )  # fmt: skip
 
+    def room() -> PutAside:
+        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
+        now_ms = int(time.time() * 1000)
+        plans = _plans(directory, partitions, known(), now_ms, explains=False)
+        going = [each for each in plans if each.expired]
+        ends = [(*each.topic_partition, each.expired[-1].span.end_offset) for each in going]
+        return PutAside(ends)
+
     with hold(
         directory,
         lock_timeout_seconds,
         lambda topic: known().config(topic),
         dry_run=dry_run,
         make_room=lambda held: held.remove_due(topics or None),
+        effects=lambda: [room()],
     ) as held:
         now_ms = int(time.time() * 1000)
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))

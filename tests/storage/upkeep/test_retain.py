@@ -704,6 +704,89 @@ def test_a_full_disk_does_not_keep_out_a_command_that_frees_space(act: str, expe
     assert f"{expected}\n0\n" == in_namespace(FULL_DISK, act)
 
 
+FULL_DISK_AFTER_A_CRASH = """
+import errno, os, sys
+os.system("mount -t tmpfs -o size=2M tmpfs /mnt")
+import pyarrow as pa, segmentlog
+from pathlib import Path
+from segmentlog.commit import unfinished
+
+path, kind, act = Path("/mnt/logs"), *sys.argv[1:]
+small = segmentlog.TopicConfig(segment_bytes=5000, index_interval_bytes=0)
+config = segmentlog.ProducerConfig(topic_config=small, batch_size=1)
+
+def write(topic, n_rows):
+    with segmentlog.open_writer(path, topic, config=config) as writer:
+        writer.append(pa.table({"value": [os.urandom(4500) for _ in range(n_rows)]}))
+
+def fill():
+    with open("/mnt/filler", "ab", buffering=0) as file:
+        try:
+            while file.write(b"x" * 512):
+                pass
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+
+write("t", 20)
+write("other", 20)
+finish = unfinished.finish
+if kind == "decided":  # the disk is filled between the decision and what follows from it
+    def filled(*arguments):
+        fill()
+        finish(*arguments)
+
+    from segmentlog.commit import change
+    change.finish = filled
+    write("other", 2)
+    change.finish = finish
+    assert segmentlog.open_log_dir(path).unfinished_commits
+    fill()  # the files of the job are gone
+else:  # killed in the middle of a write: indexes are missing, and the tail is torn
+    for index in [*path.glob("*-0/*.index"), *path.glob("*-0/*.timeindex")]:
+        if int(index.name[:20]) >= 15:
+            index.unlink()
+    with (path / "t-0" / f"{19:020d}.log").open("ab") as file:
+        file.write(b"torn")
+    (path / "recovery-point-offset-checkpoint").unlink()
+    fill()
+try:
+    segmentlog.recover(path)
+except segmentlog.errors.StorageError as error:
+    print(error.errno == errno.ENOSPC)
+print([each.name for each in path.rglob("*.tmp")])
+if act == "retain":
+    limits = {"retention.ms": "-1", "retention.bytes": "20000"}
+    segmentlog.retain(path, settings=limits, purge=True)
+elif act == "delete-records":
+    segmentlog.delete_records(path, "t", 0, offset=15, purge=True)
+else:
+    segmentlog.delete_topic(path, "t")
+opened = segmentlog.open_log_dir(path)
+print(opened.log("t", 0).log_start_offset if "t" in opened.topics() else "gone")
+print(len(opened.unfinished_commits))
+segmentlog.recover(path)
+print(opened.log("other", 0).log_end_offset, {each.kind for each in segmentlog.verify(path)})
+"""
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("kind", ["decided", "torn"])
+@pytest.mark.parametrize(
+    ("act", "expected"), [("retain", "15"), ("delete-records", "15"), ("delete-topic", "gone")]
+)
+def test_a_disk_that_was_full_at_a_crash_can_be_emptied(
+    kind: str, act: str, expected: str
+) -> None:
+    """An append that cannot be finished, and a log that cannot be recovered, are not in the way.
+
+    The recovery on the full disk is one error, and leaves no temporary file.
+    """
+    end = 22 if kind == "decided" else 20
+    assert f"True\n[]\n{expected}\n0\n{end} set()\n" == in_namespace(
+        FULL_DISK_AFTER_A_CRASH, kind, act
+    )
+
+
 def test_a_full_disk_is_emptied_before_checkpoints_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
