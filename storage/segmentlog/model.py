@@ -24,6 +24,7 @@ __all__ = [
     "OnCorruptBatch",
     "OnInvalidUtf8",
     "ReadUpTo",
+    "RecoverAt",
     "RemoteStorageLayout",
     "Replicas",
     "ScanPolicy",
@@ -131,6 +132,13 @@ class Replicas(StrEnum):
 
     REFUSE = "refuse"
     RECONCILE = "reconcile"  #: they are of brokers of a cluster: read what the cluster would serve
+
+
+class RecoverAt(StrEnum):
+    """The treatment of a corrupt batch by `segmentlog.recover`."""
+
+    CUT = "cut"  #: the log ends there, as a starting broker ends it
+    SKIP = "skip"  #: only the bad bytes are left out, and the good batches after them stay
 
 
 class OnCorruptBatch(StrEnum):

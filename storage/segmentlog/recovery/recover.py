@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from segmentlog.arguments import LARGEST_INT, whole_number
+from segmentlog.arguments import LARGEST_INT, one_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.held import take
 from segmentlog.commit.state import STATE_FILE
@@ -11,7 +11,7 @@ from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import list_names
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
-from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS
+from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, RecoverAt
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -31,6 +31,7 @@ def recover(
     index_interval_bytes: int = INDEX_INTERVAL_BYTES,
     metadata: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
+    on_corrupt_batch: RecoverAt | str = RecoverAt.CUT,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     on_step: Callable[[RecoveryStep], object] = lambda _: None,
     on_log: Callable[[str], object] = lambda _: None,
@@ -55,6 +56,9 @@ def recover(
     metadata : the log directory that holds ``__cluster_metadata-0``, if it is another directory:
         a damaged ``partition.metadata`` gets its topic id from there.
     dry_run : whether nothing is changed, and the steps are those that would be taken.
+    on_corrupt_batch : ``skip`` reads all logs from their beginnings, and keeps the good batches
+        after a bad one: the bad bytes alone go to ``.broken`` files, and their offsets are missing
+        in the log, as after a compaction.
     lock_timeout_seconds : how long to wait for a writer.
     on_step : called with each step once it is done: a recovery may take hours, or fail.
     on_log : called with the name of each log's directory before the log is read.
@@ -81,12 +85,15 @@ def recover(
     from segmentlog.recovery.recover_directory import DirectoryRecovery  # the kernels load here
 
     whole_number("index_interval_bytes", index_interval_bytes, most=LARGEST_INT)
+    salvages = one_of("on_corrupt_batch", on_corrupt_batch, RecoverAt) == RecoverAt.SKIP
     directory = local_path(path)
     _refuse_other(directory)
     steps: list[RecoveryStep] = []
     with take(directory, lock_timeout_seconds, dry_run=dry_run) as held:
         metadata = None if metadata is None else local_path(metadata)
-        for step in DirectoryRecovery(held, index_interval_bytes, on_log, metadata).run():
+        for step in DirectoryRecovery(
+            held, index_interval_bytes, on_log, metadata, salvages=salvages
+        ).run():
             steps.append(step)
             on_step(step)
     return steps

@@ -57,6 +57,7 @@ from segmentlog.recovery.recover_log import (
     plan_recovery,
     recover_log,
 )
+from segmentlog.recovery.salvage import plan_salvages, salvage
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.leader_epochs import EpochStarts
@@ -82,6 +83,8 @@ _WITHOUT = {
     "agreed with its replicas on a high watermark",
     CLEANER_OFFSET_CHECKPOINT: "compaction begins again with the first segment of each log",
 }
+_MOST_RANGES = 5  #: of offsets, that a message names
+
 _TOGETHER = 64  #: logs that are planned, and then recovered together; a report follows each time
 
 
@@ -93,6 +96,7 @@ class DirectoryRecovery:
     held : the log directory; its changes may be unfinished.
     interval_bytes : bytes of log between index entries (``index.interval.bytes``).
     progress : called with the name of each log's directory when it begins with it.
+    salvages : whether good batches after bad ones are kept.
     """
 
     def __init__(
@@ -101,6 +105,8 @@ class DirectoryRecovery:
         interval_bytes: int,
         progress: Callable[[str], object] = lambda _: None,
         metadata: str | None = None,
+        *,
+        salvages: bool = False,
     ) -> None:
         self._held = held
         self._directory = held.directory
@@ -108,6 +114,7 @@ class DirectoryRecovery:
         self._dry_run = not held.may_write
         self._progress = progress
         self._metadata = metadata
+        self._salvages = salvages
         self._mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
         self._ends: dict[TopicPartition, int] = {}
         self._synced_to: dict[TopicPartition, int] = {}
@@ -299,6 +306,8 @@ class DirectoryRecovery:
             if not self._dry_run and has_swaps(log.path):
                 self._begin()
                 finish_swaps(log.path)
+            if self._salvages and self._salvage(log, log_start) and self._dry_run:
+                return  # a plan would read the log as it is now
             plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
             dry = self._dry_run
             n = len(indexes_without_log(log.path)) if dry else remove_indexes_without_log(log.path)
@@ -352,6 +361,29 @@ class DirectoryRecovery:
             RecoveryKind.LEADER_EPOCHS_BUILT,
             f"{does} {LEADER_EPOCH_CHECKPOINT} again from its batches: {why}",
         )
+
+    def _salvage(self, log: "_Log", log_start: int) -> bool:
+        """Leave out the bad bytes before good batches; whether there are any."""
+        found = list(plan_salvages(log.path, log_start))
+        if not found:
+            return False
+        kept: list[str] = []
+        if not self._dry_run:
+            self._begin()
+            kept = [os.path.basename(path) for each in found
+                    for path in salvage(each, self._interval_bytes)]  # fmt: skip
+        ranges = [f"[{a}, {b})" for each in found for a, b in each.left_out if a < b]
+        offsets = ", ".join(ranges[:_MOST_RANGES])
+        offsets += f" and {len(ranges) - _MOST_RANGES} more" * (len(ranges) > _MOST_RANGES)
+        n_bytes = sum(end - begin for each in found for begin, end in each.bad)
+        were, are = ("would be", "would be") if self._dry_run else ("were", "are")
+        n_saved = sum(each.n_saved for each in found)
+        message = f"{n_bytes} bad bytes {were} left out, and with them offsets {offsets or 'none'}"
+        message += f"; {n_saved} records after them {are} kept"
+        message += f"; the bad bytes are in {', '.join(kept)}" if kept else ""
+        log.add(RecoveryKind.LOG_SALVAGED, message)
+        log.steps[-1] = log.steps[-1]._replace(n_bytes=n_bytes, kept=tuple(kept))
+        return True
 
     def _recover(self, planned: Sequence[tuple["_Log", RecoveryPlan]]) -> None:
         """Recover some logs, or only say how in a dry run.

@@ -19,6 +19,7 @@ class RecoveryKind(StrEnum):
     INDEXES_REMOVED = "indexes-removed"  #: index files without a log
     LOG_RECOVERED = "log-recovered"  #: a log was read, and its indexes were built again
     LOG_CUT = "log-cut"  #: bytes after the last good batch were cut off
+    LOG_SALVAGED = "log-salvaged"  #: bad bytes were left out, and good batches after them kept
     LOG_FAILED = "log-failed"  #: a log could not be recovered, and was left as it was
     HIGH_WATERMARK_LOWERED = "high-watermark-lowered"  #: to the end of its log
     MARKED_CLEAN = "marked-clean"  #: the directory has the mark of a clean stop again
@@ -39,7 +40,7 @@ class RecoveryStep(NamedTuple):
         `end_offset` if only the bytes of a torn tail are cut off.
     good_from : offset of the first whole batch after the bad one, which is cut off, too.  Without
         such a batch, the bad bytes are a torn tail.
-    n_bytes : number of bytes that are cut off, zeros of preallocation included.
+    n_bytes : number of bytes that are cut off or left out, zeros of preallocation included.
     kept : names of the ``.broken`` files in `path` that hold these bytes; none in a dry run.
     message : the step in words.
     n_records : number of records in the whole batches that are cut off.
@@ -68,4 +69,5 @@ class RecoveryStep(NamedTuple):
     @property
     def has_lost_records(self) -> bool:
         """Whether acknowledged records may be gone; another replica may have them."""
-        return self.has_lost_batches or self.kind is RecoveryKind.HIGH_WATERMARK_LOWERED
+        kinds = {RecoveryKind.HIGH_WATERMARK_LOWERED, RecoveryKind.LOG_SALVAGED}
+        return self.has_lost_batches or self.kind in kinds

@@ -14,7 +14,7 @@ from segmentlog.disk.readable import after_zeros
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.records.header import BatchHeader, is_too_high, parse_header
-from segmentlog.segments.resync import first_offset, good_batch_after
+from segmentlog.segments.resync import first_offset, good_batch_after, is_newer_format
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 
 __all__ = ["LogEnd", "OffsetSpan", "find_log_end", "is_newer_format"]
@@ -182,17 +182,3 @@ def _end_after_damage(
             segment.path, end.position, end.offset, n_bytes,
         )  # fmt: skip
     return None
-
-
-def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
-    """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
-
-    `rest` begins where the batch would begin, and `n_bytes` are there in all.  No checksum
-    covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
-    and the read has to report either.
-    """
-    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.NEWEST_MAGIC:
-        return False
-    header = parse_header(rest)
-    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
-    return is_whole and 0 <= header.base_offset - next_offset < layout.SEGMENT_OFFSETS

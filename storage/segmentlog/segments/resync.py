@@ -19,7 +19,7 @@ from segmentlog.records.header import BatchHeader, parse_header
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["GoodBatch", "find_good_batch", "first_offset", "good_batch_after"]
+__all__ = ["GoodBatch", "find_good_batch", "first_offset", "good_batch_after", "is_newer_format"]
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
@@ -162,6 +162,20 @@ def find_good_batch(
             if _is_good(data, at, next_offset):
                 return int(at)
     return None
+
+
+def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
+    """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
+
+    `rest` begins where the batch would begin, and `n_bytes` are there in all.  No checksum
+    covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
+    and the read has to report either.
+    """
+    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.NEWEST_MAGIC:
+        return False
+    header = parse_header(rest)
+    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
+    return is_whole and 0 <= header.base_offset - next_offset < layout.SEGMENT_OFFSETS
 
 
 def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":

@@ -13,9 +13,11 @@ from segmentlog.errors import (
     CorruptLogError,
     MalformedBatchError,
     TruncatedBatchError,
+    UnsupportedFormatError,
 )
+from segmentlog.kernels import layout
 from segmentlog.records.header import is_too_high
-from segmentlog.segments.resync import first_offset, good_batch_after
+from segmentlog.segments.resync import first_offset, good_batch_after, is_newer_format
 
 if TYPE_CHECKING:
     from segmentlog.segments.segment import OpenSegment, PlacedHeader
@@ -52,7 +54,9 @@ def sound_headers(
         try:
             yield from walk.headers()
             return
-        except CorruptLogError as error:
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            if isinstance(error, UnsupportedFormatError) and walk.is_newer(error):
+                raise
             if walk.is_torn(error):
                 yield from walk.rest()
                 return
@@ -122,7 +126,13 @@ class _Walk:
             placed, "its base offset is not above the last offset of the batch before it"
         )
 
-    def is_torn(self, error: CorruptLogError) -> bool:
+    def is_newer(self, error: UnsupportedFormatError) -> bool:
+        """Whether a whole batch of a newer format is there, and no damage that looks like one."""
+        opened, position = self._opened, error.position
+        head = opened.file.read(position, layout.HEADER_BYTES)
+        return is_newer_format(head, self._next_offset, opened.segment.size - position)
+
+    def is_torn(self, error: CorruptLogError | UnsupportedFormatError) -> bool:
         """Whether an error is about the torn tail of the active segment, or zeros at its end."""
         is_at_the_end = self._last is None or error.position >= self._last.end
         return (
@@ -131,7 +141,7 @@ class _Walk:
             and self._after(error.position) is None
         )
 
-    def pass_over(self, error: CorruptLogError) -> None:
+    def pass_over(self, error: CorruptLogError | UnsupportedFormatError) -> None:
         """Leave out the batch of an error."""
         if self._last is not None and error.position == self._last.position:
             self._position, self._last = self._last.end, None

@@ -13,7 +13,7 @@ import segmentlog
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import is_directory
 from segmentlog.layout.partitions import list_partitions
-from segmentlog.model import INDEX_INTERVAL_BYTES
+from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
 from segmentlog.recovery.reindex import IndexedSegment
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
 from segmentlog.tools.arguments import (
@@ -57,6 +57,13 @@ def recover(
     ] = False,
     index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
     metadata: Metadata = None,
+    on_corrupt_batch: Annotated[
+        RecoverAt,
+        typer.Option(
+            help="cut: end a log at its first bad batch, as a broker does. skip: read all logs "
+            "from their beginnings, leave out bad bytes alone, and keep the batches after them."
+        ),
+    ] = RecoverAt.CUT,
     as_json: AsJson = False,
 ) -> None:
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
@@ -68,8 +75,8 @@ def recover(
     last lines are a summary, losses first.
     No broker may be running on the directory. The exit status is 1 when a log could not be
     recovered, and 3 when acknowledged records may be gone: whole batches after a damaged one were
-    cut off, or the log ends below its high watermark. With --dry-run, it is the status of the
-    recovery.
+    cut off, damaged ones were left out (--on-corrupt-batch skip), or the log ends below its high
+    watermark. With --dry-run, it is the status of the recovery.
     """
     path = local_path(directory)
     n_logs = None
@@ -89,7 +96,7 @@ def recover(
 
         steps = segmentlog.recover(
             directory, index_interval_bytes=index_interval_bytes, metadata=metadata,
-            dry_run=dry_run, on_step=write, on_log=begin,
+            dry_run=dry_run, on_corrupt_batch=on_corrupt_batch, on_step=write, on_log=begin,
         )  # fmt: skip
     kinds = Counter(step.kind for step in steps)
     is_lost = any(step.has_lost_records for step in steps)
@@ -97,6 +104,7 @@ def recover(
         counts = {
             "logsRecovered": kinds[RecoveryKind.LOG_RECOVERED],
             "logsCut": kinds[RecoveryKind.LOG_CUT],
+            "logsSalvaged": kinds[RecoveryKind.LOG_SALVAGED],
             "logsFailed": kinds[RecoveryKind.LOG_FAILED],
             "logsWithLosses": len(_losses(steps)[0]),
         }
@@ -125,6 +133,11 @@ def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
         if len(lost) > _MOST_LOSSES:
             yield f"  and {len(lost) - _MOST_LOSSES:,} more"
         yield "another replica or a backup may have these records"
+        if any(step.has_lost_batches for step in steps):
+            yield (
+                "to keep the whole batches, and lose the damaged ones alone: segmentlog recover "
+                "--on-corrupt-batch skip"
+            )
     elif dry_run and kinds[RecoveryKind.COMMIT_ENDED]:
         yield "the logs were not looked at: the end of the commit changes them"
     else:
@@ -174,6 +187,7 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
         if path in lowered:
             line += f"; acknowledged up to {lowered[path].cut_to}, the high watermark"
         lines.append(line + (f"; kept in {', '.join(step.kept)}" if step.kept else ""))
+    lines += [f"  {step.message}" for step in steps if step.kind is RecoveryKind.LOG_SALVAGED]
     n_torn = len(cut) - len(whole)
     return lines, n_torn
 
