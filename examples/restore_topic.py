@@ -1,8 +1,8 @@
 """Restore a topic from a dead broker's disk: offsets, times, keys, values and headers stay.
 
-Run with ``pip install . && python examples/restore_topic.py [SOURCE TARGET TOPIC]``.  TARGET is a
-log directory of your own, or that of a stopped broker that has the topic.  Neither Spark nor Java
-is needed.
+Run with ``pip install . && python examples/restore_topic.py [SOURCE TARGET TOPIC [skip]]``.
+TARGET is a log directory of your own, or that of a stopped broker that has the topic.  With
+``skip``, damaged batches are left out.  Neither Spark nor Java is needed.
 """
 
 import sys
@@ -14,7 +14,9 @@ import segmentlog
 DATA = str(Path(__file__).parent / "data")
 
 
-def main(source: str, target: str, topic: str = "payments") -> None:
+def main(
+    source: str, target: str, topic: str = "payments", on_corrupt_batch: str = "fail"
+) -> None:
     """Copy the committed records of one topic, partition by partition."""
     logs = segmentlog.open_log_dir(source)
     partitions = logs.topics()[topic]
@@ -23,7 +25,13 @@ def main(source: str, target: str, topic: str = "payments") -> None:
     ) as writer:
         for partition in partitions:
             log = logs.log(topic, partition)
-            writer.append(log.scan(isolation_level="read_committed", include_headers=True))
+            writer.append(
+                log.scan(
+                    isolation_level="read_committed",
+                    include_headers=True,
+                    on_corrupt_batch=on_corrupt_batch,
+                )
+            )
     # All partitions became visible at the end of the block, in one step.
     restored = segmentlog.open_log_dir(target)
     for partition in partitions:
@@ -33,7 +41,10 @@ def main(source: str, target: str, topic: str = "payments") -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        main(*sys.argv[1:])
+        try:
+            main(*sys.argv[1:])
+        except segmentlog.errors.SegmentLogError as error:
+            sys.exit(f"{error}\nnothing is restored; a last argument, skip, leaves damage out")
     else:
         with tempfile.TemporaryDirectory() as scratch:
             main(DATA, scratch)

@@ -295,6 +295,46 @@ def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: 
     assert [] == [*broker.log_dir.glob("*-stray")]
 
 
+def offsets_of(directory: Path) -> list[int]:
+    """All offsets of a topic."""
+    read = segmentlog.read(directory, "plain", columns=["offset"], read_up_to="logEnd")
+    return read["offset"].to_pylist()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_salvaged_log_is_served_by_a_broker(
+    killed: tuple, tmp_path: Path, *, is_clean: bool
+) -> None:
+    """A broker loads a log without its damaged batches, and returns all others.
+
+    After an unclean stop it reads all of this log again, and cuts nothing off.
+    """
+    broker, left, _ = killed
+    ours = tmp_path / "ours"
+    shutil.copytree(left, ours)
+    run("recover", ours)
+    before = offsets_of(ours)
+    log = sorted((ours / "plain-0").glob("*.log"))[0]
+    with log.open("r+b") as file:
+        file.seek(log.stat().st_size // 2)
+        file.write(bytes(4096))
+    (ours / ".kafka_cleanshutdown").unlink()
+    run("recover", ours, "--on-corrupt-batch", "skip", status=3)
+    assert "0 errors, 0 warnings" in run("verify", ours)
+    kept = offsets_of(ours)
+    assert 0 < len(before) - len(kept) < 100
+    assert before[-1] == kept[-1]
+    if not is_clean:
+        (ours / ".kafka_cleanshutdown").unlink()
+        (ours / "recovery-point-offset-checkpoint").unlink()
+    put(broker, ours)
+    with broker, JavaClient(broker) as client:
+        served = client.consume_each(["plain"])["plain"]
+        assert kept == [each.offset for each in served]
+        client.produce("plain", [record(0)])
+
+
 def test_a_broker_that_does_not_stop_is_no_clean_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,13 +42,15 @@ logger = logging.getLogger(__name__)
 _ANY_OFFSET = 2**63 - 1
 _REMEDY = (
     "nothing can be appended to this log: segmentlog verify shows the place, and segmentlog "
-    "recover cuts the log there, as a broker would"
+    "recover cuts the log there, as a broker would, or leaves out the damage alone "
+    "(--on-corrupt-batch skip)"
 )
 
 #: `segmentlog.recover` believes the mark, as a starting broker does.
 _REMEDY_OF_CLEAN = (
     f"nothing can be appended to this log: segmentlog verify shows the place; without "
-    f"{CLEAN_SHUTDOWN_FILE}, segmentlog recover cuts the log there, as a broker would"
+    f"{CLEAN_SHUTDOWN_FILE}, segmentlog recover cuts the log there, as a broker would; segmentlog "
+    "recover --on-corrupt-batch skip leaves out the damage alone"
 )
 
 

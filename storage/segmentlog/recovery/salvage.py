@@ -18,7 +18,7 @@ Bad bytes at the end of the active segment are left to the recovery: no good bat
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from segmentlog.segments.resync import first_offset
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.sound_headers import sound_headers
 
-__all__ = ["Salvage", "plan_salvages", "salvage"]
+__all__ = ["Salvage", "count_good_after", "plan_salvages", "salvage"]
 
 _PIECE_BYTES = 16 << 20
 
@@ -54,6 +54,17 @@ class Salvage(NamedTuple):
     bad: tuple[tuple[int, int], ...]
     left_out: tuple[OffsetRange, ...]
     n_saved: int
+
+
+def count_good_after(segments: Iterable[Segment], offset: int) -> int:
+    """The number of records in good batches at or after an offset."""
+    n_records = 0
+    for segment in segments:
+        with segment.opened() as opened:
+            for placed in sound_headers(opened, skips=True, warns=False):
+                if placed.header.base_offset >= offset:
+                    n_records += max(placed.header.records_count, 1)
+    return n_records
 
 
 def plan_salvages(path: str, log_start: int) -> Iterator[Salvage]:
@@ -84,7 +95,7 @@ def _planned(segment: Segment) -> Salvage:
     left_out: list[OffsetRange] = []
     at, next_offset, n_saved = 0, segment.base_offset, 0
     with segment.opened() as opened:
-        for placed in sound_headers(opened, skips=True):
+        for placed in sound_headers(opened, skips=True, warns=False):
             header = placed.header
             if placed.position > at:
                 first = first_offset(opened.file, placed.position, header)

@@ -160,12 +160,12 @@ class Preflight:
 
     def _partition(self, log: Log, n_partitions: int) -> RestoredPartition:
         topic, partition = topic_partition = log.topic_partition
-        opened = log.open_transactions(ReadUpTo.LOG_END)
+        opened = log.open_transactions(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
         end, n_ended = log.log_end_offset, 0
         if opened and self._treatment is OpenTransactions.END:
             n_ended = len(opened)
         elif opened:
-            end = log.last_stable_offset(ReadUpTo.LOG_END)
+            end = log.last_stable_offset(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
         n_left_out = log.log_end_offset - end
         placement, problems = Placement((), ()), self._lacks(topic, n_partitions)
         if not problems:

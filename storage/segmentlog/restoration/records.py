@@ -5,7 +5,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.model import IsolationLevel, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.model import (
+    IsolationLevel,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TopicPartition,
+)  # fmt: skip
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
@@ -42,6 +49,7 @@ class RestoredRecords:
     source : the log directories of the lost cluster.
     times : bounds, as `Log.scan` takes them; None for none.
     treatment : of open transactions.
+    on_corrupt_batch : of the sources; a log without its corrupt batches keeps its offsets.
     """
 
     def __init__(
@@ -49,8 +57,10 @@ class RestoredRecords:
         source: LogDirectory,
         times: tuple[Time | None, Time | None],
         treatment: OpenTransactions,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
     ) -> None:
         self._source, self._treatment = source, treatment
+        self.on_corrupt_batch = on_corrupt_batch
         self._since, self._until = times
 
     def of(
@@ -72,15 +82,16 @@ class RestoredRecords:
         ended: tuple[tuple[int, int], ...] = ()
         isolation_level = IsolationLevel.READ_COMMITTED
         if self._treatment is OpenTransactions.END:
-            ended = tuple(log.open_transactions(ReadUpTo.LOG_END).items())
+            ended = tuple(log.open_transactions(ReadUpTo.LOG_END, self.on_corrupt_batch).items())
             isolation_level = IsolationLevel.READ_UNCOMMITTED  # the bounds may lie after them
         bounds = log.bounds(
             offsets.start_offset if self._since is None else None,
             offsets.end_offset if self._until is None else None,
             since=self._since, until=self._until,
             read_up_to=ReadUpTo.LOG_END, isolation_level=isolation_level,
+            on_corrupt_batch=self.on_corrupt_batch,
         )  # fmt: skip
-        policy = ScanPolicy(IsolationLevel.READ_COMMITTED, ended=ended)
+        policy = ScanPolicy(IsolationLevel.READ_COMMITTED, self.on_corrupt_batch, ended=ended)
         schema = record_schema(_COLUMNS, include_headers=True)
         with log.scan_offsets(bounds, schema, policy, use_threads=True) as batches:
             for batch in batches:

@@ -37,7 +37,7 @@ from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.logs.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, OnCorruptBatch, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.replication.placement import TargetCluster, node_of
 from segmentlog.replication.replicated import open_replicas
@@ -82,6 +82,7 @@ def restore(
     server_properties: str | os.PathLike[str] | None = None,
     open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
     leave_out_replicas: bool = False,
+    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     offset_map: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     on_records: Callable[[int], object] = lambda _: None,
@@ -111,6 +112,8 @@ def restore(
     leave_out_replicas : whether a partition is restored although the directory of one of its
         replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
         its broker could become the leader.
+    on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
+        all other records keep theirs.
     offset_map : a Parquet file that shows where each record is
         (`segmentlog.restoration.offset_map`).  It gets its name, and replaces the file of an
         earlier run, after the last commit; a run that fails leaves the earlier file.
@@ -142,6 +145,7 @@ def restore(
         If the disk is full or fails, or if this user lacks a permission.
     """
     names = topic_names("topics", topics)
+    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     treatment = one_of("open_transactions", open_transactions, OpenTransactions)
     for each in names:
         if each in TOPICS_OF_BROKERS:
@@ -158,7 +162,7 @@ def restore(
         logger.warning(
             "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
         )
-    records = RestoredRecords(source, (since, until), treatment)
+    records = RestoredRecords(source, (since, until), treatment, on_corrupt)
     with ExitStack() as stack:
         map_file = None
         if offset_map is not None and not dry_run:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def sound_headers(
-    opened: "OpenSegment", position: int = 0, *, skips: bool = False
+    opened: "OpenSegment", position: int = 0, *, skips: bool = False, warns: bool = True
 ) -> "Iterator[PlacedHeader]":
     """Headers of batches with right checksums and rising offsets, from byte `position` on.
 
@@ -38,7 +38,8 @@ def sound_headers(
     ----------
     opened : the segment; a torn tail of the active one ends the walk.
     position : byte at which a batch begins.
-    skips : whether damage is left out and logged.
+    skips : whether damage is left out.
+    warns : whether damage that is left out is logged.
 
     Raises
     ------
@@ -62,7 +63,8 @@ def sound_headers(
                 return
             if not skips:
                 raise
-            logger.warning("%s; that batch is left out", error)
+            if warns:
+                logger.warning("%s; that batch is left out", error)
             walk.pass_over(error)
 
 

@@ -12,7 +12,7 @@ from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import ReadUpTo, RemoteStorageLayout
+from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
 from segmentlog.tiered.location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
@@ -29,6 +29,7 @@ __all__ = [
     "Ends",
     "IndexInterval",
     "Metadata",
+    "OnCorrupt",
     "Partitions",
     "Paths",
     "PathsOrTier",
@@ -187,6 +188,13 @@ Ends = Annotated[
     typer.Option(
         help="Where to stop reading. A crashed broker's high watermark is up to five seconds "
         "old, so acknowledged records may lie after it."
+    ),
+]
+OnCorrupt = Annotated[
+    OnCorruptBatch,
+    typer.Option(
+        "--on-corrupt-batch",
+        help="skip leaves out damaged batches, and logs their offsets on standard error.",
     ),
 ]
 IndexInterval = Annotated[

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmentlog.tools.arguments import PROBLEM, READS, Topics, command
+from segmentlog.model import OnCorruptBatch
+from segmentlog.tools.arguments import PROBLEM, READS, OnCorrupt, Topics, command
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
 
@@ -24,6 +25,7 @@ def compare(
     left: Annotated[str, typer.Argument(metavar="LEFT", help="A log directory.")],
     right: Annotated[str, typer.Argument(metavar="RIGHT", help="Another log directory.")],
     topic: Topics = None,
+    on_corrupt_batch: OnCorrupt = OnCorruptBatch.FAIL,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
     ] = False,
@@ -32,7 +34,8 @@ def compare(
 
     The command compares records, not files: equal logs may have different segments, batches and
     codecs. With --json, equal digests prove that records are equal, because a digest depends only
-    on the records. The exit status is 0 if all partitions are equal, and 1 if not.
+    on the records. A partition that cannot be read is named with the reason, and the others are
+    compared. The exit status is 0 if all partitions are equal, and 1 if not.
     """
     import segmentlog
     from segmentlog.verification.compare import Comparison
@@ -49,8 +52,9 @@ def compare(
                 bar.write(_line(found))
 
         found = segmentlog.compare(
-            left, right, topics=topic or (), on_partition=show, on_bytes=bar.advance
-        )
+            left, right, topics=topic or (), on_corrupt_batch=on_corrupt_batch, on_partition=show,
+            on_bytes=bar.advance,
+        )  # fmt: skip
     if not found and not as_json:
         sys.stderr.write("segmentlog: neither directory has a partition\n")
     if any(each.comparison != Comparison.EQUAL for each in found):
@@ -60,6 +64,8 @@ def compare(
 def _line(found: "ComparedPartition") -> str:
     name = escape(f"{found.topic}-{found.partition}")
     left, right = found.left, found.right
+    if found.error is not None:
+        return f"{name}: unreadable: {escape(found.error)}"
     if left is None or right is None:
         there, side = ("left", left) if right is None else ("right", right)
         return f"{name}: only {there}: {side.n_records if side else 0} records"

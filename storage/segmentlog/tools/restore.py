@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segmentlog.model import OnCorruptBatch
 from segmentlog.restoration.restore import OpenTransactions
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
+    OnCorrupt,
     ServerProperties,
     Topics,
     command,
@@ -76,6 +78,7 @@ def restore(
             help="Restore partitions even if directories of some of their brokers are missing.",
         ),
     ] = False,
+    on_corrupt_batch: OnCorrupt = OnCorruptBatch.FAIL,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +131,7 @@ def restore(
             *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
             server_properties=server_properties, open_transactions=open_transactions,
-            leave_out_replicas=leave_out_replicas,
+            leave_out_replicas=leave_out_replicas, on_corrupt_batch=on_corrupt_batch,
             offset_map=offset_map, dry_run=dry_run, on_records=bar.advance,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets)

@@ -43,7 +43,7 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "damage inside a log: restore the file from another replica or a backup. A read with "
     "onCorruptBatch=skip leaves the bad batches out. After an unclean stop, segmentlog recover "
     "and a starting broker cut a log at its first bad batch: segmentlog recover --dry-run shows "
-    "where.": (
+    "where. segmentlog recover --on-corrupt-batch skip leaves out the bad batches alone.": (
         FindingKind.CORRUPT_BATCH,
         FindingKind.CORRUPT_RECORDS,
     ),

@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import topic_names
+from segmentlog.arguments import one_of, topic_names
 from segmentlog.disk.system_errors import storage_errors
+from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import INTERNAL_TOPICS, OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.model import INTERNAL_TOPICS, OffsetRange, OnCorruptBatch, ReadUpTo, TopicPartition
 
 __all__ = ["COMPARED", "ComparedPartition", "Comparison", "Side", "compare", "digest_of"]
 
@@ -40,6 +41,7 @@ class Comparison(StrEnum):
     PREFIX = "prefix"  #: the same records, and one log has more at its end
     DIVERGING = "diverging"  #: other records from an offset on
     DISJOINT = "disjoint"  #: no offset is in both logs, so that nothing was compared
+    UNREADABLE = "unreadable"  #: a log cannot be read; `ComparedPartition.error` has the reason
     MISSING = "missing"  #: one of the directories lacks the partition
 
 
@@ -71,6 +73,7 @@ class ComparedPartition(NamedTuple):
     left, right : the log in each directory; None if the directory lacks it.
     diverges_at : the first offset with another record, or with a record on one side alone; None if
         the logs do not diverge.
+    error : why a log cannot be read; its side is None then.
     """
 
     topic: str
@@ -79,6 +82,7 @@ class ComparedPartition(NamedTuple):
     left: Side | None
     right: Side | None
     diverges_at: int | None = None
+    error: str | None = None
 
 
 @storage_errors()
@@ -87,18 +91,22 @@ def compare(
     right: str | os.PathLike[str] | LogDirectory,
     *,
     topics: str | Collection[str] = (),
+    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     on_partition: Callable[[ComparedPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
 ) -> list[ComparedPartition]:
     """Compare the records of two log directories: a copy with its original.
 
-    Both are read up to the ends of their logs.  Nothing is changed.
+    Both are read up to the ends of their logs.  Nothing is changed.  A partition that cannot be
+    read is `Comparison.UNREADABLE`, and the other partitions are compared.
 
     Parameters
     ----------
     left, right : as `open_log_dir` takes them, or `LogDirectory` objects, such as that of several
         brokers (`open_replicas`).
     topics : one or several; by default all but brokers' own.
+    on_corrupt_batch : ``skip`` leaves out corrupt batches, and logs their offsets: a copy without
+        them is equal.
     on_partition : called with each result once it is found.
     on_bytes : called with the bytes of ``.log`` files that were read, after each partition.
 
@@ -111,12 +119,13 @@ def compare(
     ------
     UnknownTopicOrPartitionError
         If neither directory has one of `topics`.
-    CorruptLogError, UnsupportedFormatError
-        If a batch is damaged.
+    OptionError
+        If an argument is not accepted.
     LogDirectoryError, StorageError
         If a directory cannot be read.
     """
     names = topic_names("topics", topics)
+    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     sides = [
         each if isinstance(each, LogDirectory) else open_log_dir(each) for each in (left, right)
     ]
@@ -132,29 +141,41 @@ def compare(
     ]
     found = []
     for each in chosen:
-        logs = [
-            side.log(*each) if each in held else None
-            for side, held in zip(sides, known, strict=True)
-        ]
-        found.append(_compared(each, *logs))
+        n_bytes = 0
+        try:
+            logs = [
+                side.log(*each) if each in held else None
+                for side, held in zip(sides, known, strict=True)
+            ]
+            n_bytes = sum(log.size_bytes for log in logs if log is not None)
+            with storage_errors():
+                found.append(_compared(each, *logs, on_corrupt))
+        except SegmentLogError as error:
+            unread = ComparedPartition(*each, Comparison.UNREADABLE, None, None, None, str(error))
+            found.append(unread)
         on_partition(found[-1])
-        on_bytes(sum(log.size_bytes for log in logs if log is not None))
+        on_bytes(n_bytes)
     return found
 
 
 def _compared(
-    topic_partition: TopicPartition, left: Log | None, right: Log | None
+    topic_partition: TopicPartition,
+    left: Log | None,
+    right: Log | None,
+    on_corrupt_batch: OnCorruptBatch,
 ) -> ComparedPartition:
     if left is None or right is None:
-        one, other = (_digested(log) if log is not None else None for log in (left, right))
+        one, other = (
+            _digested(log, on_corrupt_batch) if log is not None else None for log in (left, right)
+        )
         return ComparedPartition(*topic_partition, Comparison.MISSING, one, other)
-    return _Both(topic_partition, left, right).result()
+    return _Both(topic_partition, left, right, on_corrupt_batch).result()
 
 
-def _digested(log: Log) -> Side:
+def _digested(log: Log, on_corrupt_batch: OnCorruptBatch) -> Side:
     """A log that is alone."""
     digest = _Digest()
-    with _scan(log) as batches:
+    with _scan(log, on_corrupt_batch) as batches:
         for _, rows in _windows(batches):
             digest.add(rows)
     return digest.side(log)
@@ -205,8 +226,14 @@ class _Digest:
 class _Both:
     """Two logs of a partition, read side by side."""
 
-    def __init__(self, topic_partition: TopicPartition, left: Log, right: Log) -> None:
-        self._topic_partition = topic_partition
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        left: Log,
+        right: Log,
+        on_corrupt_batch: OnCorruptBatch,
+    ) -> None:
+        self._topic_partition, self._on_corrupt_batch = topic_partition, on_corrupt_batch
         self._logs = (left, right)
         self._digests = (_Digest(), _Digest())
         self._common = OffsetRange(
@@ -217,7 +244,7 @@ class _Both:
     def result(self) -> ComparedPartition:
         """Read both to their ends."""
         diverges_at: int | None = None
-        reads = [_windows(_scan(each)) for each in self._logs]
+        reads = [_windows(_scan(each, self._on_corrupt_batch)) for each in self._logs]
         heads = [next(each, None) for each in reads]
         while any(head is not None for head in heads):
             first = min(head[0] for head in heads if head is not None)
@@ -269,10 +296,11 @@ def _n_equal(left: pa.Table, right: pa.Table) -> int:
     return low
 
 
-def _scan(log: Log) -> pa.RecordBatchReader:
+def _scan(log: Log, on_corrupt_batch: OnCorruptBatch) -> pa.RecordBatchReader:
     return log.scan(
-        log.log_start_offset, log.log_end_offset, columns=COMPARED, read_up_to=ReadUpTo.LOG_END
-    )
+        log.log_start_offset, log.log_end_offset, columns=COMPARED, read_up_to=ReadUpTo.LOG_END,
+        on_corrupt_batch=on_corrupt_batch,
+    )  # fmt: skip
 
 
 def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

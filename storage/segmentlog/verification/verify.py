@@ -187,6 +187,7 @@ def _of_log(
 def _would_lose(log: Log) -> Iterator[Finding]:
     """The whole batches that a recovery would cut off."""
     from segmentlog.recovery.recover_directory import plan_log  # the compiled kernels load here
+    from segmentlog.recovery.salvage import count_good_after
 
     directory = os.path.dirname(log.path)
     if is_url(log.path) or not is_directory(log.path):
@@ -204,9 +205,12 @@ def _would_lose(log: Log) -> Iterator[Finding]:
     if plan is None or plan.good_from is None:
         return
     lost = plan.loss.replace(" are cut off", "", 1)
+    n_after = count_good_after(plan.segments[max(plan.last, 0) :], plan.end_offset)
+    way_out = f"{n_after} good records lie after the damage, and segmentlog recover "
+    way_out += "--on-corrupt-batch skip keeps them"
     yield Finding(
         Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
-        plan.end_offset, f"recovery would cut off {lost}", plan.lost_to,
+        plan.end_offset, f"recovery would cut off {lost}; {way_out}", plan.lost_to,
     )  # fmt: skip
 
 
