@@ -306,7 +306,7 @@ class DirectoryRecovery:
             if not self._dry_run and has_swaps(log.path):
                 self._begin()
                 finish_swaps(log.path)
-            if self._salvages and self._salvage(log, log_start) and self._dry_run:
+            if self._salvages and self._salvage(log, log_start, committed_to) and self._dry_run:
                 return  # a plan would read the log as it is now
             plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
             dry = self._dry_run
@@ -362,9 +362,9 @@ class DirectoryRecovery:
             f"{does} {LEADER_EPOCH_CHECKPOINT} again from its batches: {why}",
         )
 
-    def _salvage(self, log: "_Log", log_start: int) -> bool:
+    def _salvage(self, log: "_Log", log_start: int, committed_to: int) -> bool:
         """Leave out the bad bytes before good batches; whether there are any."""
-        found = list(plan_salvages(log.path, log_start))
+        found = list(plan_salvages(log.path, log_start, committed_to))
         if not found:
             return False
         kept: list[str] = []

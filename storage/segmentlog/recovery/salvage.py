@@ -18,7 +18,7 @@ Bad bytes at the end of the active segment are left to the recovery: no good bat
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from segmentlog.segments.resync import first_offset
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.sound_headers import sound_headers
 
-__all__ = ["Salvage", "count_good_after", "plan_salvages", "salvage"]
+__all__ = ["Salvage", "plan_salvages", "salvage"]
 
 _PIECE_BYTES = 16 << 20
 
@@ -56,19 +56,14 @@ class Salvage(NamedTuple):
     n_saved: int
 
 
-def count_good_after(segments: Iterable[Segment], offset: int) -> int:
-    """The number of records in good batches at or after an offset."""
-    n_records = 0
-    for segment in segments:
-        with segment.opened() as opened:
-            for placed in sound_headers(opened, skips=True, warns=False):
-                if placed.header.base_offset >= offset:
-                    n_records += max(placed.header.records_count, 1)
-    return n_records
-
-
-def plan_salvages(path: str, log_start: int) -> Iterator[Salvage]:
+def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator[Salvage]:
     """Read all segments of a log, and find those that have good batches around or after damage.
+
+    Parameters
+    ----------
+    path : of the partition's directory.
+    log_start : by its checkpoint, or 0.
+    committed_to : the high watermark, or -1 if it is unknown.
 
     Raises
     ------
@@ -83,7 +78,9 @@ def plan_salvages(path: str, log_start: int) -> Iterator[Salvage]:
         segment = Segment(
             each, is_sealed=False, is_active=limit is None, offset_limit=limit
         )  # fmt: skip
-        if find_good_end(segment).position < segment.size:
+        end = find_good_end(segment, committed_to if limit is None else limit)
+        # A segment that has to be split is left to the recovery, with its damage.
+        if end.position < segment.size and not end.splits:
             found = _planned(segment)
             if found.bad:
                 yield found

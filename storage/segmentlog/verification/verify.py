@@ -187,7 +187,6 @@ def _of_log(
 def _would_lose(log: Log) -> Iterator[Finding]:
     """The whole batches that a recovery would cut off."""
     from segmentlog.recovery.recover_directory import plan_log  # the compiled kernels load here
-    from segmentlog.recovery.salvage import count_good_after
 
     directory = os.path.dirname(log.path)
     if is_url(log.path) or not is_directory(log.path):
@@ -202,11 +201,10 @@ def _would_lose(log: Log) -> Iterator[Finding]:
         plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
     except SegmentLogError:  # recovery leaves such a log as it is
         return
-    if plan is None or plan.good_from is None:
+    if plan is None or plan.lost is None:
         return
     lost = plan.loss.replace(" are cut off", "", 1)
-    n_after = count_good_after(plan.segments[max(plan.last, 0) :], plan.end_offset)
-    way_out = f"{n_after} good records lie after the damage, and segmentlog recover "
+    way_out = f"{plan.lost.n_records} good records lie after the damage, and segmentlog recover "
     way_out += "--on-corrupt-batch skip keeps them"
     yield Finding(
         Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
