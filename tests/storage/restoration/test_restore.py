@@ -27,6 +27,7 @@ from segmentlog import (
 from segmentlog.cluster.image import Image
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.output_file import OutputFile
+from segmentlog.errors import CorruptLogError
 from segmentlog.replication import placement
 from segmentlog.restoration import plan
 from segmentlog.restoration import restore as module
@@ -99,6 +100,28 @@ def test_records_keep_their_offsets_times_and_headers(
     (compared,) = segmentlog.compare(source, target)
     assert "equal" == compared.comparison
     assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
+
+
+def test_damaged_batches_are_left_out_on_request(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """All other records keep their offsets, and without the request nothing is restored."""
+    now = time.time_ns() // 1000
+    times = pa.array([now + i for i in range(20)], pa.timestamp("us", "UTC"))
+    table = rows(40, 20).set_column(3, "timestamp", times)
+    source = make(tmp_path / "lost", table, batch_size=1)
+    log = source / "t-0" / f"{40:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    before = segmentlog.read(source, "t", on_corrupt_batch="skip")["offset"].to_pylist()
+    assert 19 == len(before)
+    with pytest.raises(CorruptLogError):
+        restore(source)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+    restore(source, on_corrupt_batch="skip")
+    assert before == segmentlog.read(target, "t")["offset"].to_pylist()
 
 
 def test_a_part_between_two_times(

@@ -337,3 +337,27 @@ def test_an_unfinished_commit_is_named_until_it_is_ended(
     caplog.clear()
     assert run("describe", stopped).stdout
     assert not caplog.messages
+
+
+def test_damaged_batches_alone_are_lost_on_request(run: Run, crashed: Path) -> None:
+    """The status and the last lines say that records are lost; `verify` names this way out."""
+    log = crashed / "orders-1" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    way_out = "good records lie after the damage, and segmentlog recover --on-corrupt-batch skip"
+    assert way_out in run("verify", crashed, status=1).stdout
+    assert "--on-corrupt-batch skip" in run("recover", crashed, "--dry-run", status=3).stdout
+    skip = ("recover", crashed, "--on-corrupt-batch", "skip")
+    would = json.loads(run(*skip, "--dry-run", "--json", status=3).stdout.splitlines()[-1])
+    assert 1 == would["logsSalvaged"]
+    said = run(*skip, status=3).stdout
+
+    found = re.search(
+        r"orders-1: ([0-9]+) bad bytes were left out, and with them offsets \[0, ", said
+    )
+    assert found is not None
+    kept = crashed / "orders-1" / f"segmentlog.{0:020d}.log.0.broken"
+    assert int(found[1]) == kept.stat().st_size
+    assert "0 errors, 0 warnings" in run("verify", crashed).stdout
+    assert run(*skip).stdout.startswith("nothing to do: ")

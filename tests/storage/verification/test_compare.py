@@ -1,5 +1,7 @@
 """Two log directories, compared by their records."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +114,28 @@ def test_a_partition_on_one_side_alone(tmp_path: Path) -> None:
     assert [first] == segmentlog.compare(left, tmp_path / "b", topics="t")
     with pytest.raises(UnknownTopicOrPartitionError, match="'v'"):
         segmentlog.compare(left, tmp_path / "b", topics=["v"])
+
+
+def test_damage_ends_no_other_comparison(write_log: Callable[..., Path], tmp_path: Path) -> None:
+    """The partition that cannot be read is named, and without its damaged batch it is compared."""
+    left, right = tmp_path, tmp_path / "copy"
+    write_log([[(0, 5), (1, 6), (2, 7)]])
+    write_log([[(0, 5)]], name="u-0")
+    right.mkdir()
+    for name in ("t-0", "u-0"):
+        shutil.copytree(left / name, right / name)
+    log = left / "t-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    seen: list[ComparedPartition] = []
+    bad, good = segmentlog.compare(left, right, on_partition=seen.append)
+
+    assert [bad, good] == seen
+    assert ("t", Comparison.UNREADABLE, None) == (bad.topic, bad.comparison, bad.left)
+    assert str(log) in (bad.error or "")
+    assert ("u", Comparison.EQUAL, None) == (good.topic, good.comparison, good.error)
+    skipped, _ = segmentlog.compare(left, right, on_corrupt_batch="skip")
+    assert (Comparison.DIVERGING, 1) == (skipped.comparison, skipped.diverges_at)
+    segmentlog.recover(left, on_corrupt_batch="skip")
+    assert Comparison.EQUAL is segmentlog.compare(left, left)[0].comparison
