@@ -4,7 +4,6 @@
 are free.
 """
 
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +11,6 @@ from pathlib import Path
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
 for requirement in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["spark"]]:
-    name, lowest = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement).groups()
+    name, _, lowest = requirement.partition(">=")
     if name in sys.argv[1:]:
         print(f"{name}=={lowest}.*")

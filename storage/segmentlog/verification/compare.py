@@ -149,7 +149,7 @@ def compare(
             ]
             n_bytes = sum(log.size_bytes for log in logs if log is not None)
             with storage_errors():
-                found.append(_compared(each, *logs, on_corrupt))
+                found.append(_compared(each, logs[0], logs[1], on_corrupt))
         except SegmentLogError as error:
             unread = ComparedPartition(*each, Comparison.UNREADABLE, None, None, None, str(error))
             found.append(unread)
