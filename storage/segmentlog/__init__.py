@@ -11,6 +11,7 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
+from segmentlog.cluster.broker_start import StartAction, StartStep
 from segmentlog.compaction.compact import compact
 from segmentlog.compaction.erase import ErasedPartition, erase
 from segmentlog.compaction.plan import CompactedPartition
@@ -104,6 +105,7 @@ from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
 from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
+from segmentlog.upkeep.preflight import preflight
 from segmentlog.upkeep.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.verification.findings import Finding, FindingKind, Severity
@@ -187,6 +189,8 @@ __all__ = [
     "SliceFile",
     "Source",
     "StagedFileError",
+    "StartAction",
+    "StartStep",
     "StorageError",
     "StreamBatchError",
     "StreamOffsetError",
@@ -219,6 +223,7 @@ __all__ = [
     "open_replicas",
     "open_writer",
     "payload",
+    "preflight",
     "propose_placement",
     "read",
     "reassignment_json",

@@ -38,6 +38,7 @@ __all__ = [
     "metadata_path",
     "newest_metadata",
     "read_metadata",
+    "read_snapshot",
     "read_unknown",
 ]
 
@@ -69,10 +70,11 @@ class MetadataRecord(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """A snapshot file, and the offset in the log after its last change."""
+    """A snapshot file, and the offset and the epoch in the log after its last change."""
 
     end_offset: int
     path: str
+    epoch: int = 0
 
 
 def metadata_path(directory: str) -> str | None:
@@ -119,6 +121,7 @@ def read_metadata(
     *,
     is_history: bool = False,
     policy: ScanPolicy | None = None,
+    end_offset: int | None = None,
 ) -> Iterator[MetadataRecord]:
     """Records of the metadata, in the order in which they take effect.
 
@@ -133,6 +136,7 @@ def read_metadata(
     is_history : whether the records begin with the oldest that are kept, and not with the newest
         snapshot.
     policy : whether damage, and records that cannot be read, are left out with a warning.
+    end_offset : up to which the log is read; None for its end.
 
     Raises
     ------
@@ -144,14 +148,9 @@ def read_metadata(
         If a batch is damaged.
     """
     policy = policy or ScanPolicy()
-    wanted = {*names, *_TRANSACTIONS}
-    schemas = {
-        key: schema
-        for key, schema in framed_schemas(METADATA_TOPIC).items()
-        if schema.name in wanted
-    }
+    schemas = _schemas({*names, *_TRANSACTIONS})
     pending: list[MetadataRecord] | None = None  # of a transaction that has not ended
-    for record in _records(path, schemas, policy, is_history=is_history):
+    for record in _records(path, schemas, policy, end_offset, is_history=is_history):
         if record.name == "BeginTransactionRecord":
             pending = []
         elif record.name == "AbortTransactionRecord":
@@ -185,8 +184,28 @@ def read_unknown(path: str, policy: ScanPolicy | None = None) -> Iterator[tuple[
             yield offset, time, value
 
 
+def read_snapshot(
+    path: str, names: Collection[str], policy: ScanPolicy | None = None
+) -> Iterator[MetadataRecord]:
+    """Records of one snapshot file, whatever its name; errors as by `read_metadata`."""
+    place = os.path.dirname(path)
+    part = ListedFiles(place, [SegmentFiles(0, path, status_of(path, follow=True).size)])
+    for record in _decoded(place, part, 0, _schemas(names), policy or ScanPolicy()):
+        yield record._replace(offset=IN_A_SNAPSHOT)
+
+
+def _schemas(names: Collection[str]) -> dict[int, Schema]:
+    known = framed_schemas(METADATA_TOPIC)
+    return {key: schema for key, schema in known.items() if schema.name in names}
+
+
 def _records(
-    path: str, schemas: Mapping[int, Schema], policy: ScanPolicy, *, is_history: bool
+    path: str,
+    schemas: Mapping[int, Schema],
+    policy: ScanPolicy,
+    end_offset: int | None,
+    *,
+    is_history: bool,
 ) -> Iterator[MetadataRecord]:
     """Wanted records of a snapshot, and of the log after it."""
     files = list_segments(path)
@@ -197,7 +216,7 @@ def _records(
         part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
         for record in _decoded(path, part, 0, schemas, policy):
             yield record._replace(offset=IN_A_SNAPSHOT)
-    yield from _decoded(path, files, begin, schemas, policy)
+    yield from _decoded(path, files, begin, schemas, policy, end_offset)
 
 
 def _base(path: str, files: ListedFiles, *, is_history: bool) -> Snapshot | None:
@@ -216,7 +235,7 @@ def _base(path: str, files: ListedFiles, *, is_history: bool) -> Snapshot | None
 def list_metadata_snapshots(path: str) -> list[Snapshot]:
     """The snapshots beside a metadata log, the oldest first."""
     found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
-    return [Snapshot(end, path) for end, _, path in found]
+    return [Snapshot(end, path, epoch) for end, epoch, path in found]
 
 
 def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
@@ -260,9 +279,10 @@ def _decoded(
     begin: int,
     schemas: Mapping[int, Schema],
     policy: ScanPolicy,
+    end_offset: int | None = None,
 ) -> Iterator[MetadataRecord]:
     """Wanted records at or after an offset."""
-    for file, offset, time, value in _values(path, files, begin, policy):
+    for file, offset, time, value in _values(path, files, begin, policy, end_offset):
         try:
             message = read_frame(value, schemas)
         except ValueError as error:
@@ -281,7 +301,11 @@ def _refuse(file: str, offset: int, error: ValueError, policy: ScanPolicy) -> No
 
 
 def _values(
-    path: str, files: ListedFiles, begin: int | None, policy: ScanPolicy
+    path: str,
+    files: ListedFiles,
+    begin: int | None,
+    policy: ScanPolicy,
+    end_offset: int | None = None,
 ) -> Iterator[tuple[str, int, int, bytes]]:
     """File, offset, time in milliseconds and value of the records at or after an offset.
 
@@ -299,10 +323,17 @@ def _values(
     if first > begin:
         reason = f"begins at offset {first}, and no whole snapshot reaches beyond offset {begin}"
         raise LogDirectoryError(path, reason)
-    if end.damaged_from is not None and policy.on_corrupt_batch is not OnCorruptBatch.SKIP:
+    if (
+        end_offset is None
+        and end.damaged_from is not None
+        and policy.on_corrupt_batch is not OnCorruptBatch.SKIP
+    ):
         reason = f"is damaged from offset {end.damaged_from} on"
         raise LogDirectoryError(listed.files[-1].path, reason)
-    for log_slice in cut_slices(_PARTITION, listed, begin, end.offset, 0):
+    last = end.offset if end_offset is None else min(end.offset, end_offset)
+    if last <= begin:
+        return
+    for log_slice in cut_slices(_PARTITION, listed, begin, last, 0):
         for batch in scan_slice(
             log_slice, columns=["offset", "timestamp", "value"], policy=policy
         ):

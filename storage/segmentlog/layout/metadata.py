@@ -14,7 +14,13 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.layout.checkpoint import found_text
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 
-__all__ = ["known_topic_id", "read_meta_properties", "read_properties", "read_topic_id"]
+__all__ = [
+    "known_topic_id",
+    "parse_properties",
+    "read_meta_properties",
+    "read_properties",
+    "read_topic_id",
+]
 
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _FROM_REPLICA = "restore the file from a replica"
@@ -55,6 +61,11 @@ def read_properties(path: str) -> Mapping[str, str]:
     data = read_whole(
         path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
     )
+    return parse_properties(data)
+
+
+def parse_properties(data: bytes) -> Mapping[str, str]:
+    """Keys and values of the bytes of such a file."""
     properties = {}
     for line in data.decode("latin-1").splitlines():
         stripped = line.strip()

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+from segmentlog.cluster.broker_start import BrokerStart
 from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import (
     Snapshot,
@@ -442,6 +443,19 @@ class DirectoryRecovery:
             points.put(self._synced_to)
             points.write()
         if self._is_whole and not self._held.is_clean:
+            # The mark would tell a user that a broker may start, and a broker to read nothing.
+            start = BrokerStart([self._directory], metadata_directory=self._metadata)
+            harm = [
+                each for each in start.steps()
+                if each.has_harm and each.path.startswith(self._directory)
+            ]  # fmt: skip
+            for each in harm:
+                message = f"not marked as cleanly stopped: {each.path}: {each.message}"
+                yield RecoveryStep(
+                    RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, message
+                )
+            if harm:
+                return
             os.close(create_file(self._mark))
             sync_directory(self._directory)
             message = "marked the directory as cleanly stopped"

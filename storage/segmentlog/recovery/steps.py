@@ -23,6 +23,7 @@ class RecoveryKind(StrEnum):
     LOG_FAILED = "log-failed"  #: a log could not be recovered, and was left as it was
     HIGH_WATERMARK_LOWERED = "high-watermark-lowered"  #: to the end of its log
     MARKED_CLEAN = "marked-clean"  #: the directory has the mark of a clean stop again
+    NOT_MARKED = "not-marked"  #: a starting broker would refuse the directory, or lose logs in it
 
 
 class RecoveryStep(NamedTuple):

@@ -28,6 +28,7 @@ from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, trans
 from segmentlog.tools.mirror import mirror
 from segmentlog.tools.offsets import offsets
 from segmentlog.tools.placement import placement
+from segmentlog.tools.preflight import preflight
 from segmentlog.tools.produce import produce
 from segmentlog.tools.recover import recover, reindex
 from segmentlog.tools.replicas import replicas
@@ -111,7 +112,7 @@ def _options(
 
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
-    table, replicas, compare, verify, recover, reindex, delete_topic, retain, compact,
+    table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
     delete_records, erase, produce, configure, mirror, placement, restore, doctor, warmup,
 ):  # fmt: skip
     _each.add_to(app)

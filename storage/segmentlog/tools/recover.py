@@ -74,9 +74,11 @@ def recover(
     Damaged checkpoints, leader epochs and files with topic ids are derived from other files. The
     last lines are a summary, losses first.
     No broker may be running on the directory. The exit status is 1 when a log could not be
-    recovered, and 3 when acknowledged records may be gone: whole batches after a damaged one were
-    cut off, damaged ones were left out (--on-corrupt-batch skip), or the log ends below its high
-    watermark. With --dry-run, it is the status of the recovery.
+    recovered, or when the directory is not marked as cleanly stopped, because a starting broker
+    would end, or would not serve all of its logs. It is 3 when acknowledged records may be gone:
+    whole batches after a damaged one were cut off, damaged ones were left out (--on-corrupt-batch
+    skip), or the log ends below its high watermark. With --dry-run, it is the status of the
+    recovery.
     """
     path = local_path(directory)
     n_logs = None
@@ -113,7 +115,7 @@ def recover(
         sys.stdout.write(_NOTHING)
     else:
         sys.stdout.writelines(f"{escape(line)}\n" for line in _summary(steps, dry_run=dry_run))
-    if kinds[RecoveryKind.LOG_FAILED]:
+    if kinds[RecoveryKind.LOG_FAILED] or kinds[RecoveryKind.NOT_MARKED]:
         raise typer.Exit(PROBLEM)
     if is_lost:
         raise typer.Exit(_RECORDS_LOST)

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, RemoteSegmentError
 from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.model import TopicPartition
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -36,7 +36,7 @@ from segmentlog.verification.findings import Finding, FindingKind, Severity
 __all__ = ["verify"]
 
 _REINDEX = "segmentlog reindex builds them again from the batches"
-_BY_ITSELF = "a broker does the same when it starts"
+_BY_ITSELF = "a broker does the same when it starts after an unclean stop"
 
 #: Remedies for findings, the worst first; a line for each remedy that applies.
 _ADVICE: Mapping[str, Sequence[FindingKind]] = {
@@ -76,6 +76,8 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
+
+_NO_SIZE = (RemoteSegmentError, CorruptCheckpointError, LogDirectoryError, OSError)
 
 #: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
 _REPEATED = ("segments.log_end", "tiered.plan")
@@ -127,9 +129,8 @@ def verify(
     directory = open_log_dir(*given)
     missing = missing_of(directory, topics, partitions)
     chosen = partitions_of(directory, topics, partitions, missing)
-    logs = [directory.log(*each) for each in chosen]
     with _findings_instead_of_warnings():
-        sizes = [*filter(None, map(_size_of, logs))]
+        sizes = [*filter(None, (_size_of(directory, each) for each in chosen))]
     n_bytes = sum(log_bytes for _, log_bytes in sizes)
     started = time.perf_counter()
     with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
@@ -144,7 +145,7 @@ def verify(
             producers=producers, on_finding=write, on_bytes=bar.advance,
         )  # fmt: skip
     n_segments = sum(of_log for of_log, _ in sizes)
-    read = {"partitions": len(logs), "segments": n_segments, "bytes": n_bytes}
+    read = {"partitions": len(chosen), "segments": n_segments, "bytes": n_bytes}
     counts = Counter(finding.severity for finding in found)
     totals = {f"{severity}s": counts[severity] for severity in Severity}
     if as_json:
@@ -163,11 +164,17 @@ def verify(
         raise typer.Exit(PROBLEM)
 
 
-def _size_of(log: Log) -> tuple[int, int] | None:
+def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] | None:
     """Numbers of segments and bytes of a log; None if it cannot be listed."""
     try:
+        log = directory.log(*each)
         return len(log.segments), log.size_bytes
-    except (RemoteSegmentError, OSError):  # a finding or an error says why
+    except (
+        RemoteSegmentError,
+        CorruptCheckpointError,
+        LogDirectoryError,
+        OSError,
+    ):  # a finding or an error says why
         return None
 
 

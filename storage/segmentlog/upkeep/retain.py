@@ -49,6 +49,7 @@ __all__ = [
     "SegmentSpan",
     "doubtful_time",
     "find_expired",
+    "plan_retention",
     "removed_below",
     "retain",
     "spans_of",
@@ -457,6 +458,11 @@ def doubtful_time(timestamp_ms: int) -> str:
     """For messages: the unit of a time that is probably not in milliseconds; or empty."""
     unit = likely_unit(timestamp_ms)
     return "" if unit is None else f" (it looks like {unit[0]}, of {iso_time(unit[1])})"
+
+
+def plan_retention(log: Log, config: TopicConfig, now_ms: int) -> list[Expired]:
+    """The segments of a log that retention removes at a time (epoch)."""
+    return list(_plan(log, config, now_ms).expired)
 
 
 def find_expired(

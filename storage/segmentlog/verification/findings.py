@@ -49,6 +49,16 @@ class FindingKind(StrEnum):
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"
     LEFTOVERS = "leftovers"
+    START_REFUSED = "start-refused"
+    START_OFFLINE = "start-offline"
+    START_STRAY = "start-stray"
+    START_EMPTIES = "start-empties"
+    START_TRUNCATES = "start-truncates"
+    START_SPLITS = "start-splits"
+    START_REBUILDS = "start-rebuilds"
+    START_DROPS = "start-drops"
+    START_UNKNOWN = "start-unknown"
+    NOT_CLEANLY_STOPPED = "not-cleanly-stopped"
 
 
 class Finding(NamedTuple):

@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection, Iterator
 from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, topic_names, whole_number
+from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import (
+    CorruptCheckpointError,
     LogChangedError,
+    LogDirectoryError,
     OptionError,
     RemoteSegmentError,
     SegmentLogError,
@@ -26,14 +29,18 @@ from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
+    parse_partition_directory,
 )
-from segmentlog.tiered.location import is_tiered
+from segmentlog.replication.replicated import ReplicatedDirectory
+from segmentlog.segments.listing import list_segments
+from segmentlog.tiered.location import is_tiered, plain_path
 from segmentlog.verification.findings import (
     Finding,
     FindingKind,
     Severity,
     unfinished_commits,
 )
+from segmentlog.verification.start_findings import LoadingDirectory, as_finding, directory_steps
 
 __all__ = ["verify"]
 
@@ -111,10 +118,10 @@ def verify(
         )  # fmt: skip
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
-    logs = [directory.log(*each) for each in chosen]
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
+        yield from _of_directories(directory, names, numbers)
         yield from map(_missing, missing)
         tiers = None
         if is_tiered(directory.paths[0]):
@@ -122,7 +129,22 @@ def verify(
 
             tiers = TierCheck(with_records=records)
             yield from tiers.unknown_logs(directory.paths, names, numbers)
-        for log in logs:
+        for each in chosen:
+            try:
+                log = directory.log(*each)
+            except CorruptCheckpointError as error:  # a finding about the directory names it, too
+                yield Finding(
+                    Severity.ERROR, FindingKind.UNREADABLE_FILE, *each, error.path, -1, -1,
+                    f"line {error.line} is malformed, so that the log start is not known; "
+                    f"{error.remedy}; the log is not verified",
+                )  # fmt: skip
+                continue
+            except LogDirectoryError as error:
+                yield Finding(
+                    Severity.ERROR, FindingKind.UNREADABLE_FILE, *each, error.path, -1, -1,
+                    f"{error.reason}; the log is not verified",
+                )  # fmt: skip
+                continue
             if tiers is not None:
                 yield from _or_unreadable(log, tiers.findings(log))
             of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
@@ -135,6 +157,42 @@ def verify(
         found.append(finding)
         on_finding(finding)
     return found
+
+
+def _of_directories(
+    directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
+) -> Iterator[Finding]:
+    """The actions of a starting broker on whole log directories."""
+    paths = [
+        each
+        for each in map(plain_path, directory.paths)
+        if not is_url(each) and is_directory(each) and not _is_partition(each)
+    ]
+    # The directories of several brokers are not those of one start.
+    together = (
+        [[each] for each in paths] if isinstance(directory, ReplicatedDirectory) else [paths]
+    )
+    for each in filter(None, together):
+        yield from map(as_finding, directory_steps(BrokerStart(each), topics, partitions))
+
+
+def _is_partition(path: str) -> bool:
+    """Whether a directory is that of a partition, and not a log directory with such a name."""
+    has_form = parse_partition_directory(os.path.basename(path)) is not None
+    return has_form and not is_of_a_broker(path) and bool(list_segments(path))
+
+
+def _of_start(log: Log) -> list[StartStep]:
+    """The actions of a starting broker on a log; missing indexes have findings of their own."""
+    path = plain_path(log.path)
+    parent = os.path.dirname(path)
+    if is_url(path) or not is_directory(path) or not is_of_a_broker(parent):
+        return []
+    steps = LoadingDirectory(parent).log(log.topic_partition, path).steps()
+    return [
+        each for each in steps
+        if each.action != StartAction.REBUILD and not each.path.endswith(".timeindex")
+    ]  # fmt: skip
 
 
 def _or_unreadable(log: Log, findings: Iterator[Finding]) -> Iterator[Finding]:
@@ -160,12 +218,19 @@ def _of_log(
     """The findings of a log, and the loss by a recovery if it has bad batches."""
     from segmentlog.verification.verify_log import verify_log  # the compiled kernels load here
 
+    steps = _of_start(log)
+    tails = [each for each in steps if each.action == StartAction.KEEP]
+    yield from (as_finding(each) for each in steps if each not in tails)
     is_damaged = False
     try:
         for finding in verify_log(
             log, with_records=records, with_producers=producers, progress=on_bytes
         ):
             is_damaged |= finding.kind in _CUT_AT
+            if finding.kind == FindingKind.TORN_TAIL and tails:
+                message = f"{finding.message}; {tails[0].message}"
+                yield finding._replace(message=message)
+                continue
             yield finding
     except LogChangedError as error:
         yield Finding(

@@ -7,7 +7,7 @@ transactions.  Nothing is changed.  After damage, reading continues.
 from collections.abc import Callable, Iterator
 
 from segmentlog.disk.readable import exists, is_directory, is_file
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.errors import CorruptCheckpointError, RemoteSegmentError
 from segmentlog.logs.log import Log
 from segmentlog.records.decoder import RecordDecoder
 from segmentlog.records.schema import record_schema
@@ -125,7 +125,10 @@ class _LogCheck:
         """Compare the checkpointed high watermark with the end of the log."""
         if is_file(self._log.path):
             return  # one segment alone need not reach to the end
-        promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
+        try:
+            promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
+        except CorruptCheckpointError:  # the findings about the log directory name the file
+            return
         if lost := self._log.lost_offsets:
             yield self._finding(
                 Severity.ERROR, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,

@@ -174,7 +174,8 @@ def test_a_topic_id_comes_from_the_metadata_of_the_cluster(
         assert (how != "missing") == [
             "partition.metadata" in step.message for step in failed
         ].count(True)
-        assert (how == "missing") == (crashed / ".kafka_cleanshutdown").exists()
+        # A broker would rename the directory to -stray.
+        assert not (crashed / ".kafka_cleanshutdown").exists()
         return
     assert [] == failed
     assert whole == path.read_bytes()

@@ -292,13 +292,15 @@ def test_a_path_that_is_no_log_is_refused(
     assert 1 == result.stderr.count("\n")
 
 
-def test_a_damaged_checkpoint_is_refused(run: Run, log_dir: Path) -> None:
-    """Without the checkpoint, the bounds of the log are not known."""
+def test_a_damaged_checkpoint_is_a_finding(run: Run, log_dir: Path) -> None:
+    """Without the checkpoint, the bounds of the logs are not known: each log is named."""
     (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nsegments 0 x\n")
-    result = run("verify", log_dir, status=2)
+    found = findings(run("verify", log_dir, "--json", status=1))
 
-    assert "" == result.stdout
-    assert "log-start-offset-checkpoint, line 3: " in result.stderr
+    assert {"start-drops", "unreadable-file"} == {each["kind"] for each in found}
+    assert all(each["path"].endswith("log-start-offset-checkpoint") for each in found)
+    named = {each["topic"] for each in found if each["kind"] == "unreadable-file"}
+    assert "segments" in named
 
 
 def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, bytes]:

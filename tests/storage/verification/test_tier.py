@@ -396,7 +396,11 @@ def test_logs_that_the_cluster_does_not_have(tier: Tier) -> None:
     known_id, partition = min(read_partition_ids(str(tier.local / name)))
     unknown = tier.add_log("u-0", "B" * 21 + "A")
     tier.add_log(f"v-{partition}", known_id)
-    found = segmentlog.verify(tier.local, **tier.options)
+    found = [
+        each
+        for each in segmentlog.verify(tier.local, **tier.options)
+        if not each.kind.startswith("start-")  # a broker would take the partitions for strays
+    ]
 
     assert [(WARNING, LOG, "u", str(unknown))] == [
         (each.severity, each.kind, each.topic, each.path) for each in found

@@ -1,0 +1,225 @@
+"""Each file that a starting broker reads, damaged in each way, in a directory of a broker.
+
+The tests of the preflight ask for a prediction; the tests with brokers also start one.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from segmentlog import StartAction, StartStep
+
+__all__ = [
+    "DAMAGES",
+    "FILES",
+    "OUTCOMES",
+    "Case",
+    "cases",
+    "damage",
+    "predicted",
+    "recorded",
+    "writable_copy",
+]
+
+#: Files of a log directory with the topics `orders` and `invoices`; the last match is damaged.
+FILES = (
+    "meta.properties",
+    "bootstrap.checkpoint",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+    "orders-1/partition.metadata",
+    "orders-1/leader-epoch-checkpoint",
+    "orders-1/*.log",
+    "orders-1/*.index",
+    "orders-1/*.timeindex",
+    "orders-1/*.snapshot",
+    "invoices-0/*.txnindex",
+    "__cluster_metadata-0/*.log",
+    "__cluster_metadata-0/*.index",
+    "__cluster_metadata-0/*.timeindex",
+    "__cluster_metadata-0/*.snapshot",
+    "__cluster_metadata-0/*.checkpoint",
+    "__cluster_metadata-0/leader-epoch-checkpoint",
+    "__cluster_metadata-0/partition.metadata",
+    "__cluster_metadata-0/quorum-state",
+)
+
+DAMAGES = ("missing", "empty", "nul", "garbage", "cut", "foreign", "older")
+
+_ALL_BUT_OLD = ("empty", "nul", "garbage", "cut", "foreign")
+
+#: The outcomes with Kafka 4.3.1, where it is not "starts"; `tests/interop` asks brokers.
+OUTCOMES = {
+    ("meta.properties", "refused"): ("missing", "empty", "nul", "garbage", "cut"),
+    ("bootstrap.checkpoint", "refused"): (*_ALL_BUT_OLD, "older"),
+    ("recovery-point-offset-checkpoint", "refused"): ("nul", "garbage", "cut"),
+    ("log-start-offset-checkpoint", "refused"): ("nul", "garbage"),
+    ("log-start-offset-checkpoint", "emptied"): ("foreign",),
+    ("replication-offset-checkpoint", "refused"): ("nul", "garbage", "cut"),
+    ("cleaner-offset-checkpoint", "refused"): ("nul", "garbage"),
+    ("orders-1/partition.metadata", "refused"): ("empty", "nul", "garbage", "cut"),
+    ("orders-1/partition.metadata", "stray"): ("missing", "foreign"),
+    ("orders-1/leader-epoch-checkpoint", "refused"): ("nul", "garbage", "cut"),
+    ("orders-1/*.log", "refused"): ("nul",),  # if the directory was cleanly stopped
+    ("invoices-0/*.txnindex", "refused"): ("garbage",),
+    ("__cluster_metadata-0/*.log", "emptied"): ("missing", *_ALL_BUT_OLD),
+    ("__cluster_metadata-0/*.checkpoint", "refused"): _ALL_BUT_OLD,
+    ("__cluster_metadata-0/*.checkpoint", "stray"): ("older",),
+    ("__cluster_metadata-0/leader-epoch-checkpoint", "refused"): ("nul", "garbage", "cut"),
+    ("__cluster_metadata-0/leader-epoch-checkpoint", "emptied"): ("foreign",),
+    ("__cluster_metadata-0/partition.metadata", "refused"): _ALL_BUT_OLD,
+    ("__cluster_metadata-0/quorum-state", "refused"): ("empty", "nul", "garbage", "cut"),
+}
+
+_GARBAGE = bytes(range(1, 256)) * 2
+_FOREIGN_ID = "AAAAAAAAAAAAAAAAAAABkA"
+
+
+class Case(NamedTuple):
+    """A file of a directory, its damage, and whether the directory was cleanly stopped."""
+
+    file: str
+    damage: str
+    is_clean: bool
+
+    @property
+    def name(self) -> str:
+        """The case in the name of a test."""
+        return f"{self.file}, {self.damage}, {'clean' if self.is_clean else 'unclean'}"
+
+
+def cases() -> Iterator[Case]:
+    """All of them."""
+    for file in FILES:
+        for each in DAMAGES:
+            for is_clean in (True, False):
+                yield Case(file, each, is_clean)
+
+
+def recorded(case: Case) -> str:
+    """The outcome of a start of Kafka 4.3.1 with the directory ``examples/cluster``."""
+    if case.file == "orders-1/*.log" and not case.is_clean:
+        return "starts"
+    for (file, outcome), damages in OUTCOMES.items():
+        if file == case.file and case.damage in damages:
+            return outcome
+    return "starts"
+
+
+def predicted(steps: Collection[StartStep]) -> str:
+    """The outcome of a start, by its steps; the worst counts."""
+    actions = {each.action for each in steps}
+    for outcome, worst in _WORST.items():
+        if actions & worst:
+            return outcome
+    return "starts"
+
+
+_WORST = {
+    "refused": {StartAction.REFUSE, StartAction.OFFLINE},
+    "stray": {StartAction.STRAY},
+    "emptied": {StartAction.EMPTY},
+}
+
+
+def writable_copy(source: Path, into: Path) -> Path:
+    """A copy of a directory whose files may be changed."""
+    shutil.copytree(source, into, dirs_exist_ok=True)
+    for root, _, names in os.walk(into):
+        for name in names:
+            (Path(root) / name).chmod(0o644)
+    return into
+
+
+def damage(directory: Path, case: Case) -> Path:
+    """Damage a file of a log directory; returns its path.
+
+    A file that this broker has not written is made with the bytes of the damage.
+    """
+    if not case.is_clean:
+        (directory / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    path = _path(directory, case.file)
+    before = path.read_bytes() if path.exists() else b""
+    size = max(len(before), 32)
+    match case.damage:
+        case "missing":
+            path.unlink(missing_ok=True)
+        case "empty":
+            path.write_bytes(b"")
+        case "nul":
+            path.write_bytes(bytes(size))
+        case "garbage":
+            path.write_bytes((_GARBAGE * (size // len(_GARBAGE) + 1))[:size])
+        case "cut":
+            path.write_bytes(before[: len(before) * 2 // 3])
+        case "foreign":
+            path.write_bytes(_foreign(directory, path, before))
+        case "older":
+            path.write_bytes(_older(path, before))
+    return path
+
+
+def _path(directory: Path, file: str) -> Path:
+    found = sorted(directory.glob(file))
+    if found:
+        return found[-1]
+    return directory / file.replace("*", "00000000000000000000")
+
+
+def _foreign(directory: Path, path: Path, before: bytes) -> bytes:
+    """A sound file of the same kind from another cluster, or from another partition."""
+    name = path.name
+    text = before.decode(errors="replace")
+    if name == "meta.properties":
+        return re.sub(r"cluster.id=.*", "cluster.id=anotherClusterAbcdefgh", text).encode()
+    if name == "partition.metadata":
+        return f"version: 0\ntopic_id: {_FOREIGN_ID}".encode()
+    if name == "leader-epoch-checkpoint":
+        return b"0\n2\n0 0\n9 5000\n"
+    if name.endswith("-offset-checkpoint"):
+        return b"0\n2\norders 1 500\nelsewhere 0 7\n"
+    if name == "quorum-state":
+        return re.sub(r'"leaderEpoch":\d+', '"leaderEpoch":99', text).encode()
+    other = {"orders-1": "invoices-0", "invoices-0": "orders-0"}
+    folder = directory / other.get(path.parent.name, "invoices-0")
+    found = sorted(folder.glob("*" + path.suffix))
+    return found[-1].read_bytes() if found else _GARBAGE[:24]
+
+
+def _older(path: Path, before: bytes) -> bytes:
+    """The file as an earlier moment has left it."""
+    name = path.name
+    text = before.decode(errors="replace")
+    if name == "meta.properties":
+        return re.sub(r"directory.id=.*\n", "", text).encode()
+    if name == "partition.metadata":
+        return text.replace("version: 0", "version: 1").encode()
+    if name == "leader-epoch-checkpoint":
+        return b"0\n0\n"
+    if name.endswith("-offset-checkpoint"):
+        return re.sub(r"(?m)^(\S+ \d+) \d+$", r"\1 0", text).encode()
+    if name == "quorum-state":
+        return re.sub(r'"leaderEpoch":\d+', '"leaderEpoch":0', text).encode()
+    if path.suffix == ".log":
+        return before[: _batch_ends(before)[-2]] if len(_batch_ends(before)) > 1 else b""
+    if path.suffix == ".checkpoint":
+        older = sorted(path.parent.glob("*.checkpoint"))[:-1]
+        return older[-1].read_bytes() if older else before[: _batch_ends(before)[0]]
+    return before[: len(before) // 24 * 12]
+
+
+def _batch_ends(data: bytes) -> list[int]:
+    """Positions after each batch."""
+    ends, position = [], 0
+    while position + 12 <= len(data):
+        length = int.from_bytes(data[position + 8 : position + 12], "big")
+        if length <= 0:
+            break
+        position += 12 + length
+        ends.append(position)
+    return ends or [0]
