@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from segmentlog.cluster.image import RECORDS, Image, Row
@@ -416,7 +417,7 @@ class BrokerStart:
         where = each.topic_partition
         path = os.path.join(each.path, PARTITION_METADATA_FILE)
         found = _topic_id(path)
-        right = self._assigned_id(where)
+        right = self._ids.get(where)
         remedy = "restore the file from another replica of the partition"
         if right:
             remedy = f"write the two lines 'version: 0' and 'topic_id: {right}' into the file"
@@ -474,16 +475,22 @@ class BrokerStart:
             remedy, n_bytes=n_bytes,
         )  # fmt: skip
 
-    @property
+    @cached_property
     def _rows(self) -> Mapping[tuple[str, int], Row]:
-        """Partitions in the metadata, by topic id as Kafka prints it."""
-        if self._known_rows is None:
-            tables = self.image.tables if self.image else {}
-            self._known_rows = {
-                (uuid_text(topic_id), number): row
-                for (topic_id, number), row in tables.get("partitions", {}).items()
-            }
-        return self._known_rows
+        """Partitions in the metadata, by topic id as Kafka prints it; asked once it is read."""
+        tables = self.image.tables if self.image else {}
+        return {
+            (uuid_text(topic_id), number): row
+            for (topic_id, number), row in tables.get("partitions", {}).items()
+        }
+
+    @cached_property
+    def _ids(self) -> Mapping[TopicPartition, str]:
+        """The topic ids that partitions must have by their names."""
+        return {
+            TopicPartition(row["topic"], number): topic_id
+            for (topic_id, number), row in self._rows.items()
+        }
 
     @property
     def _is_alone(self) -> bool:
@@ -497,15 +504,6 @@ class BrokerStart:
         except (CorruptCheckpointError, ValueError, LookupError, TypeError, OSError):
             return True
         return voters == {self._node_id}
-
-    _known_rows: dict[tuple[str, int], Row] | None = None
-
-    def _assigned_id(self, where: TopicPartition) -> str | None:
-        """The topic id that the partition must have by its name, if the metadata is here."""
-        for (topic_id, number), row in self._rows.items():
-            if (row["topic"], number) == where:
-                return topic_id
-        return None
 
 
 _SERVED = {DirectoryState.CURRENT, DirectoryState.FUTURE}
