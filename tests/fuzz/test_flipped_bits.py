@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from flipping import LOGS, flips_of, is_hidden, plant, wrong_reads
+from flipping import INDEXED, LOGS, Flip, flips_of, is_hidden, plant, wrong_look_ups, wrong_reads
 
 N_FLIPS = 6
 
@@ -32,6 +32,41 @@ def test_a_flipped_bit_changes_no_rows_in_silence(tmp_path: Path, name: str) -> 
         flip = rng.choice(rng.choice(kinds))
         wrong = [] if is_hidden(log, flip) else wrong_reads(log, flip, rng, 2)
         assert [] == wrong, (number, flip.path.name, flip.byte, flip.bit, log.has_checkpoints)
+
+
+#: Bits with which a start was confirmed by the entry's own batch alone.
+SHOWN = {
+    "rising": [("00000000000000000000.index", 199), ("00000000000000000056.index", 221)],
+    "equal": [("00000000000000000000.timeindex", 92), ("00000000000000000000.timeindex", 93)],
+    "rising and falling": [("00000000000000000000.index", 221)],
+    "rising now and then": [
+        ("00000000000000000056.timeindex", 91),
+        ("00000000000000000056.timeindex", 92),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_is_a_hint(tmp_path: Path, name: str) -> None:
+    """Random bits of indexes are flipped; reads from offsets and times find all rows."""
+    number = seed()
+    log = plant(tmp_path, name, has_indexes=True, has_checkpoints=True)
+    shown = [Flip(log.partition / each, bit // 8, bit % 8) for each, bit in SHOWN[name]]
+    for flip in [*shown, *random.Random(number).sample(flips_of(log)[-1], 4)]:
+        assert [] == wrong_look_ups(log, flip), (number, flip.path.name, flip.byte, flip.bit)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+@pytest.mark.parametrize("name", INDEXED)
+def test_each_bit_of_each_index(tmp_path: Path, name: str, *, has_checkpoints: bool) -> None:
+    """The indexes of a closed and of the active segment, one of them preallocated."""
+    log = plant(tmp_path, name, has_indexes=True, has_checkpoints=has_checkpoints)
+    for path in log.partition.glob("*56.*index"):
+        path.write_bytes(path.read_bytes() + bytes(24))
+    for flip in flips_of(log)[-1]:
+        assert [] == wrong_look_ups(log, flip), (flip.path.name, flip.byte, flip.bit)
 
 
 @pytest.mark.parametrize("name", ["v0 none", "v1 none", "v2 none"])

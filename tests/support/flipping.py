@@ -25,6 +25,7 @@ from segmentlog.testing.reference import Record, encode_batch
 
 __all__ = [
     "COLUMNS",
+    "INDEXED",
     "LOGS",
     "Flip",
     "FlippedLog",
@@ -33,6 +34,7 @@ __all__ = [
     "is_hidden",
     "plant",
     "taken",
+    "wrong_look_ups",
     "wrong_reads",
 ]
 
@@ -172,10 +174,7 @@ def wrong_reads(
     n_reads : how many of the ways to read to try.
     ways : to read all rows, by name; by default the engine's, and reads by time.
     """
-    data = flip.path.read_bytes()
-    damaged = bytearray(data)
-    damaged[flip.byte] ^= 1 << flip.bit
-    flip.path.write_bytes(damaged)
+    data = _damage(flip)
     lost = set(flip.batch.rows) if flip.batch else set()
     # Where compaction has left gaps, either of two batches that overlap may be the wrong one.  A
     # compressed message of magic 0 or 1 does not store its first offset.
@@ -201,6 +200,48 @@ def wrong_reads(
     return wrong
 
 
+def _damage(flip: Flip) -> bytes:
+    """Flip a bit; returns the whole bytes."""
+    data = flip.path.read_bytes()
+    damaged = bytearray(data)
+    damaged[flip.byte] ^= 1 << flip.bit
+    flip.path.write_bytes(damaged)
+    return data
+
+
+def wrong_look_ups(log: FlippedLog, flip: Flip) -> list[str]:
+    """Reads that begin or end inside of a log with a flipped index, and do not give all rows.
+
+    Parameters
+    ----------
+    log : whole, with indexes, and whole again afterwards.
+    flip : a bit of an index.
+    """
+    rows, wrong = log.rows, []
+    data = _damage(flip)
+    for start in range(0, log.end, 3):
+        read = partial(_scan, start_offset=start, end_offset=min(start + 9, log.end))
+        found = outcome(read, log, "fail")
+        wrong += _wrong(f"from offset {start}", rows[start : start + 9], found)
+    wrong += _wrong("small slices", rows, outcome(_sliced(300), log, "fail"))
+    times = sorted({time for _, time, _ in rows})
+    for from_ms in {*times[:: max(len(times) // 20, 1)], *(each + 1 for each in times[::3])}:
+        first = next((offset for offset, time, _ in rows if time >= from_ms), log.end)
+        found = outcome(partial(started_by_time, from_ms=from_ms), log, "fail")
+        wrong += _wrong(f"since {from_ms - T0}", rows[first:], found)
+    for from_ms in times[:: max(len(times) // 4, 1)]:
+        found = outcome(partial(filtered_by_time, from_ms=from_ms), log, "fail")
+        newer = [row for row in rows if row[1] >= from_ms]
+        wrong += _wrong(f"filtered at {from_ms - T0}", newer, found)
+    flip.path.write_bytes(data)
+    return wrong
+
+
+def _wrong(name: str, expected: Rows, found: Rows | str) -> list[str]:
+    is_right = isinstance(found, str) or found == expected
+    return [] if is_right else [f"{name}: {_difference(expected, found)}"]
+
+
 def _difference(expected: Rows, found: Rows | str) -> str:
     if isinstance(found, str):
         return found
@@ -216,8 +257,16 @@ def _rows(records: Sequence[Record], *, has_times: bool = True) -> Rows:
     return [(each.offset, each.timestamp_ms if has_times else -1, each.value) for each in records]
 
 
-def _modern(base: int, n: int, codec: int = NONE, kept: Sequence[int] | None = None) -> Batch:
+def _modern(
+    base: int,
+    n: int,
+    codec: int = NONE,
+    kept: Sequence[int] | None = None,
+    time_of: Callable[[int], int] | None = None,
+) -> Batch:
     records = [_record(base + i) for i in (range(n) if kept is None else kept)]
+    if time_of is not None:
+        records = [each._replace(timestamp_ms=T0 + time_of(each.offset)) for each in records]
     last = base + n - 1
     data = encode_batch(records, base_offset=base, last_offset=last, codec=codec)
     return Batch(data, _rows(records), base, last)
@@ -300,10 +349,21 @@ def _make_logs() -> Iterator[tuple[str, dict[int, list[Batch]]]]:
 
 LOGS = dict(_make_logs())
 
+#: Segments with many index entries, by the timestamps of their records.
+INDEXED = {
+    name: _dense(partial(_modern, n=4, time_of=time_of), 14, 2)
+    for name, time_of in {
+        "rising": lambda offset: 10 * offset,
+        "equal": lambda _: 0,
+        "rising and falling": lambda offset: 10 * (offset if offset // 4 % 3 else offset - 40),
+        "rising now and then": lambda offset: 1000 * (offset // 20),
+    }.items()
+}
+
 
 def plant(directory: Path, name: str, *, has_indexes: bool, has_checkpoints: bool) -> FlippedLog:
-    """A log of `LOGS` on disk."""
-    segments = LOGS[name]
+    """A log of `LOGS` or `INDEXED` on disk."""
+    segments = (LOGS | INDEXED)[name]
     end = [*segments.values()][-1][-1].last_offset + 1
     partition = directory / "t-0"
     partition.mkdir(parents=True)

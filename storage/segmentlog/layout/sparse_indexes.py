@@ -206,6 +206,20 @@ class TimeIndex(SparseIndex):
         slot = self._floor(timestamp_ms)
         return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
 
+    def lookup_before(self, timestamp_ms: int) -> TimestampAndOffset:
+        """The last entry but one below `timestamp_ms`, or (-1, base offset).
+
+        Nothing in the log contradicts a wrong offset in an entry if many batches have the entry's
+        timestamp.  But the offset is too high only if it is not below the offset of the next entry
+        as well, or if that entry still shows that all records up to there are older.
+        """
+        slot = self._floor(timestamp_ms - 1)
+        if slot > 0:
+            found, after = self.entry(slot - 1), self.entry(slot)
+            if found.timestamp_ms <= after.timestamp_ms and found.offset <= after.offset:
+                return found
+        return TimestampAndOffset(-1, self.base_offset)
+
     def last(self) -> TimestampAndOffset:
         """The last entry, which has a closed segment's largest timestamp, or (-1, base offset)."""
         return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(-(2**63))

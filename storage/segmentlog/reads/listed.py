@@ -53,10 +53,12 @@ class NewestTimestampOfSlices:
                 slot = bisect_left(
                     range(index.n_entries), after - 1, key=lambda each: index.entry(each).offset
                 )
-                if slot < index.n_entries:
-                    entry = index.entry(slot)
+                # The next entry: many batches may confirm an offset of this one that is too high.
+                if slot + 1 < index.n_entries:
+                    entry = index.entry(slot + 1)
                     placed = opened.find(entry.offset)
-                    if placed is not None and placed.header.max_timestamp == entry.timestamp_ms:
+                    is_there = placed and placed.header.max_timestamp == entry.timestamp_ms
+                    if is_there and entry.offset >= index.entry(slot).offset:
                         return entry.timestamp_ms
         if segment.path not in self._newest:
             self._newest[segment.path] = segment.largest_timestamp()

@@ -1,7 +1,7 @@
 """Find the first record at or after a time (``LogSegment.findOffsetByTimestamp``).
 
 The look-up takes the first segment whose largest timestamp is not below the requested time.  The
-time index gives an offset before which every record is older.  The offset index gives a byte at or
+time index gives an offset up to which every record is older.  The offset index gives a byte at or
 before this offset.  From there, batch headers are read until one is new enough, and only its batch
 is decoded.
 
@@ -105,7 +105,7 @@ def _find_in_segment(
 
 def _offset_before(opened: OpenSegment, timestamp_ms: int) -> int:
     """Offset up to which every record is older, by the time index, if the batch confirms it."""
-    entry = opened.time_index.lookup(timestamp_ms)
+    entry = opened.time_index.lookup_before(timestamp_ms)
     if entry.timestamp_ms < 0:
         return opened.segment.base_offset
     with contextlib.suppress(CorruptLogError, UnsupportedFormatError):

@@ -251,7 +251,8 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
     if start_offset > first_offset:
         # The batches before and after it show that a base offset is wrong.  So the read begins two
         # entries before the range.
-        position, header = opened.confirm(opened.offset_index.lookup_before(start_offset - 1))
+        entry = opened.offset_index.lookup_before(start_offset - 1)
+        position, header = opened.confirm(entry, start_offset)
         # At byte 0, the bound is the segment's base offset: no checksum covers the base offset of
         # the first batch, and no batch before it shows that it is too high.
         if header is not None:

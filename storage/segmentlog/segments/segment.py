@@ -323,10 +323,10 @@ class OpenSegment(Closing):
 
         The start of the file if the index is missing or does not fit the log.
         """
-        return self.confirm(self.offset_index.lookup(offset))[0]
+        return self.confirm(self.offset_index.lookup(offset), offset)[0]
 
-    def confirm(self, entry: OffsetPosition) -> tuple[int, BatchHeader | None]:
-        """Position of an entry of the offset index, and the header there, which has to fit it.
+    def confirm(self, entry: OffsetPosition, offset: int) -> tuple[int, BatchHeader | None]:
+        """Position of an entry for a look-up of `offset`, and the header there, which has to fit.
 
         Byte 0 and None if the header does not fit, or if the entry is the start of the file.
         """
@@ -335,7 +335,8 @@ class OpenSegment(Closing):
             return 0, None
         # The entry's offset is the last offset of its append, and every batch of the append begins
         # at or below it.  So a batch at the position that begins above it belongs to another log.
-        header = self.header_at(entry.position, up_to_offset=entry.offset)
+        # In an index whose entries do not rise, a search may also end at an entry after `offset`.
+        header = self.header_at(entry.position, up_to_offset=min(entry.offset, offset))
         if header is None:
             logger.warning(
                 "%s does not fit its log at offset %d; the log is scanned instead",
@@ -352,14 +353,17 @@ class OpenSegment(Closing):
                 return placed
         return None
 
-    def indexed_time(self) -> tuple[TimestampAndOffset, int]:
+    def indexed_time(self, *, but_one: bool = False) -> tuple[TimestampAndOffset, int]:
         """Last entry of the time index, if its batch confirms it, and the byte after that batch.
+
+        The last entry `but_one` also has to fit the last one.
 
         Without a confirmed entry, (-1, base offset) and the first byte.  The batches from that
         byte on may have larger timestamps: the segment may be active, and an index may have been
         cut short.
         """
-        entry, placed = self.time_index.last(), None
+        index = self.time_index
+        entry, placed = index.lookup_before(2**63) if but_one else index.last(), None
         if entry.timestamp_ms >= 0:
             with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
                 placed = self.find(entry.offset)
@@ -398,8 +402,8 @@ class OpenSegment(Closing):
         CorruptLogError, UnsupportedFormatError
             At damage to a batch that has to be looked at.
         """
-        (largest, _), position = self.indexed_time()
-        # The index of a closed segment has the largest timestamp of all its batches.
+        # The last entry of a closed segment has the largest timestamp of all its batches.
+        (largest, _), position = self.indexed_time(but_one=self.segment.is_active)
         is_indexed = position > 0 and not self.segment.is_active
         headers = (
             self.headers(position) if is_indexed else sound_headers(self, position, skips=skips)
