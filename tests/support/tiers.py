@@ -18,13 +18,15 @@ TOPIC_ID = "FgX88cFkRWirCb1Q_nEBwA"
 _NUMBERS = itertools.count(1)
 
 
-def written(directory: Path, n_segments: int = 10, n_records: int = 100) -> Path:
+def written(
+    directory: Path, n_segments: int = 10, n_records: int = 100, prefix: bytes = b""
+) -> Path:
     """A partition of several segments; returns its path."""
     with segmentlog.open_writer(directory, "t", num_partitions=1) as writer:
         for number in range(n_segments):
             if number:
                 writer.roll()
-            values = [b"%d-%d" % (number, i) for i in range(n_records)]
+            values = [prefix + b"%d-%d" % (number, i) for i in range(n_records)]
             writer.append(pa.table({"key": values, "value": values}))
             writer.flush()
     partition = directory / "t-0"

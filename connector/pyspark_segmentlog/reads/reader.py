@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -9,7 +10,7 @@ from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from segmentlog.logs import readable_path
+from segmentlog.logs import keep_for, readable_path
 from segmentlog.model import LogSlice
 
 if TYPE_CHECKING:
@@ -22,11 +23,18 @@ __all__ = ["SegmentLogReader", "TaskPartition"]
 
 
 class TaskPartition(InputPartition):
-    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
+    """Slices, or ranges with edges to look up, on their way to the task that reads them.
 
-    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]") -> None:
+    Parameters
+    ----------
+    parts : of the task.
+    plan : id of the plan that has made them.
+    """
+
+    def __init__(self, parts: "tuple[LogSlice | LateRange, ...]", plan: str) -> None:
         super().__init__(parts)
         self.parts = parts
+        self.plan = plan
 
 
 class SegmentLogReader(DataSourceReader):
@@ -69,7 +77,9 @@ class SegmentLogReader(DataSourceReader):
         """One partition for each task; for an empty list, Spark makes one that is None."""
         from pyspark_segmentlog.reads.planner import plan_tasks
 
-        planned = [TaskPartition(parts) for parts in plan_tasks(self.options)]
+        plan = uuid4().hex
+        keep_for(plan, ())  # Spark may run tasks of this plan in this process
+        planned = [TaskPartition(parts, plan) for parts in plan_tasks(self.options)]
         freeze_modules()
         return planned
 
@@ -78,6 +88,7 @@ class SegmentLogReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return
         with PlainErrors():
+            keep_for(partition.plan, map(readable_path, self.options.paths))
             for part in partition.parts:
                 yield from self._read(part)
         freeze_modules()

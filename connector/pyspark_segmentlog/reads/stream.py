@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -96,7 +97,8 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     @PlainErrors(asked=False)
     def partitions(self, start: "OffsetsJson", end: "OffsetsJson") -> Sequence[InputPartition]:
         """One partition for each task of a micro-batch."""
-        return [TaskPartition(slices) for slices in self._followed.plan(start, end)]
+        plan = uuid4().hex
+        return [TaskPartition(slices, plan) for slices in self._followed.plan(start, end)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of one task."""

@@ -226,6 +226,9 @@ class Disk(Protocol):
 class SurveyedDisk(Disk, Protocol):
     """A disk whose listings cost so much that an opened directory keeps them."""
 
+    def forget(self, path: str) -> None:
+        """Forget the listings of a log directory: later questions are answered by the store."""
+
     def survey(self, path: str) -> None:
         """Take a new listing of a log directory, which answers later questions.
 

@@ -36,6 +36,7 @@ __all__ = [
     "exists",
     "is_directory",
     "is_file",
+    "keep_for",
     "list_entries",
     "list_inodes",
     "list_names",
@@ -80,6 +81,28 @@ def survey(path: str) -> None:
     """
     if "://" in path:
         _disk_at_url(path).survey(path)
+
+
+_plan = ""
+
+
+def keep_for(plan: str, paths: Iterable[str]) -> None:
+    """Forget what this process knows of directories at URLs, unless it was learnt for a plan.
+
+    A process that runs one task after the other would answer the second query from the listing of
+    the first one.
+
+    Parameters
+    ----------
+    plan : any text that no other plan has.
+    paths : the directories that are read.
+    """
+    global _plan  # noqa: PLW0603 - the state of the process
+    if plan != _plan:
+        for each in paths:
+            if "://" in each:
+                _disk_at_url(each).forget(each)
+        _plan = plan
 
 
 def open_file(path: str, *, follow: bool = True) -> ReadableFile:

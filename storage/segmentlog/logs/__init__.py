@@ -4,7 +4,7 @@ The names below are the door for a caller that lists and plans by itself, such a
 """
 
 from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import exists
+from segmentlog.disk.readable import exists, keep_for
 from segmentlog.disk.remote.location import is_url
 from segmentlog.layout.stream_checkpoint import (
     offsets_as_json,
@@ -24,6 +24,7 @@ __all__ = [
     "exists",
     "find_offset",
     "is_url",
+    "keep_for",
     "offsets_as_json",
     "offsets_as_topics",
     "offsets_of_json",

@@ -8,15 +8,20 @@ With a log directory, the partitions are those of the directory.  A tier alone h
 that it has segments of.
 
 The local log is listed before the tier is.  A broker deletes a local segment only after its copy
-is complete, so a segment that goes between the two listings is in the second.
+is complete, so a segment that goes between the two listings is in the second.  What the disk knows
+of the tier is learnt once, by one of several threads, and belongs to one look at the directory: if
+a local file has gone since, or offsets are missing, the tier is listed again.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import Entry, FileStatus, FileType, Measured, ReadableFile
@@ -26,7 +31,6 @@ from segmentlog.disk.readable import (
     list_names,
     open_file,
     status_of,
-    survey,
 )
 from segmentlog.errors import CorruptCheckpointError, OptionError, RemoteSegmentError
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
@@ -57,7 +61,11 @@ _RESTORE_ID = (
     "in Python fail_on_data_loss=False)"
 )
 
+_ATTEMPTS = 3  # a broker rarely moves a segment to the tier more often than this
+
 _DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
+
+_T = TypeVar("_T")
 
 #: Parts of a remote segment that are files of a partition named by the base offset.
 _BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX)
@@ -69,15 +77,17 @@ class TieredFile(Closing):
     Parameters
     ----------
     file : the opened object.
+    inode : of the segment, see `_inode_of`.
     n_bytes : bytes of it that belong to the log, or -1 for all.
     """
 
-    __slots__ = ("_file", "_n_bytes", "path")
+    __slots__ = ("_file", "_inode", "_n_bytes", "path")
 
     never_cut = True
 
-    def __init__(self, file: ReadableFile, n_bytes: int = -1) -> None:
+    def __init__(self, file: ReadableFile, inode: int, n_bytes: int = -1) -> None:
         self._file = file
+        self._inode = inode
         self._n_bytes = n_bytes
         self.path = file.path
 
@@ -92,7 +102,7 @@ class TieredFile(Closing):
     def status(self) -> FileStatus:
         """See `ReadableFile`."""
         found = self._file.status()
-        return found._replace(size=self._left(0, found.size))
+        return found._replace(size=self._left(0, found.size), inode=self._inode)
 
     def read(self, position: int, n_bytes: int) -> bytes:
         """See `ReadableFile`."""
@@ -173,6 +183,34 @@ class _RemoteFile(NamedTuple):
     n_bytes: int = -1
 
 
+def _inode_of(segment: RemoteSegment) -> int:
+    """A number that no other segment has: two of them may have a base offset, and so a name."""
+    digest = blake2b(segment.segment_id.encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big") or 1
+
+
+class _Known:
+    """Facts that are learnt at the first question, by one of the threads that ask for them."""
+
+    def __init__(self) -> None:
+        self._facts: dict[object, Any] = {}
+        self._locks: dict[object, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def once(self, key: object, learn: Callable[[], _T]) -> _T:
+        """A fact; the others wait for the thread that learns it."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._facts:
+                self._facts[key] = learn()
+            found: _T = self._facts[key]
+            return found
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._facts
+
+
 class _Assembled(NamedTuple):
     """The files of a partition: names of local ones, and remote ones by name."""
 
@@ -191,22 +229,18 @@ class TieredDisk:
     def __init__(self, location: TieredLocation) -> None:
         self._location = location
         self._root = location.root
-        self._forget()
-
-    def _forget(self) -> None:
-        self._opened: Layout | None = None
-        self._logs: dict[TopicPartition, RemoteLog] | None = None
-        self._announced: Mapping[RemoteLog, list[RemoteSegment]] | None = None
-        self._is_announced = False
-        self._held: frozenset[RemoteLog] | None = None  # logs of the tier
-        self._log_starts: Mapping[TopicPartition, int] | None = None
-        self._assembled: dict[str, _Assembled] = {}
+        self._known = _Known()
 
     def survey(self, path: str) -> None:
         """Take a new look at the log directory and at the tier, to open them."""
-        self._forget()
-        if self._location.local:
-            survey(self._location.local)
+        self._known = _Known()
+
+    forget = survey
+
+    def _forget(self, known: _Known) -> None:
+        """Forget what turned out to be old, unless another thread has done so."""
+        if self._known is known:
+            self._known = _Known()
 
     @property
     def location(self) -> TieredLocation:
@@ -222,9 +256,7 @@ class TieredDisk:
         StorageError, OptionError
             If it is missing, or an option does not fit its layout.
         """
-        if self._opened is None:
-            self._opened = _tier_at(self._location)
-        return self._opened
+        return self._known.once("tier", lambda: _tier_at(self._location))
 
     def _local(self, rest: str) -> str:
         return os.path.join(self._location.local, rest) if rest else self._location.local
@@ -236,16 +268,18 @@ class TieredDisk:
 
     def _remote_logs(self) -> dict[TopicPartition, RemoteLog]:
         """The logs of a tier alone; of several topics of one name, those of the newest topic."""
-        if self._logs is None:
+
+        def learn() -> dict[TopicPartition, RemoteLog]:
             topics: dict[str, dict[str, list[RemoteLog]]] = {}
             for log in self.stored_logs():
                 topics.setdefault(log.topic, {}).setdefault(log.topic_id, []).append(log)
-            self._logs = {
+            return {
                 TopicPartition(log.topic, log.partition): log
                 for topic, by_id in topics.items()
                 for log in by_id[self._newest(topic, by_id)]
             }
-        return self._logs
+
+        return self._known.once("logs", learn)
 
     def stored_logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
         """The logs that the tier has, of all topics or of some.
@@ -313,37 +347,54 @@ class TieredDisk:
 
     def _assembly(self, directory: str) -> _Assembled | None:
         """The files of a partition directory; None if `directory` is not one that has a tier."""
-        known = self._assembled.get(directory)
-        if known is not None:
-            return known
         parsed = parse_partition_directory(directory)
         if parsed is None or directory != str(parsed[0]):
             return None
-        if self._location.local:
-            if not is_directory(self._local(directory)):
+        known = self._known
+        if directory not in known:
+            if self._location.local:
+                if not is_directory(self._local(directory)):
+                    return None
+            elif parsed[0] not in self._remote_logs():
                 return None
-        elif parsed[0] not in self._remote_logs():
-            return None
-        self._assembled[directory] = found = self._assemble(parsed[0], directory)
-        return found
+        return known.once(directory, lambda: self._assemble(parsed[0], directory))
 
     def _assemble(self, topic_partition: TopicPartition, directory: str) -> _Assembled:
+        for _ in range(_ATTEMPTS - 1):
+            known = self._known
+            try:
+                return self._assemble_once(topic_partition, directory, is_last=False)
+            except _OldTierError:
+                self._forget(known)
+        return self._assemble_once(topic_partition, directory, is_last=True)
+
+    def _assemble_once(
+        self, topic_partition: TopicPartition, directory: str, *, is_last: bool
+    ) -> _Assembled:
+        """The files of a partition; an error if the tier was listed before the local log."""
         names: frozenset[str] = frozenset()
         epochs: tuple[tuple[int, int], ...] = ()
         if self._location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
             epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        is_old = bool(self._location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
         start = min(_base_offsets(names), default=None)
         if log is None:
             if start != 0:
                 self._refuse_without_id(topic_partition)
             return _Assembled(names, {})
-        placed = choose(
-            self.tier, log, self._segments(log), epochs, start,
-            log_start=self.log_start(topic_partition), skips_gaps=self._location.skips_gaps,
-        )  # fmt: skip
+        try:
+            placed = choose(
+                self.tier, log, self._segments(log), epochs, start,
+                log_start=self.log_start(topic_partition),
+                skips_gaps=self._location.skips_gaps and not is_old,
+            )  # fmt: skip
+        except RemoteSegmentError as error:
+            if is_old:  # the segments may have come to the tier since it was listed
+                raise _OldTierError from error
+            raise
         remote: dict[str, _RemoteFile | bytes] = {}
         for each in placed:
             remote.update(_files_of(each))
@@ -380,82 +431,84 @@ class TieredDisk:
         """First offset of a log by the checkpoint; without one, any offset may be the first."""
         if not self._location.local:
             return 2**63 - 1
-        if self._log_starts is None:
+
+        def learn() -> Mapping[TopicPartition, int]:
             try:
-                self._log_starts = read_offsets(self._location.local, LOG_START_CHECKPOINT)
+                return read_offsets(self._location.local, LOG_START_CHECKPOINT)
             except CorruptCheckpointError:  # the view of the directory reports it
-                self._log_starts = {}
-        return self._log_starts.get(topic_partition, 2**63 - 1)
+                return {}
+
+        return self._known.once("log starts", learn).get(topic_partition, 2**63 - 1)
 
     def _segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The segments of a log, by the broker's list if it is in the log directory.
 
         A broker has some partitions of that topic, so a log without an entry may have segments.
         """
-        if not self._is_announced:
-            local = self._location.local
-            self._announced = remote_segments(local) if local else None
-            self._is_announced = True
-        announced = (self._announced or {}).get(log)
-        if announced is not None:
-            return announced
+        local = self._location.local
+        announced = self._known.once(
+            "announced", lambda: (remote_segments(local) if local else None) or {}
+        )
+        if log in announced:
+            return announced[log]
         return self.tier.segments(log) if log in self._held_logs() else []
 
     def _held_logs(self) -> frozenset[RemoteLog]:
         """All logs of the tier, which is listed once."""
-        if self._held is None:
-            self._held = frozenset(self.stored_logs())
-        return self._held
+        return self._known.once("held", lambda: frozenset(self.stored_logs()))
 
-    def _find(self, path: str) -> tuple[str, _RemoteFile | bytes | None]:
-        """The place of a file: a local path, or a file of the tier."""
-        rest = self._rest(path)
-        directory, _, name = rest.rpartition("/")
+    def _in_tier(self, path: str) -> ReadableFile:
+        """A file that is not in the log directory, opened in the tier.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the tier does not have it, either.
+        """
+        directory, _, name = self._rest(path).rpartition("/")
+        known = self._known
         found = self._assembly(directory) if directory else None
-        if found is not None and name in found.remote:
-            return "", found.remote[name]
-        if not self._location.local:
+        if found is not None and name in found.local:
+            # Retention has removed a local segment, which the tier has had for longer.
+            self._forget(known)
+            found = self._assembly(directory)
+        remote = found.remote.get(name) if found is not None else None
+        if isinstance(remote, bytes):
+            return _BytesFile(path, remote)
+        file = self.tier.open(remote.segment, remote.part) if remote is not None else None
+        if file is None or remote is None:
             raise _gone(path)
-        return self._local(rest), None
+        return TieredFile(file, _inode_of(remote.segment), remote.n_bytes)
 
     # --- the contract
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
         """See `Disk`."""
-        local, remote = self._find(path)
-        if remote is None:
-            try:
-                return open_file(local, follow=follow)
-            except FileNotFoundError:  # the next listing may find it in the tier
-                self._assembled.pop(self._rest(path).rpartition("/")[0], None)
-                raise
-        if isinstance(remote, bytes):
-            return _BytesFile(path, remote)
-        file = self.tier.open(remote.segment, remote.part)
-        if file is None:
-            raise _gone(path)
-        return TieredFile(file, remote.n_bytes)
+        if self._location.local:
+            with contextlib.suppress(FileNotFoundError):
+                return open_file(self._local(self._rest(path)), follow=follow)
+        return self._in_tier(path)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         """See `Disk`."""
         rest = self._rest(path)
         if not self._location.local and (not rest or self._assembly(rest) is not None):
             return _DIRECTORY
-        local, remote = self._find(path) if rest else (self._location.local, None)
-        if remote is None:
-            return status_of(local, follow=follow)
-        with self.open(path) as file:
+        if self._location.local:
+            with contextlib.suppress(FileNotFoundError):
+                return status_of(self._local(rest), follow=follow)
+        with self._in_tier(path) as file:
             return file.status()
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`; an object of a tier is never replaced, so its inode does not matter."""
+        """See `Disk`."""
         found = self._assembly(self._rest(directory))
         sizes, inodes, types = [], [], {}
         for i, name in enumerate(names):
             remote = found.remote.get(name) if found else None
             if isinstance(remote, _RemoteFile) and remote.n_bytes >= 0:
                 sizes.append(remote.n_bytes)
-                inodes.append(0)
+                inodes.append(_inode_of(remote.segment))
                 continue
             status = self.status(f"{directory}/{name}")
             sizes.append(status.size)
@@ -473,6 +526,7 @@ class TieredDisk:
         rest = self._rest(path)
         if not rest and not self._location.local:
             return [Entry(str(each), FileType.DIRECTORY) for each in self._remote_logs()]
+        known = self._known
         found = self._assembly(rest)
         if found is None:
             if not self._location.local:
@@ -480,8 +534,7 @@ class TieredDisk:
             return list_entries(self._local(rest))
         listed = list_entries(self._local(rest)) if self._location.local else []
         if not found.local <= {each.name for each in listed}:
-            # Retention has removed a local segment, which the tier has had for longer.
-            del self._assembled[rest]
+            self._forget(known)  # see `_in_tier`
             return self.entries(path)
         local = [each for each in listed if each.name in found.local]
         return local + [Entry(name, FileType.FILE) for name in found.remote]
@@ -489,6 +542,10 @@ class TieredDisk:
     def inodes(self, path: str) -> dict[str, int]:
         """See `Disk`."""
         return dict.fromkeys(self.names(path), 0)
+
+
+class _OldTierError(Exception):
+    """Offsets are missing in a tier that was listed before the local log was."""
 
 
 def _tier_at(location: TieredLocation) -> Layout:

@@ -2,15 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tiers import TOPIC_ID, copy_segment, remove_local, written
+from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, written
 
 import segmentlog
+from segmentlog.disk.readable import survey
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -21,8 +24,10 @@ from segmentlog.errors import (
 from segmentlog.layout.checkpoint import write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
-from segmentlog.tiered import local_tier
+from segmentlog.segments.listing import list_segments
+from segmentlog.tiered import disk, local_tier
 from segmentlog.tiered.layout import Part, RemoteSegment
+from segmentlog.tiered.local_tier import LocalTier
 
 
 class Tiered:
@@ -42,6 +47,15 @@ class Tiered:
         """Copy segments of 100 records."""
         for each in base_offsets:
             copy_segment(self.partition, self.tier, each, each + 100, epochs)
+
+    def move(self, base_offsets: Iterable[int]) -> None:
+        """Copy segments, announce the copies, and remove the local files."""
+        listed = []
+        for each in base_offsets:
+            path = copy_segment(self.partition, self.tier, each, each + 100)
+            listed.append(Listed(path.name[21:43], each, each + 99, path.stat().st_size))
+        announce(self.local, listed)
+        remove_local(self.partition, *base_offsets)
 
     def log(self, **options: Any) -> segmentlog.Log:
         """The log with its tier."""
@@ -156,6 +170,66 @@ def test_deleted_records_stay_hidden(tiered: Tiered) -> None:
 
     assert 250 == log.log_start_offset
     assert tiered.rows.slice(250) == log.scan().read_all()
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+@pytest.mark.parametrize("use_threads", [True, False])
+def test_retention_moves_segments_to_the_tier_during_a_read(
+    tmp_path: Path, *, fail_on_data_loss: bool, use_threads: bool
+) -> None:
+    """The broker's list is read again, and so is the tier: no offset is left out."""
+    made = Tiered(tmp_path)
+    made.move(range(0, 300, 100))
+    log = made.log(fail_on_data_loss=fail_on_data_loss)
+    slices = log.slices(0, 1000)
+    assert made.rows == log.scan(use_threads=use_threads).read_all()
+    made.move(range(300, 600, 100))
+
+    rows = [row for each in slices for batch in scan_slice(each) for row in batch.to_pylist()]
+    assert made.rows.to_pylist() == rows
+    assert made.rows == log.scan(use_threads=use_threads).read_all()
+
+
+def test_a_partition_that_is_looked_at_after_retention(tmp_path: Path) -> None:
+    """The tier was listed for another partition before the segments came there."""
+    made = Tiered(tmp_path)
+    made.move(range(0, 300, 100))
+    directory = segmentlog.open_log_dir(made.local, remote_storage=made.tier)
+    assert directory.log("__remote_log_metadata", 0).log_end_offset > 0
+    made.move(range(300, 600, 100))
+
+    assert made.rows == directory.log("t", 0).scan().read_all()
+
+
+def test_threads_share_what_is_known_of_a_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen threads ask for partitions: the tier and the broker's list are read once."""
+    made = Tiered(tmp_path)
+    made.move(range(0, 300, 100))
+    for number in range(1, 16):
+        shutil.copytree(made.partition, made.local / f"t-{number}")
+        shutil.copytree(made.tier / f"t-0-{TOPIC_ID}", made.tier / f"t-{number}-{TOPIC_ID}")
+    asked: list[str] = []
+
+    def noting(name: str, function: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            asked.append(name)
+            time.sleep(0.01)  # and the other threads come
+            return function(*args)
+
+        return noted
+
+    monkeypatch.setattr(disk, "remote_segments", noting("metadata", disk.remote_segments))
+    monkeypatch.setattr(LocalTier, "logs", noting("logs", LocalTier.logs))
+    (path,) = segmentlog.open_log_dir(made.local, remote_storage=made.tier).paths
+    survey(path)
+    asked.clear()
+    with ThreadPoolExecutor(16) as threads:
+        listed = threads.map(list_segments, [f"{path}/t-{number}" for number in range(16)])
+
+    assert [10] * 16 == [len(each) for each in listed]
+    assert ["logs", "metadata"] == sorted(asked)
 
 
 def test_segments_of_a_lost_lineage_are_left_out(tmp_path: Path) -> None:

@@ -282,6 +282,15 @@ class RemoteDisk:
         self._surveys = [each for each in self._surveys if each.key != found.key]
         self._surveys = [found, *self._surveys[: _MOST_SURVEYS - 1]]
 
+    def forget(self, path: str) -> None:
+        """See `SurveyedDisk`."""
+        key = self._key(path)
+        self._surveys = [
+            each
+            for each in self._surveys
+            if not each.covers(key) and not f"{each.key}/".startswith(f"{key}/")
+        ]
+
     def _list(self, survey: _Survey, key: str) -> None:
         path = f"{self._root}/{key}".rstrip("/")
         deep = survey.is_deep
