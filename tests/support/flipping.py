@@ -359,11 +359,12 @@ INDEXED = {
         "rising now and then": lambda offset: 1000 * (offset // 20),
     }.items()
 }
+_PLANTED = LOGS | INDEXED | {"four segments": _dense(partial(_modern, n=3), 6, 4)}
 
 
 def plant(directory: Path, name: str, *, has_indexes: bool, has_checkpoints: bool) -> FlippedLog:
-    """A log of `LOGS` or `INDEXED` on disk."""
-    segments = (LOGS | INDEXED)[name]
+    """A log of `LOGS` or `INDEXED`, or one of four segments, on disk."""
+    segments = _PLANTED[name]
     end = [*segments.values()][-1][-1].last_offset + 1
     partition = directory / "t-0"
     partition.mkdir(parents=True)

@@ -112,6 +112,10 @@ class ReadableFile(Protocol):
     #: Whether no byte of the open file is ever removed: only then may it be mapped.
     never_cut: bool
 
+    #: Whether its batches end where the next segment of the log begins: it is never a merged
+    #: segment beside those that it replaces.
+    never_overlaps: bool
+
     @property
     def descriptor(self) -> int | None:
         """Number by which kernels may read the file themselves; None if only `read_into` may."""

@@ -27,6 +27,7 @@ class LocalFile(Closing):
     __slots__ = ("_borrowed", "_descriptor", "path")
 
     never_cut = False
+    never_overlaps = False
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path

@@ -120,6 +120,8 @@ class DamagePolicy:
     def _is_merged(self, file: PlannedFile) -> bool:
         """Whether a file reaches into the next segment because compaction has merged them."""
         path = file.planned.path
+        if file.opened.never_overlaps:
+            return False
         if path != self._merged:
             files = Partition.of_file(path).files()
             i = next((i for i, each in enumerate(files) if each.path == path), len(files))

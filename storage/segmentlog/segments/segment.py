@@ -169,13 +169,14 @@ class OpenSegment(Closing):
     Parameters
     ----------
     segment : the segment.
+    file : its ``.log`` file, if it is open.
     """
 
     __slots__ = ("_file", "_index", "_times", "segment")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, file: ReadableFile | None = None) -> None:
         self.segment = segment
-        self._file: ReadableFile | None = None
+        self._file = file
         self._index: OffsetIndex | None = None
         self._times: TimeIndex | None = None
 
@@ -231,7 +232,8 @@ class OpenSegment(Closing):
         Raises
         ------
         MalformedBatchError
-            If a length is less than a header's.
+            If a length is less than a header's; if a batch of a segment that never overlaps the
+            next one begins in it.
         TruncatedBatchError
             If the last batch of a closed segment is not whole.
         UnsupportedFormatError
@@ -259,6 +261,12 @@ class OpenSegment(Closing):
                 raise
             if placed is None or placed.end > limit:
                 break
+            if placed.header.base_offset >= segment.offset_limit and file.never_overlaps:
+                reason = (
+                    f"it begins at or above {segment.offset_limit}, where the next segment begins"
+                )
+                base_offset = placed.header.base_offset
+                raise MalformedBatchError(segment.path, position, base_offset, reason)
             yield placed
             position, next_offset = placed.end, placed.header.last_offset + 1
         if position < limit == segment.size and not segment.is_active:

@@ -82,6 +82,7 @@ class ChunkedFile(Closing):
 
     #: As for objects: a new object takes the name instead.
     never_cut = True
+    never_overlaps = False
 
     #: The bytes of the object are not those of the file.
     descriptor = None
@@ -280,6 +281,7 @@ class SectionFile(Closing):
     """
 
     never_cut = True
+    never_overlaps = False
     descriptor = None
 
     def __init__(self, file: ReadableFile, start: int, size: int) -> None:

@@ -71,6 +71,10 @@ _T = TypeVar("_T")
 _BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX)
 
 
+#: Those of them that a new segment has.
+_ROLLED = _BY_BASE[:3]
+
+
 class TieredFile(Closing):
     """A file of a remote segment; see `ReadableFile`.
 
@@ -84,6 +88,7 @@ class TieredFile(Closing):
     __slots__ = ("_file", "_inode", "_n_bytes", "path")
 
     never_cut = True
+    never_overlaps = True
 
     def __init__(self, file: ReadableFile, inode: int, n_bytes: int = -1) -> None:
         self._file = file
@@ -139,6 +144,7 @@ class _BytesFile(Closing):
     __slots__ = ("_data", "path")
 
     never_cut = True
+    never_overlaps = False
     descriptor = None
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -398,6 +404,11 @@ class TieredDisk:
         remote: dict[str, _RemoteFile | bytes] = {}
         for each in placed:
             remote.update(_files_of(each))
+        if placed and start is None:
+            # As after a roll on a broker: nobody appends to a segment of the tier, and no torn
+            # tail is at its end.
+            end = placed[-1].segment.end_offset + 1
+            remote.update({f"{end:020d}.{part}": b"" for part in _ROLLED})
         if placed and not self._location.local:
             remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
             remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)

@@ -8,6 +8,12 @@ are not those of the log is not part of it (KIP-405,
 
 Segments are joined by offset.  The local log is the log where it has an offset; before that, each
 segment is read up to the segment that follows.
+
+Objects may be damaged, and a tier is read without a broker that would notice.  So a segment ends
+where its batches end: an index is a hint for where to look for them, and an overlap is an overlap
+only if both segments have a batch that begins there.  If the end cannot be read, the segment ends
+where the next one begins, and a read reports the damage.  And leader epochs leave a segment out
+only if its offsets are elsewhere.
 """
 
 import logging
@@ -16,21 +22,26 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.errors import CorruptCheckpointError, RemoteSegmentError
-from segmentlog.kernels import layout as bytes_of
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    RemoteSegmentError,
+    UnsupportedFormatError,
+)
 from segmentlog.layout.checkpoint import parse_leader_epochs
-from segmentlog.records.header import BatchHeader, parse_header
+from segmentlog.segments.listing import SegmentFiles
+from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 
 __all__ = [
+    "Chain",
     "Epochs",
     "PlacedSegment",
     "choose",
     "epochs_of",
+    "lost_offsets",
     "missing_offsets",
     "of_lineage",
-    "position_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -75,6 +86,21 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
             raise RemoteSegmentError(file.path, reason, _REMEDY) from error
 
 
+class Chain(NamedTuple):
+    """The segments of a log that follow each other, each with its last offset and its size.
+
+    Attributes
+    ----------
+    segments : in the order of their offsets.
+    left_out : segments whose leader epochs are not those of the log.
+    starts_at : first offset of the log by its leader epochs.
+    """
+
+    segments: list[RemoteSegment]
+    left_out: list[RemoteSegment]
+    starts_at: int
+
+
 def choose(
     tier: Layout,
     log: RemoteLog,
@@ -100,21 +126,27 @@ def choose(
     Raises
     ------
     RemoteSegmentError
-        If offsets between two segments, or all offsets before the local log, are missing; if an
-        object is.
+        If offsets between two segments, or all offsets before the local log, are missing; if
+        offsets are only in segments of other leader epochs; if an object is missing or damaged.
     """
+
+    def lose(place: str, missing: str, reason: str, remedy: str) -> None:
+        if not skips_gaps:
+            raise RemoteSegmentError(place, f"{missing} {reason}", remedy)
+        logger.warning("%s are in no segment of the tier, and are left out", missing)
+
     wanted = [each for each in segments if local_start is None or each.start_offset < local_start]
-    chain = of_lineage(tier, log, wanted, epochs) if wanted else []
+    found = of_lineage(tier, log, wanted, epochs, local_start) if wanted else Chain([], [], 0)
+    for each, start, end in lost_offsets(tier, found, local_start, log_start):
+        where = f"remote segment {each.segment_id}"
+        lose(where, f"offsets [{start}, {end}) of {log}", _ONLY_THERE, _MISSING)
+    chain = found.segments
     if not chain:
         # The entry of a log begins before its first local segment only if it has remote segments:
         # an empty bucket, or that of another cluster, was read as a log without them.
         if local_start is not None and log_start < local_start:
             missing = f"offsets [{log_start}, {local_start}) of {log}"
-            if not skips_gaps:
-                raise RemoteSegmentError(
-                    str(log), f"{missing} are in no segment of the tier", _OTHER
-                )
-            logger.warning("%s are in no segment of the tier, and are left out", missing)
+            lose(str(log), missing, "are in no segment of the tier", _OTHER)
         return []
     if chain[0].start_offset > log_start:
         # Perhaps retention: a broker writes the checkpoint once a minute.
@@ -124,25 +156,30 @@ def choose(
         )  # fmt: skip
     for each, start in missing_offsets(chain, local_start):
         missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
-        if not skips_gaps:
-            reason = f"{missing} are in no segment after this one"
-            raise RemoteSegmentError(f"remote segment {each.segment_id}", reason, _MISSING)
-        logger.warning("%s are in no segment of the tier, and are left out", missing)
+        where = f"remote segment {each.segment_id}"
+        lose(where, missing, "are in no segment after this one", _MISSING)
     placed = []
     for i, each in enumerate(chain):
         limit = chain[i + 1].start_offset if i + 1 < len(chain) else local_start
-        placed.append(PlacedSegment(each, position_of(tier, each, limit)))
+        n_bytes = each.n_bytes
+        if limit is not None and each.end_offset >= limit:
+            n_bytes = _border(tier, each, limit).position
+        placed.append(PlacedSegment(each, n_bytes))
     return placed
 
 
 def of_lineage(
-    tier: Layout, log: RemoteLog, segments: Sequence[RemoteSegment], epochs: Epochs
-) -> list[RemoteSegment]:
+    tier: Layout,
+    log: RemoteLog,
+    segments: Sequence[RemoteSegment],
+    epochs: Epochs,
+    local_start: int | None = None,
+) -> Chain:
     """The segments of a log that follow each other, each with its last offset and its size.
 
     Parameters
     ----------
-    tier, log, epochs : see `choose`.
+    tier, log, epochs, local_start : see `choose`.
     segments : at least one.
 
     Raises
@@ -156,17 +193,46 @@ def of_lineage(
         # the whole log are in a file of the segment.
         newest = max(segments, key=lambda each: (_last_epoch(known, each), each.start_offset))
         epochs = epochs_of(tier, newest)
-    found = []
+    found, left_out = [], []
     for each in segments:
         if not _is_of_lineage(each.start_offset, known[each.segment_id], epochs):
             logger.info("%s of %s is not of the log's leader epochs", each.segment_id, log)
+            left_out.append(each)
             continue
         whole = _with_end(tier, each)
-        if _last_epoch_ends(known[each.segment_id], epochs) < whole.end_offset:
+        ends = _last_epoch_ends(known[each.segment_id], epochs)
+        if ends < whole.end_offset != _UNKNOWN:
             logger.info("%s of %s has records that the log has lost", each.segment_id, log)
+            left_out.append(whole)
             continue
         found.append(whole)
-    return _chain(found)
+    starts_at = epochs[0][1] if epochs else 0
+    return Chain(_chain(tier, found, local_start), left_out, starts_at)
+
+
+def lost_offsets(
+    tier: Layout, chain: Chain, local_start: int | None, log_start: int
+) -> Iterator[tuple[RemoteSegment, int, int]]:
+    """Segments that are left out and alone have offsets of the log, each with these offsets.
+
+    Parameters
+    ----------
+    tier, local_start, log_start : see `choose`.
+    chain : of the log.
+    """
+    for each in chain.left_out:
+        at = max(each.start_offset, chain.starts_at)
+        if log_start < 2**63 - 1:
+            at = max(at, log_start)
+        for one in chain.segments:
+            if one.start_offset <= at <= one.end_offset:
+                at = one.end_offset + 1
+        if local_start is not None and at >= local_start:
+            continue
+        last = _with_end(tier, each).end_offset
+        end = 1 + (last if last != _UNKNOWN else each.start_offset)
+        if at < end:
+            yield each, at, end if local_start is None else min(end, local_start)
 
 
 def _last_epoch(known: Mapping[str, Epochs], segment: RemoteSegment) -> int:
@@ -206,12 +272,35 @@ def _last_epoch_ends(own: Epochs, epochs: Epochs) -> int:
     return 2**63 - 1
 
 
-def _chain(segments: Sequence[RemoteSegment]) -> list[RemoteSegment]:
-    """Segments that follow each other: none of them lies inside another."""
+def _chain(
+    tier: Layout, segments: Sequence[RemoteSegment], local_start: int | None
+) -> list[RemoteSegment]:
+    """Segments that follow each other: none of them lies inside another.
+
+    Raises
+    ------
+    RemoteSegmentError
+        If segments overlap, and the first one has no batch that begins with the second one.
+    """
+    ordered = sorted(segments, key=lambda one: (one.start_offset, -one.end_offset))
     chain: list[RemoteSegment] = []
-    for each in sorted(segments, key=lambda one: (one.start_offset, -one.end_offset)):
-        if not chain or each.end_offset > chain[-1].end_offset:
-            chain.append(each)
+    for each in ordered:
+        if chain and chain[-1].end_offset == _UNKNOWN:
+            if each.start_offset == chain[-1].start_offset:
+                continue
+            chain[-1] = chain[-1]._replace(end_offset=each.start_offset - 1)
+        if chain and each.start_offset <= chain[-1].end_offset:
+            border = _border(tier, chain[-1], each.start_offset)
+            if border.is_end:  # what is known of the end is not true
+                chain[-1] = chain[-1]._replace(end_offset=border.reached)
+            elif each.end_offset <= chain[-1].end_offset:
+                continue
+        chain.append(each)
+    if chain and chain[-1].end_offset == _UNKNOWN:
+        last = chain[-1]
+        # One more offset than the sound batches have: a read has to meet the damage.
+        end = _reached(tier, last) + 1 if local_start is None else local_start - 1
+        chain[-1] = last._replace(end_offset=max(end, last.start_offset))
     return chain
 
 
@@ -235,66 +324,148 @@ def missing_offsets(
 _REST = "read the other offsets (failOnDataLoss=false, in Python fail_on_data_loss=False)"
 _MISSING = f"restore the objects, or {_REST}"
 _OTHER = f"name the tier of this cluster, restore the objects, or {_REST}"
+_ONLY_THERE = (
+    "are only in this segment, and its leader epochs are not those of the log: an unclean "
+    "election has lost them, or a checkpoint of leader epochs is damaged"
+)
+
+#: Last offset of a segment whose last batches are damaged.
+_UNKNOWN = 2**63 - 2
 
 
 def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:
-    """The segment with its last offset and its size."""
+    """The segment with its last offset, by its batches unless the layout has it, and its size."""
     if segment.end_offset >= 0 and segment.n_bytes >= 0:
         return segment
-    with _opened(tier, segment) as file:
-        size = file.status().size
-        last = segment.start_offset - 1
-        begin = _floor_position(tier, segment, 2**63 - 1)
-        for _, header in _headers(file, begin, size):
-            last = header.last_offset
-    end = segment.end_offset if segment.end_offset >= 0 else last
+    with _opened(tier, segment) as opened:
+        size = opened.segment.size
+        end = segment.end_offset
+        if end < 0:
+            last = _last_batch(opened, _position_before(tier, segment, opened, 2**63 - 1))
+            last = last or _last_batch(opened, 0)
+            end = last.header.last_offset if last else _UNKNOWN
     return segment._replace(end_offset=end, n_bytes=size)
 
 
-def position_of(tier: Layout, segment: RemoteSegment, limit: int | None) -> int:
-    """Bytes of a segment before the first batch that begins at or above an offset.
+def _reached(tier: Layout, segment: RemoteSegment) -> int:
+    """Last offset of the sound batches before the first one that is damaged, by the headers."""
+    before = reached = segment.start_offset - 1
+    with _opened(tier, segment) as opened:
+        for placed in _followed(opened, 0):
+            if placed.checksum(opened.file) == placed.header.crc:
+                before, reached = reached, placed.header.last_offset
+                if placed.end == opened.segment.size and placed.header.base_offset > before + 1:
+                    return before  # see `_last_batch`
+    return reached
 
-    Parameters
-    ----------
-    segment : with its last offset and its size.
-    limit : the offset, or None for the end of the segment.
+
+def _last_batch(opened: OpenSegment, position: int) -> PlacedHeader | None:
+    """The last batch of a segment; None if it, or a batch after byte `position`, is damaged.
+
+    No checksum covers a base offset.  In a log without gaps the batch before shows that it is
+    wrong; compaction, which leaves gaps, leaves many.
     """
-    if limit is None or segment.end_offset < limit:
-        return segment.n_bytes
-    with _opened(tier, segment) as file:
-        begin = _floor_position(tier, segment, limit)
-        for position, header in _headers(file, begin, segment.n_bytes):
-            if header.base_offset >= limit:
-                return position
-    return segment.n_bytes
+    before, last, n_gaps = opened.segment.base_offset - 1, None, 0
+    for placed in _followed(opened, position):
+        if last is not None:
+            n_gaps += last.header.base_offset > before + 1
+            before = last.header.last_offset
+        elif position:
+            before = placed.header.base_offset - 1
+        last = placed
+    if last is None or last.end != opened.segment.size:
+        return None
+    is_gap = last.header.base_offset > before + 1 and not last.header.is_wrapper
+    if is_gap and not (position == 0 and n_gaps):
+        return None
+    return last if last.checksum(opened.file) == last.header.crc else None
 
 
-def _opened(tier: Layout, segment: RemoteSegment) -> ReadableFile:
+def _followed(opened: OpenSegment, position: int) -> Iterator[PlacedHeader]:
+    """Headers from a byte on, up to the first that cannot follow the one before it."""
+    least = opened.segment.base_offset
+    try:
+        for placed in opened.headers(position):
+            if placed.header.base_offset < least or placed.header.last_offset_delta < 0:
+                return
+            yield placed
+            least = placed.header.last_offset + 1
+    except (CorruptLogError, UnsupportedFormatError):
+        return
+
+
+class _Border(NamedTuple):
+    """The byte of a segment at which another one begins.
+
+    `reached` is the last offset before it, and `is_end` whether no batch follows.
+    """
+
+    position: int
+    reached: int
+    is_end: bool
+
+
+def _border(tier: Layout, segment: RemoteSegment, offset: int) -> _Border:
+    """The border of a segment and another one that begins at `offset`.
+
+    Raises
+    ------
+    RemoteSegmentError
+        If the batches of the segment do not end before that offset, and go on with it.
+    """
+    with _opened(tier, segment) as opened:
+        for begin in dict.fromkeys((_position_before(tier, segment, opened, offset), 0)):
+            reached, position = segment.start_offset - 1 if begin == 0 else -1, begin
+            for placed in _followed(opened, begin):
+                if placed.header.base_offset >= offset:
+                    if reached == offset - 1:
+                        return _Border(placed.position, reached, is_end=False)
+                    break
+                reached, position = placed.header.last_offset, placed.end
+            else:
+                if position == opened.segment.size and reached < offset:
+                    return _Border(position, reached, is_end=True)
+        reason = (
+            f"its batches do not meet offset {offset}, where the next segment of the log begins"
+        )
+        raise RemoteSegmentError(opened.file.path, reason, _REMEDY)
+
+
+def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
+    """A segment, for look-ups without an index.
+
+    Raises
+    ------
+    RemoteSegmentError
+        If its object is missing, empty or damaged.
+    """
     file = tier.open(segment, Part.LOG)
     assert file is not None, "each segment has a log"  # noqa: S101 - the contract of `Layout`
-    return file
+    size = file.status().size
+    if not size:
+        file.close()
+        raise RemoteSegmentError(file.path, "the object is empty", _REMEDY)
+    files = SegmentFiles(segment.start_offset, file.path, size)
+    return OpenSegment(Segment(files, is_sealed=False, is_active=False), file)
 
 
-def _floor_position(tier: Layout, segment: RemoteSegment, offset: int) -> int:
-    """Byte of a batch that begins below `offset`, by the offset index; 0 without one."""
+def _position_before(
+    tier: Layout, segment: RemoteSegment, opened: OpenSegment, offset: int
+) -> int:
+    """Byte of a batch at least one batch before the one at `offset`; 0 without such an entry.
+
+    The entry of the offset index before the last one below the offset is taken.
+    """
     file = tier.open(segment, Part.OFFSET_INDEX)
-    position = 0
-    if file is not None:
-        with file:
-            data = file.read(0, _MOST_INDEX_BYTES)
-        for relative, at in _ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
-            if segment.start_offset + relative >= offset or (at == 0 and relative == 0):
-                break
-            position = at
-    return position
-
-
-def _headers(file: ReadableFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from a byte on."""
-    while position + bytes_of.SMALLEST_BATCH_BYTES <= end:
-        head = file.read(position, bytes_of.HEADER_BYTES).ljust(bytes_of.HEADER_BYTES, b"\0")
-        header = parse_header(head)
-        if header.batch_length <= 0 or position + header.size_in_bytes > end:
-            return
-        yield position, header
-        position += header.size_in_bytes
+    if file is None:
+        return 0
+    with file:
+        data = file.read(0, _MOST_INDEX_BYTES)
+    found = [(0, 0), (0, 0)]
+    for relative, at in _ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
+        if segment.start_offset + relative >= offset or (at == 0 and relative == 0):
+            break
+        found = [found[1], (relative, at)]
+    relative, at = found[0]
+    most = min(segment.start_offset + relative, offset)
+    return at if at and opened.header_at(at, up_to_offset=most) is not None else 0

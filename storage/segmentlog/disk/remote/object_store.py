@@ -141,6 +141,7 @@ class RemoteFile(Closing):
 
     #: No byte of an object changes: a new object takes its name instead.
     never_cut = True
+    never_overlaps = False
     descriptor = None
 
     def __init__(self, found: _Object) -> None:
