@@ -52,7 +52,7 @@ def copy_segment(
         if source.exists():
             shutil.copyfile(source, directory / f"{name}.{suffix}")
     snapshot = partition / f"{next_offset:020d}.snapshot"
-    empty = bytes.fromhex("0001 f53a6e88 00000000")
+    empty = bytes.fromhex("0001 48674bc7 00000000")
     (directory / f"{name}.snapshot").write_bytes(
         snapshot.read_bytes() if snapshot.exists() else empty
     )

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 
 from segmentlog.disk.owners import another_owner, is_planted, user
@@ -27,6 +28,7 @@ __all__ = [
     "create_directory",
     "create_file",
     "cut_file",
+    "is_synced",
     "make_directory",
     "open_to_write",
     "opened_directory",
@@ -120,20 +122,31 @@ def cut_file(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
-_UNSYNCED: list[object] = []  # blocks of `unsynced` that run now
+class _Blocks(threading.local):
+    """Blocks of `unsynced` that run in a thread now."""
+
+    number = 0
+
+
+_unsynced = _Blocks()
+
+
+def is_synced() -> bool:
+    """Whether this thread syncs: it is in no block of `unsynced`."""
+    return not _unsynced.number
 
 
 @contextlib.contextmanager
 def unsynced() -> Iterator[None]:
-    """Sync nothing in this process until the block ends: for directories of tests.
+    """Sync nothing in this thread until the block ends: for directories of tests.
 
     Such a directory does not outlive a power cut.  Half the time of a small write is syncs.
     """
-    _UNSYNCED.append(None)
+    _unsynced.number += 1
     try:
         yield
     finally:
-        _UNSYNCED.pop()
+        _unsynced.number -= 1
 
 
 def sync_file(descriptor: int, path: str) -> None:
@@ -144,7 +157,7 @@ def sync_file(descriptor: int, path: str) -> None:
     SyncFailedError
         If the disk reports an error; the state of the bytes is then unknown.
     """
-    if _UNSYNCED:
+    if not is_synced():
         return
     try:
         os.fsync(descriptor)

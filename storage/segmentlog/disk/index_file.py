@@ -10,13 +10,17 @@ request takes longer than its bytes.
 Up to `SMALL_BYTES`, one read of the whole file takes less than a map or a few reads of entries.
 """
 
+import logging
 import mmap
 
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import FileType, ReadableFile
 from segmentlog.disk.readable import open_file
+from segmentlog.errors import RemoteSegmentError
 
 __all__ = ["BLOCK_BYTES", "SMALL_BYTES", "IndexFile"]
+
+logger = logging.getLogger(__name__)
 
 #: Largest index that is read whole.
 SMALL_BYTES = 16 << 10
@@ -36,6 +40,7 @@ class IndexFile(Closing):
 
     def __init__(self, path: str, *, mapped: bool) -> None:
         self.size = 0
+        self._path = path
         self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
         self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
@@ -48,23 +53,35 @@ class IndexFile(Closing):
             file.close()
             return
         self._file, self.size = file, status.size
-        if 0 < self.size <= SMALL_BYTES:
-            self._map = file.read(0, self.size)
-        elif mapped or file.never_cut:
-            self._map = file.map()
+        try:
+            if 0 < self.size <= SMALL_BYTES:
+                self._map = file.read(0, self.size)
+            elif mapped or file.never_cut:
+                self._map = file.map()
+        except (OSError, RemoteSegmentError) as error:
+            self._fail(error)
+            self.size = 0
+            return
         if self._map is not None:
             file.close()
             self._file = None
 
     def read(self, at: int, n_bytes: int) -> bytes:
         """`n_bytes` from byte `at`; zeros, as in a preallocated tail, where the file ends."""
+        piece = b""
         if self._map is not None:
             piece = self._map[at : at + n_bytes]
         elif self._file is not None:
-            piece = self._piece(self._file, at, n_bytes)
-        else:
-            piece = b""
+            try:
+                piece = self._piece(self._file, at, n_bytes)
+            except (OSError, RemoteSegmentError) as error:
+                self._fail(error)
         return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
+
+    def _fail(self, error: Exception) -> None:
+        """Go on without the index: it costs a scan, not the read."""
+        logger.warning("%s cannot be read, and the log is scanned instead: %s", self._path, error)
+        self.close()
 
     def _piece(self, file: ReadableFile, at: int, n_bytes: int) -> bytes:
         """Bytes of the file, by way of the block that holds them if the file is at a URL."""

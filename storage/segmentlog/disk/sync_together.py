@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from segmentlog.disk.durable import sync_directory, sync_file
+from segmentlog.disk.durable import is_synced, sync_directory, sync_file
 
 __all__ = ["MOST_OPEN", "SyncTogether", "do_together"]
 
@@ -82,7 +82,7 @@ def do_together(act: Callable[[_T], object], items: Iterable[_T]) -> None:
     After an error, items that have not begun are left out.
     """
     several = list(items)
-    if len(several) < _LEAST_FOR_THREADS:
+    if len(several) < _LEAST_FOR_THREADS or not is_synced():
         for item in several:
             act(item)
         return

@@ -32,6 +32,7 @@ __all__ = [
     "ProducerSnapshot",
     "list_snapshots",
     "newest_snapshot",
+    "parse_snapshot",
     "read_snapshot",
     "read_snapshots",
     "remove_snapshots",
@@ -86,7 +87,11 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     FileNotFoundError
         If a broker has removed it in the meantime.
     """
-    data = read_whole(path, lambda reason: _corrupt(path, reason))
+    return parse_snapshot(path, read_whole(path, lambda reason: _corrupt(path, reason)))
+
+
+def parse_snapshot(path: str, data: bytes) -> list[ProducerSnapshot]:
+    """The producers of the bytes of a snapshot; see `read_snapshot`."""
     if len(data) < _HEADER.size:
         raise _corrupt(path, f"a snapshot has at least 10 bytes, but this file has {len(data)}")
     version, crc, n_entries = _HEADER.unpack_from(data)

@@ -34,6 +34,7 @@ from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 
 __all__ = [
+    "ONLY_THERE",
     "Chain",
     "Epochs",
     "PlacedSegment",
@@ -79,11 +80,15 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
     if file is None:
         return sorted((segment.epochs or {}).items())
     with file:
+        data = file.read(0, _MOST_INDEX_BYTES)
         try:
-            return parse_leader_epochs(file.path, file.read(0, _MOST_INDEX_BYTES))
+            epochs = parse_leader_epochs(file.path, data)
         except CorruptCheckpointError as error:
             reason = f"line {error.line}: {error.reason}"
             raise RemoteSegmentError(file.path, reason, _REMEDY) from error
+        if not epochs and data.split() != [b"0", b"0"]:
+            raise RemoteSegmentError(file.path, f"it ends after {len(data)} bytes", _REMEDY)
+        return epochs
 
 
 class Chain(NamedTuple):
@@ -139,7 +144,7 @@ def choose(
     found = of_lineage(tier, log, wanted, epochs, local_start) if wanted else Chain([], [], 0)
     for each, start, end in lost_offsets(tier, found, local_start, log_start):
         where = f"remote segment {each.segment_id}"
-        lose(where, f"offsets [{start}, {end}) of {log}", _ONLY_THERE, _MISSING)
+        lose(where, f"offsets [{start}, {end}) of {log}", ONLY_THERE, _MISSING)
     chain = found.segments
     if not chain:
         # The entry of a log begins before its first local segment only if it has remote segments:
@@ -298,9 +303,10 @@ def _chain(
         chain.append(each)
     if chain and chain[-1].end_offset == _UNKNOWN:
         last = chain[-1]
-        # One more offset than the sound batches have: a read has to meet the damage.
-        end = _reached(tier, last) + 1 if local_start is None else local_start - 1
+        end = _reached(tier, last) if local_start is None else local_start - 1
         chain[-1] = last._replace(end_offset=max(end, last.start_offset))
+    if chain and local_start is None:
+        _check_indexes(tier, chain[-1])
     return chain
 
 
@@ -324,7 +330,8 @@ def missing_offsets(
 _REST = "read the other offsets (failOnDataLoss=false, in Python fail_on_data_loss=False)"
 _MISSING = f"restore the objects, or {_REST}"
 _OTHER = f"name the tier of this cluster, restore the objects, or {_REST}"
-_ONLY_THERE = (
+#: The reason of lost offsets.
+ONLY_THERE = (
     "are only in this segment, and its leader epochs are not those of the log: an unclean "
     "election has lost them, or a checkpoint of leader epochs is damaged"
 )
@@ -348,15 +355,43 @@ def _with_end(tier: Layout, segment: RemoteSegment) -> RemoteSegment:
 
 
 def _reached(tier: Layout, segment: RemoteSegment) -> int:
-    """Last offset of the sound batches before the first one that is damaged, by the headers."""
-    before = reached = segment.start_offset - 1
+    """An offset at or after the last one of a segment whose last batches are damaged.
+
+    A read has to meet the damage, so each byte after the sound batches counts as a record.
+    """
+    reached, position = segment.start_offset - 1, 0
     with _opened(tier, segment) as opened:
+        size = opened.segment.size
         for placed in _followed(opened, 0):
-            if placed.checksum(opened.file) == placed.header.crc:
-                before, reached = reached, placed.header.last_offset
-                if placed.end == opened.segment.size and placed.header.base_offset > before + 1:
-                    return before  # see `_last_batch`
-    return reached
+            is_wrong = placed.end == size and placed.header.base_offset > reached + 1
+            if is_wrong or placed.checksum(opened.file) != placed.header.crc:
+                break  # see `_last_batch`
+            reached, position = placed.header.last_offset, placed.end
+    return reached + max(size - position, 1)
+
+
+def _check_indexes(tier: Layout, segment: RemoteSegment) -> None:
+    """Refuse the last segment of a tier if an index leads to an offset after its last batch.
+
+    Nothing else shows that an object was cut between two batches.
+    """
+    for part, entry_bytes in ((Part.OFFSET_INDEX, 8), (Part.TIME_INDEX, 12)):
+        file = tier.open(segment, part)
+        if file is None:
+            continue
+        with file:
+            n_entries = file.status().size // entry_bytes
+            entry = file.read(max(n_entries - 1, 0) * entry_bytes, entry_bytes)
+        if len(entry) < entry_bytes:
+            continue
+        relative = entry[:4] if part is Part.OFFSET_INDEX else entry[8:]
+        indexed = segment.start_offset + int.from_bytes(relative, "big", signed=True)
+        if indexed > segment.end_offset:
+            reason = (
+                f"it leads to offset {indexed}, and the batches of the segment end at offset "
+                f"{segment.end_offset}: the log was cut, or the index is damaged"
+            )
+            raise RemoteSegmentError(file.path, reason, _REMEDY)
 
 
 def _last_batch(opened: OpenSegment, position: int) -> PlacedHeader | None:
@@ -460,7 +495,11 @@ def _position_before(
     if file is None:
         return 0
     with file:
-        data = file.read(0, _MOST_INDEX_BYTES)
+        try:
+            data = file.read(0, _MOST_INDEX_BYTES)
+        except (OSError, RemoteSegmentError) as error:
+            logger.warning("%s cannot be read; the log is scanned instead: %s", file.path, error)
+            return 0
     found = [(0, 0), (0, 0)]
     for relative, at in _ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
         if segment.start_offset + relative >= offset or (at == 0 and relative == 0):

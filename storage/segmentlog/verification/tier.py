@@ -24,8 +24,9 @@ import numpy as np
 
 from segmentlog.cluster.metadata_log import newest_metadata
 from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import is_directory, open_file
+from segmentlog.disk.readable import LARGEST_BYTES, is_directory, open_file
 from segmentlog.errors import (
+    CorruptIndexError,
     CorruptLogError,
     LogDirectoryError,
     RemoteSegmentError,
@@ -37,6 +38,7 @@ from segmentlog.layout.partitions import list_partitions
 from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
+from segmentlog.producers.snapshot import parse_snapshot
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -49,7 +51,14 @@ from segmentlog.settings.cluster_metadata import read_partition_ids
 from segmentlog.tiered.disk import TieredDisk, tiered_disk
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.metadata import Announced, SegmentState, announced_segments
-from segmentlog.tiered.plan import missing_offsets, of_lineage
+from segmentlog.tiered.plan import (
+    ONLY_THERE,
+    Chain,
+    epochs_of,
+    lost_offsets,
+    missing_offsets,
+    of_lineage,
+)
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.verification.segment import unreadable_records, what_follows
 
@@ -293,14 +302,21 @@ class _LogTier:
 
     def _contents(self, segments: Sequence[RemoteSegment]) -> Iterator[Finding]:
         """Read the segments that the verification of the log leaves out."""
-        chain: list[RemoteSegment] = []
+        found = Chain([], [], 0)
         local = self._local_log()
+        local_start = local.files[0].base_offset if local is not None else None
         if segments:
             try:
-                chain = of_lineage(self._tier, self._remote, segments, self._epochs())
+                found = of_lineage(self._tier, self._remote, segments, self._epochs(), local_start)
             except RemoteSegmentError as error:
                 yield self._wrong(error)
-        local_start = local.files[0].base_offset if local is not None else None
+        chain = found.segments
+        log_start = self._disk.log_start(self._log.topic_partition)
+        for each, start, end in lost_offsets(self._tier, found, local_start, log_start):
+            yield self._finding(
+                Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, start,
+                f"these offsets {ONLY_THERE} (remote segment {each.segment_id})", end,
+            )  # fmt: skip
         for each, start in missing_offsets(_before(chain, local_start), local_start):
             yield self._finding(
                 Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, each.end_offset + 1,
@@ -314,6 +330,7 @@ class _LogTier:
         followed = dict(zip(ids, starts, strict=False))
         read = self._bytes_read()
         for each in segments:
+            yield from self._small_objects(each)
             of_log = ids.get(each.segment_id)
             if of_log is None:
                 yield from self._content(each, 0, each.start_offset, None)
@@ -327,6 +344,20 @@ class _LogTier:
             elif n_read:
                 offset = min(followed[each.segment_id], local_start or 2**63 - 1)
             yield from self._content(of_log, n_read, offset, local if is_compared else None)
+
+    def _small_objects(self, segment: RemoteSegment) -> Iterator[Finding]:
+        """Findings about what brokers need beside the log to make a replica from a segment."""
+        start = segment.start_offset
+        try:
+            epochs_of(self._tier, segment)
+            file = self._tier.open(segment, Part.SNAPSHOT)
+            if file is not None:
+                with file:
+                    parse_snapshot(file.path, file.read(0, LARGEST_BYTES))
+        except RemoteSegmentError as error:
+            yield self._wrong(error, start)
+        except CorruptIndexError as error:
+            yield self._wrong_at(error.path, start, f"{error.reason}; restore the object")
 
     def _bytes_read(self) -> Mapping[str, int]:
         """Bytes of each segment that the verification of the log reads."""

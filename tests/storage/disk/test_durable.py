@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,15 @@ from namespaces import common_directory
 from plain_writes import ONE, values, write
 
 from segmentlog.disk import durable
-from segmentlog.disk.durable import create_directory, create_file, open_to_write, replace_file
+from segmentlog.disk.durable import (
+    create_directory,
+    create_file,
+    open_to_write,
+    replace_file,
+    unsynced,
+)
 from segmentlog.disk.lock import DirectoryLock
+from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, LogLockedError
 
 
@@ -102,3 +110,20 @@ def test_a_pipe_in_the_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file")
     with pytest.raises(LogDirectoryError, match="is not written to"):
         open_to_write(str(tmp_path / "file"))
+
+
+def test_a_log_of_a_test_leaves_the_syncs_of_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the thread in the block syncs nothing, even if it writes many files together."""
+    synced: list[int] = []
+    monkeypatch.setattr(durable.os, "fsync", lambda _: synced.append(threading.get_ident()))
+    path = str(tmp_path / "file")
+    with unsynced():
+        do_together(lambda number: replace_file(f"{path}{number}", b"1"), range(20))
+        other = threading.Thread(target=replace_file, args=(path, b"2"))
+        other.start()
+        other.join()
+        assert {other.ident} == set(synced)
+    replace_file(path, b"3")
+    assert {other.ident, threading.get_ident()} == set(synced)

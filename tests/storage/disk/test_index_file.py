@@ -1,9 +1,12 @@
 """Index files are read whole, mapped, or read piece by piece."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from segmentlog.disk import index_file
+from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.index_file import SMALL_BYTES, IndexFile
 
 
@@ -33,3 +36,31 @@ def test_a_small_index_is_read_when_it_is_opened(tmp_path: Path, mapped: bool) -
         path.write_bytes(b"")
         assert (False, b"abab") == (file.is_mapped, file.read(SMALL_BYTES - 4, 4))
     assert bytes(4) == file.read(0, 4)
+
+
+@pytest.mark.parametrize("n_bytes", [SMALL_BYTES, SMALL_BYTES + 8])
+def test_an_index_that_fails_after_it_was_opened_costs_a_scan(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    n_bytes: int,
+) -> None:
+    """A disk has a bad sector: the index answers zeros, and a warning names it once."""
+    path = tmp_path / "i"
+    path.write_bytes(b"\1" * n_bytes)
+    usual = index_file.open_file
+
+    def failing(name: str) -> ReadableFile:
+        file = usual(name)
+
+        def read(position: int, n_bytes: int) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(type(file), "read", lambda _, *range_: read(*range_))
+        return file
+
+    monkeypatch.setattr(index_file, "open_file", failing)
+    with IndexFile(str(path), mapped=False) as index:
+        assert [bytes(8), bytes(8)] == [index.read(at, 8) for at in (0, 8)]
+    (message,) = caplog.messages
+    assert message.startswith(f"{path} cannot be read")
