@@ -353,7 +353,8 @@ class _LogTier:
             file = self._tier.open(segment, Part.SNAPSHOT)
             if file is not None:
                 with file:
-                    parse_snapshot(file.path, file.read(0, LARGEST_BYTES))
+                    if data := file.read(0, LARGEST_BYTES):
+                        parse_snapshot(file.path, data)
         except RemoteSegmentError as error:
             yield self._wrong(error, start)
         except CorruptIndexError as error:
