@@ -54,7 +54,7 @@ REASONS: Mapping[str, str] = {
         ],
         "another sync of the directory follows": [
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
-            "recovery.broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "segments.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
             (
                 "recovery.rebuild_indexes.rebuild_indexes > sync_directory > sync_file: "

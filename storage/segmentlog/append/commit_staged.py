@@ -19,9 +19,10 @@ from segmentlog.commit.effects import Effect, KeepProducers, MoveBounds, PutAsid
 from segmentlog.commit.guard import Guard, PartitionIntent
 from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
-from segmentlog.commit.repeated_writes import NumberedWrite, StreamBatch
+from segmentlog.commit.repeated_writes import FORGOTTEN_AFTER_MS, NumberedWrite, StreamBatch
 from segmentlog.commit.state import State
 from segmentlog.commit.topics import check_partition_path
+from segmentlog.disk.readable import exists
 from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import read_leader_epochs
@@ -36,6 +37,7 @@ __all__ = ["CommitSettings", "Committed", "commit_staged"]
 
 logger = logging.getLogger(__name__)
 
+_DAY_MS = 24 * 3600 * 1000
 _MOST_NAMED = 10  #: topics in a warning
 _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written with
 
@@ -110,6 +112,12 @@ def commit_staged(
     if settings.topic:
         topics.add(settings.topic)
     batch = settings.batch
+    if done := _done_in(settings, change.before, topics):
+        # The records may have been lost since: a log that is prepared shows it.
+        done = {each for each in done if exists(partition_path(held.directory, each))}
+        ready_to_append(held, done, flush=settings.flush, is_all_there=change.boot != "")
+        held.checkpoints.write()
+        change = Change.begin(held, token)
     if batch is not None:
         if batch.is_repeated(change.before.streams, staged.n_records):
             logger.warning(
@@ -120,6 +128,13 @@ def commit_staged(
         if not staged.n_records and not settings.emptied:
             # To write it down would cost syncs, and its repetition changes nothing.
             return Committed(is_new=True)
+        if batch.number and batch.query not in change.before.streams:
+            logger.warning(
+                "%s: query %s continues with batch %d, and no earlier batch of it is noted here; "
+                "if the batch was committed before, its records are now written twice. Batches "
+                "are forgotten %d days after the commit, and with lost records",
+                held.directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
+            )  # fmt: skip
     left_out = _left_out(held.directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return Committed(is_new=False)
@@ -135,11 +150,17 @@ def commit_staged(
                 each, staged.extents(each.topic_partition), syncs if settings.flush else None
             )
 
+    ranges = {
+        each.topic_partition: (max(each.end_offset, each.new_start), each.new_end)
+        for each in intents
+        if each.new_end > max(each.end_offset, each.new_start)
+    }
+
     def noted(state: State) -> State:
         if settings.numbered is not None:
-            state = state.with_version(settings.numbered, topics)
+            state = state.with_version(settings.numbered, topics, ranges)
         if batch is not None:
-            state = state.with_batch(batch.query, batch.committed(staged.n_records))
+            state = state.with_batch(batch.query, batch.committed(staged.n_records), ranges)
         return state
 
     change.carry_out(
@@ -286,6 +307,19 @@ class _Commit:
         sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
         # This appender syncs the moved files.
         return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
+
+
+def _done_in(settings: CommitSettings, state: State, topics: Set[str]) -> set[TopicPartition]:
+    """Partitions with the records of a write that counts as done; none if it does not."""
+    keys = []
+    numbered, batch = settings.numbered, settings.batch
+    if batch is not None:
+        known = state.streams.get(batch.query)
+        if known is not None and batch.number <= known[0].number:
+            keys.append((batch.query, ""))
+    if numbered is not None:
+        keys += [(numbered.app_id, each) for each in numbered.left_out(state.versions, topics)]
+    return {each for key in keys for each in state.spans.get(key, ())}
 
 
 def _left_out(

@@ -25,11 +25,11 @@ from segmentlog.names import (
     LOG_START_CHECKPOINT,
     partition_path,
 )
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 from segmentlog.topic_config import TopicConfig
 
 if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
@@ -118,7 +118,7 @@ def ready_to_append(
     moved = {each: point for each, point in synced_to.items() if points.get(each) != point}
     checkpoints.points.put(moved)
     ends = {each: end for each, (_, end) in ready.items()}
-    checkpoints.lower_to(ends)
+    held.lower_to(ends)
     return ready
 
 

@@ -136,13 +136,13 @@ class Change:
         OSError, SegmentLogError
             If another step before the decision failed; it is undone then.
         """
-        intent = Intent(
-            self.token, self.before.token, self.was_clean, is_flushed, partitions, effects
-        )
+        # Logs that have lost records change the state when they are prepared.
+        before = State.read(self.directory) if self.held.has_cut_writes else self.before
+        intent = Intent(self.token, before.token, self.was_clean, is_flushed, partitions, effects)
 
         def after() -> State:
             now_ms = int(time.time() * 1000)  # after the work, which may take long
-            state = noted(self.before.next(self.token, now_ms))
+            state = noted(before.next(self.token, now_ms))
             aside = topics_aside(self.directory, state.aside)
             state = replace(state, aside=aside, boot=self.boot)
             for each in effects:

@@ -6,23 +6,30 @@ it begins and when it commits, retention, deletions, compaction, recovery, new s
 """
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from segmentlog.commit.effects import Effect
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.put_aside import remove_due
+from segmentlog.commit.stamp import renew_stamp
+from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.commit.unfinished import recover_commits
+from segmentlog.disk.durable import replace_file
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.checkpoint import ReadCheckpoints
+from segmentlog.model import TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["ConfigOf", "HeldDirectory", "hold", "take"]
+
+logger = logging.getLogger(__name__)
 
 #: The settings of a topic.
 ConfigOf: TypeAlias = Callable[[str], TopicConfig]
@@ -37,6 +44,10 @@ class HeldDirectory:
     config_of : the settings of its topics; Kafka's defaults for all by default.
     lock : of the directory; None in a dry run.
     dry_run : whether no file may be changed.
+
+    Attributes
+    ----------
+    has_cut_writes : whether `lower_to` has changed the state of the directory.
     """
 
     def __init__(
@@ -51,6 +62,7 @@ class HeldDirectory:
         self.config_of = config_of
         self.lock = lock
         self.may_write = not dry_run
+        self.has_cut_writes = False
         self._checkpoints: ReadCheckpoints | None = None
 
     @property
@@ -68,6 +80,31 @@ class HeldDirectory:
     def forget_checkpoints(self) -> None:
         """Read the checkpoints again at their next use: a change replaces the files."""
         self._checkpoints = None
+
+    def lower_to(
+        self, ends: Mapping[TopicPartition, int], known: ReadCheckpoints | None = None
+    ) -> None:
+        """Lower checkpoints that exceed the ends of their logs, which have lost records.
+
+        Numbered writes and batches of streams whose records are lost count as not done.  That is
+        on the disk first: once no checkpoint shows the loss, nobody would find it.
+        """
+        checkpoints = self.checkpoints if known is None else known
+        promised = checkpoints.high_watermarks.offsets
+        cuts = {each: end for each, end in ends.items() if promised.get(each, end) > end}
+        if cuts:
+            before = State.read(self.directory)
+            after = before.cut(cuts)
+            if lost := before.writes_lost_in(after):
+                path = os.path.join(self.directory, STATE_FILE)
+                replace_file(path, after.encode())
+                self.has_cut_writes = True
+                renew_stamp(self.directory)
+                logger.warning(
+                    "%s: counts as not done, because its records are lost: %s",
+                    self.directory, "; ".join(lost),
+                )  # fmt: skip
+        checkpoints.lower_to(ends)
 
     def delay_of(self, topic: str) -> int:
         """``file.delete.delay.ms`` of a topic."""

@@ -9,6 +9,10 @@ and before Spark has noted it, repeats the batch.  Only the last batch can be re
 begins a batch once the batch before is noted.  An earlier batch, or another number of records,
 shows that the checkpoint is not the one that the log knows.  Its rows may be others, so it is an
 error: to leave it out would lose them, and to write it could repeat them.
+
+**Spans**: the offsets at which the records of these writes lie.  A write whose records are cut off
+counts as not done, or its repetition would be left out and its records would be lost.  Only the
+spans of the last commits are kept, up to `_MOST_SPANS` partitions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,20 +20,25 @@ from typing import Any, NamedTuple, TypeVar
 
 from segmentlog.commit.json_file import check_types
 from segmentlog.errors import StreamBatchError
+from segmentlog.model import TopicPartition
 
 __all__ = [
     "FORGOTTEN_AFTER_MS",
     "CommittedBatch",
     "NumberedWrite",
+    "Spans",
     "StreamBatch",
     "Streams",
     "Versions",
     "committed_version",
+    "decode_spans",
     "decode_streams",
     "decode_versions",
+    "encode_spans",
     "encode_streams",
     "encode_versions",
     "forget_old",
+    "with_span",
 ]
 
 _Key = TypeVar("_Key")
@@ -195,3 +204,56 @@ def decode_streams(found: Iterable[Any]) -> Streams:
         check_types((query, *batch, time_ms), (str, int, str, int, int))
         streams[query] = CommittedBatch(*batch), time_ms
     return streams
+
+
+#: By id and topic of a numbered write, or by query and ``""``: the half-open range of offsets in
+#: each partition.  The last commit comes last.
+Spans = dict[tuple[str, str], dict[TopicPartition, tuple[int, int]]]
+
+_MOST_SPANS = 4096
+
+
+def with_span(
+    spans: Spans, keys: Iterable[tuple[str, str]], ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Spans:
+    """The spans with those of a new commit; the oldest ones are forgotten."""
+    found = dict(spans)
+    for name, topic in keys:
+        found.pop((name, topic), None)
+        found[name, topic] = {
+            each: offsets for each, offsets in ranges.items() if topic in ("", each.topic)
+        }
+    n_left = _MOST_SPANS
+    kept: list[tuple[str, str]] = []
+    for key in reversed(found):
+        n_left -= len(found[key]) + 1
+        if kept and n_left < 0:
+            break
+        kept.append(key)
+    return {key: found[key] for key in reversed(kept)}
+
+
+def encode_spans(spans: Spans) -> list[list[Any]]:
+    """A list for each partition of each write; a write without records has one of its own."""
+    return [
+        [*key, *each]
+        for key, ranges in spans.items()
+        for each in [(*at, *offsets) for at, offsets in ranges.items()] or [("", -1, 0, 0)]
+    ]
+
+
+def decode_spans(found: Iterable[Any]) -> Spans:
+    """The inverse.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `found` is not what `encode_spans` returns.
+    """
+    spans: Spans = {}
+    for name, key, topic, partition, start, end in found:
+        check_types((name, key, topic, partition, start, end), (str, str, str, int, int, int))
+        ranges = spans.setdefault((name, key), {})
+        if partition >= 0:
+            ranges[TopicPartition(topic, partition)] = start, end
+    return spans

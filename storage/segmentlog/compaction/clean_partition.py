@@ -27,10 +27,10 @@ from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import ProducerSnapshot
 from segmentlog.recovery.swap_segments import swap_in
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.segments.batches import walk_batches
 from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["SegmentSize", "clean_partition", "group_segments"]

@@ -26,7 +26,7 @@ from segmentlog.layout.checkpoint import OffsetCheckpoint
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the kernels load with the first copy that is read
 
 __all__ = ["CopyKind", "CopySearch", "RemainingCopy"]
 
-#: Copies of bytes that a recovery has cut off (`segmentlog.recovery.broken`).
+#: Copies of bytes that a recovery has cut off (`segmentlog.segments.broken`).
 _BROKEN = re.compile(r"segmentlog\.(?P<offset>[0-9]{20})\.log\..*broken(\.tmp)?")
 _LARGEST = 2**63 - 1
 

@@ -50,7 +50,6 @@ from segmentlog.names import (
     DirectoryState,
     partition_path,
 )
-from segmentlog.recovery.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.recover_log import (
     RecoveryPlan,
     find_good_end,
@@ -60,7 +59,7 @@ from segmentlog.recovery.recover_log import (
 )
 from segmentlog.recovery.salvage import plan_salvages, salvage
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import (
     SegmentFiles,
@@ -70,6 +69,7 @@ from segmentlog.segments.listing import (
 )
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 
 __all__ = ["DirectoryRecovery", "plan_log"]
 
@@ -424,7 +424,7 @@ class DirectoryRecovery:
         """Lower high watermarks and ends of compacted parts to the ends of their logs."""
         promised = dict(self._known.high_watermarks.offsets)
         if not self._dry_run:
-            self._known.lower_to(self._ends)
+            self._held.lower_to(self._ends, self._known)
         does = "would lower" if self._dry_run else "lowered"
         for each, end in self._ends.items():
             if (before := promised.get(each, end)) > end:

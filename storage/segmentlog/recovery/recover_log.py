@@ -34,9 +34,9 @@ from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.header import parse_header
-from segmentlog.recovery.broken import copy_bytes, is_zeros, keep_segment, keep_tail
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.swap_segments import swap_in
+from segmentlog.segments.broken import copy_bytes, is_zeros, keep_segment, keep_tail
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import OffsetSpan, find_log_end, is_newer_format

@@ -13,10 +13,10 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.names import DirectoryState, parse_partition_directory
-from segmentlog.recovery.swaps import has_swaps
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.swaps import has_swaps
 
 __all__ = ["IndexedSegment", "reindex"]
 

@@ -26,9 +26,9 @@ from segmentlog.disk.durable import create_file, sync_directory, sync_file, writ
 from segmentlog.disk.readable import after_zeros, open_file
 from segmentlog.model import OffsetRange
 from segmentlog.names import INDEXES, SPARSE_INDEXES
-from segmentlog.recovery.broken import keep_segment, keep_tail
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
 from segmentlog.recovery.recover_log import find_good_end
+from segmentlog.segments.broken import keep_segment, keep_tail
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.resync import first_offset
 from segmentlog.segments.segment import Segment

@@ -2,7 +2,7 @@
 
 Each step is on the disk before the next begins, and a crash between two steps is met by any
 starting broker, by `segmentlog recover`, and by the next compaction or job
-(`segmentlog.recovery.swaps`).
+(`segmentlog.segments.swaps`).
 
 1. The new segments stand there as ``.cleaned`` files, synced.  A crash up to here, or in step 2,
    undoes the compaction.
@@ -24,7 +24,7 @@ from segmentlog.disk.durable import sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.errors import LogDirectoryError
 from segmentlog.names import LOG_AND_ALL_INDEXES, FileKind, FileState, parse_segment_file
-from segmentlog.recovery.swaps import take_places
+from segmentlog.segments.swaps import take_places
 
 __all__ = ["swap_in"]
 

@@ -27,8 +27,8 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
-from segmentlog.recovery.swaps import finish_swaps
 from segmentlog.segments.batches import walk_batches
+from segmentlog.segments.swaps import finish_swaps
 from segmentlog.verification.findings import Finding, FindingKind
 from segmentlog.verification.verify_log import verify_log
 
@@ -40,7 +40,8 @@ _NEXT = Job(99, {0: 3, 1: 3})
 #: Bytes that an earlier crash may have left after a log's end; they are cut off, and kept aside.
 AFTER_THE_LOG = b"torn" * 9
 
-_WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp",)  # by the next compaction
+#: By the next compaction, and by the next mirror.
+_WRITTEN_OVER = (f"{CLEANER_OFFSET_CHECKPOINT}.tmp", "segmentlog.mirrored.tmp")
 #: Endings of files that a dead job may leave; they are swept after a week.
 _SWEPT_LATER = (".job", ".stage")
 
@@ -76,7 +77,13 @@ def check(directory: Path, promise: Promise) -> None:
     with _noticed_by("the next writer"):
         write_job(directory, _NEXT)
     with _noticed_by("a reader after recovery"):
-        after, expected = read(directory), values_of([*jobs, _NEXT])
+        after = read(directory)
+        if any(job.is_exchanged for job in promise.outcomes[-1]):
+            # It was decided, and the next writer has exchanged the files.
+            jobs = next(
+                (each for each in promise.outcomes if values_of([*each, _NEXT]) == after), jobs
+            )
+        expected = values_of([*jobs, _NEXT])
         assert after == expected, f"sees {after}, not {expected}"
     with _noticed_by("the next compaction"):
         read_offsets(str(directory), CLEANER_OFFSET_CHECKPOINT)
@@ -215,8 +222,7 @@ def _left_over(directory: Path) -> list[str]:
     """Names that must not exist at the end."""
     names = [str(path.relative_to(directory)) for path in directory.rglob("*")]
     ours = [name for name in names if name.startswith("segmentlog.")]
-    left = [
-        name for name in ours if not name.endswith(_SWEPT_LATER) and name != "segmentlog.state"
-    ]
+    stay = {"segmentlog.state", "segmentlog.mirrored", "segmentlog.mirrored.tmp"}
+    left = [name for name in ours if not name.endswith(_SWEPT_LATER) and name not in stay]
     rest = [name for name in names if name.endswith((".tmp", ".swap", ".cleaned"))]
     return left + [name for name in rest if name not in _WRITTEN_OVER]

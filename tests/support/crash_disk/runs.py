@@ -17,7 +17,7 @@ from crash_disk.recorder import Recorder
 from segmentlog.commit.unfinished import recover_commits
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 from segmentlog.stage.config import ProducerConfig
 from segmentlog.topic_config import TopicConfig
 
@@ -58,6 +58,7 @@ class Job(NamedTuple):
     n_keys : number of different keys of its rows; 0 for rows without a key.
     leaves : by partition, the values that it leaves of the earlier jobs.
     is_idempotent : whether its number is the id of an idempotent producer.
+    is_exchanged : whether it exchanges files after its decision: readers may see the files before.
     """
 
     number: int
@@ -69,6 +70,7 @@ class Job(NamedTuple):
     n_keys: int = 0
     leaves: Mapping[int, Sequence[int]] = MappingProxyType({})
     is_idempotent: bool = False
+    is_exchanged: bool = False
 
     def values(self, partition: int) -> list[int]:
         """The rows that it writes to one partition; no two are equal."""

@@ -3,18 +3,30 @@
 Compaction writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and
 then puts them in the place of the segments that they replace.  If a ``.cleaned`` file is left,
 the compaction is undone; otherwise it is finished.
+
+`exchange_end` uses the same names to replace the end of a log: readers meet the old segments or
+the new ones.
 """
 
+import contextlib
 import os
 from collections.abc import Collection
 
 from segmentlog.disk.aside import put_file_aside
 from segmentlog.disk.durable import sync_directory
-from segmentlog.disk.readable import list_names
-from segmentlog.names import FileKind, FileState, SegmentFileName, parse_segment_file
+from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.names import (
+    INDEXES,
+    FileKind,
+    FileState,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file_name,
+)
+from segmentlog.segments.broken import keep_segment, keep_tail
 from segmentlog.segments.listing import SegmentFiles, replaced_by
 
-__all__ = ["finish_swaps", "has_swaps", "take_places"]
+__all__ = ["exchange_end", "finish_swaps", "has_swaps", "take_places"]
 
 
 def has_swaps(path: str) -> bool:
@@ -81,6 +93,67 @@ def take_places(path: str, swaps: Collection[str]) -> None:
         sync_directory(path)
     for name in sorted({*swaps} - {*logs}):
         _take_place(path, name)
+    sync_directory(path)
+
+
+def exchange_end(
+    path: str, first: int, staged: Collection[str], cut: tuple[int, int, int] | None
+) -> None:
+    """Put new segments in the place of all segments from an offset on; it can be repeated.
+
+    Parameters
+    ----------
+    path : the partition's directory; no other change may touch it until this has ended.
+    first : base offset of the first segment that leaves, if there are any.
+    staged : names of the new segments' files, which stand there as ``.cleaned`` files, synced.
+    cut : an offset from which on the bytes that leave are kept as ``.broken`` files, and the base
+        offset and the byte of the segment in which it lies; -1 for the base if in none.
+    """
+    logs = sorted(name for name in staged if name.endswith(f".{FileKind.LOG}"))
+    # The oldest segment's files are renamed last: with them, all new segments count for readers.
+    oldest = logs[0][:21] if logs else ""
+    for is_oldest in (False, True):
+        for name in sorted(staged, reverse=True):
+            full = os.path.join(path, name)
+            if name.startswith(oldest) is is_oldest:
+                with contextlib.suppress(FileNotFoundError):  # done before a crash
+                    os.rename(f"{full}.{FileState.CLEANED}", f"{full}.{FileState.SWAP}")
+        sync_directory(path)
+    swaps = [
+        f"{name}.{FileState.SWAP}"
+        for name in staged
+        if exists(os.path.join(path, f"{name}.{FileState.SWAP}"))
+    ]
+    # The oldest new log takes its place first.  Until then, all live segments from `first` on are
+    # old ones.
+    if not logs or f"{logs[0]}.{FileState.SWAP}" in swaps:
+        _remove_end(path, first, cut)
+    take_places(path, swaps)
+
+
+def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None:
+    live = {
+        name: each
+        for name, each in _parsed(path).items()
+        if each.state == FileState.LIVE
+        and each.offset >= first
+        and each.kind is not FileKind.SNAPSHOT
+    }
+    logs = sorted(each.offset for each in live.values() if each.kind is FileKind.LOG)
+    if cut is not None:
+        offset, base, position = cut
+        log = os.path.join(path, segment_file_name(max(base, 0), FileKind.LOG))
+        if base in logs and status_of(log).size > position:
+            keep_tail(log, position)
+        for each in reversed(logs):
+            if each >= offset:
+                keep_segment(os.path.join(path, segment_file_name(each, FileKind.LOG)))
+        logs = [each for each in logs if each < offset]
+    for each in logs:
+        put_file_aside(path, segment_file_name(each, FileKind.LOG))
+    for name in sorted(live):
+        if live[name].kind in INDEXES:
+            put_file_aside(path, name)
     sync_directory(path)
 
 

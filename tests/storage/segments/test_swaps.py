@@ -8,7 +8,7 @@ from crash_disk.image import write_tree
 from crash_disk.recorder import Recorder
 from crash_disk.states import crash_states
 
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
+from segmentlog.segments.swaps import finish_swaps, has_swaps
 from segmentlog.testing.reference import Record, encode_batch
 
 OLD, NEW = b"old", b"new"
