@@ -9,6 +9,7 @@ import pytest
 
 from segmentlog.commit import guard, state
 from segmentlog.commit.settings_file import SETTINGS_FORMAT
+from segmentlog.replication import mirror
 from segmentlog.stage.batch_table import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]
@@ -101,7 +102,9 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
     (of_settings,) = re.findall(r"^\| `segmentlog.settings` \| (\d+) \|", text, re.MULTILINE)
+    (of_mirrors,) = re.findall(r"^\| `segmentlog.mirrored` \| (\d+) \|", text, re.MULTILINE)
     (of_table,) = re.findall(r"^\| `segmentlog.\*.batches.stage` \| (\d+) \|", text, re.MULTILINE)
 
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
+    assert int(of_mirrors) == mirror._MIRRORED_FORMAT
     assert (SETTINGS_FORMAT, TABLE_FORMAT) == (int(of_settings), int(of_table))

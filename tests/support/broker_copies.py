@@ -12,6 +12,7 @@ from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
 
 __all__ = ["IDS", "T0", "broker", "killed_in_sequence"]
 
+_WITH_TIMES = segmentlog.ProducerConfig(use_timestamps=True)
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 T0 = TopicPartition("t", 0)
 
@@ -34,8 +35,12 @@ def broker(
         starts.append((epoch, end))
         write_leader_epochs(str(partition / "leader-epoch-checkpoint"), starts)
         if values:
-            with segmentlog.open_writer(path, "t") as writer:
-                writer.append(pa.table({"value": [*values]}))
+            with segmentlog.open_writer(path, "t", config=_WITH_TIMES) as writer:
+                # Leaders of one epoch append the same records.
+                times = pa.array([epoch * 1000 + end + i for i in range(len(values))])
+                writer.append(
+                    pa.table({"value": [*values], "timestamp": times.cast(pa.timestamp("ms"))})
+                )
         end += len(values)
     (partition / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
     (path / "meta.properties").write_text(f"version=1\nnode.id={node}\ncluster.id={cluster}\n")

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from segmentlog.commit.deleted import (
     partition_directories,
@@ -24,27 +24,35 @@ from segmentlog.commit.json_file import check_types
 from segmentlog.commit.put_aside import DelayOf, put_segments_aside
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.commit.state import State
-from segmentlog.disk.aside import remove_deleted
-from segmentlog.disk.readable import is_directory
+from segmentlog.disk.aside import put_file_aside, remove_deleted
+from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.readable import is_directory, list_names
 from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     SPARSE_INDEXES,
+    FileKind,
+    FileState,
+    parse_segment_file,
     partition_path,
     segment_file_name,
 )
 from segmentlog.segments.listing import list_segments
+from segmentlog.segments.swaps import exchange_end
 
 if TYPE_CHECKING:
     from segmentlog.commit.guard import Intent, PartitionIntent
 
 __all__ = [
     "Effect",
+    "Follow",
+    "Followed",
     "KeepProducers",
     "MoveBounds",
     "PutAside",
@@ -79,6 +87,9 @@ class Effect:
     def apply(self, directory: str, intent: "Intent") -> None:
         """Make the effect durable; the change is decided, and its guard stands."""
         raise NotImplementedError
+
+    def undo(self, directory: str) -> None:
+        """Remove what the work of an undecided change has left besides appended bytes."""
 
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
         """Remove files that have left their logs; the guard is gone.
@@ -252,8 +263,145 @@ class TakeOut(Effect):
         return True
 
 
+class Followed(NamedTuple):
+    """A partition that follows a log elsewhere: what leaves its directory, and what comes.
+
+    Attributes
+    ----------
+    start, end, high_watermark : the bounds afterwards.
+    cleaned_to : the end of the compacted part afterwards; -1 if no part is known to be compacted.
+    below : segments below this offset leave the log.
+    first : segments from this offset on leave the log; -1 if none leaves and none comes.
+    segments : names of the files of new segments, which stand there as ``.cleaned`` files.
+    files : names of other files, which stand there as ``.tmp`` files.
+    removed : names of files that are removed.
+    cut : see `exchange_end`; empty for None.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    high_watermark: int
+    cleaned_to: int
+    below: int
+    first: int
+    segments: Sequence[str]
+    files: Sequence[str]
+    removed: Sequence[str]
+    cut: Sequence[int]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    def follow(self, path: str) -> None:
+        """Let files leave and come in the partition's directory; it can be repeated."""
+        # Indexes before the segment that they belong to has grown are those of its beginning.
+        for name in self.removed:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, name))
+        for name in self.files:
+            full = os.path.join(path, name)
+            with contextlib.suppress(FileNotFoundError):  # done before a crash
+                os.replace(f"{full}.tmp", full)
+        sync_directory(path)
+        if self.first >= 0:
+            cut = (self.cut[0], self.cut[1], self.cut[2]) if self.cut else None
+            exchange_end(path, self.first, self.segments, cut)
+        older = [
+            (each.offset, name)
+            for name in list_names(path)
+            if (each := parse_segment_file(name)) is not None
+            and each.state is FileState.LIVE
+            and each.kind is not FileKind.SNAPSHOT
+            and each.offset < self.below
+        ]
+        for _, name in sorted(older):
+            put_file_aside(path, name)
+        if older:
+            sync_directory(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Follow(Effect):
+    """Partitions get the segments, small files and bounds of the logs that they follow.
+
+    Attributes
+    ----------
+    partitions : each a `Followed`, or a list of its fields.
+    """
+
+    kind = "follow"
+    partitions: Sequence[Sequence[Any]]
+
+    def check(self) -> None:
+        """Refuse names that lead out of the partitions."""
+        for each in self.partitions:
+            followed = Followed(*each)
+            check_types(followed[:8], (str, *[int] * 7))
+            check_topic_path(followed.topic)
+            lists = followed.segments, followed.files, followed.removed, followed.cut
+            check_types(lists, (list,) * 4)
+            names = [*followed.segments, *followed.files, *followed.removed]
+            check_types((*names, *followed.cut), (str,) * len(names) + (int,) * len(followed.cut))
+            if len(followed.cut) not in {0, 3} or any(os.sep in name for name in names):
+                raise ValueError(f"{each!r} does not describe a partition")
+
+    def noted_in(self, state: State) -> State:
+        """The next job removes the files of these topics once they are due."""
+        return state.with_files_aside(each.topic for each in self._followed())
+
+    def apply(self, directory: str, intent: "Intent") -> None:
+        """Exchange files, and then write Kafka's checkpoints."""
+        followed = self._followed()
+
+        def follow(each: Followed) -> None:
+            path = partition_path(directory, each.topic_partition)
+            if is_directory(path):  # or else its topic was deleted
+                each.follow(path)
+
+        do_together(follow, followed)
+        for name, offsets in (
+            (LOG_START_CHECKPOINT, {each.topic_partition: each.start for each in followed}),
+            # Segments that came may be dirty where the old ones were clean.
+            (
+                CLEANER_OFFSET_CHECKPOINT,
+                {each.topic_partition: each.cleaned_to for each in followed},
+            ),
+            (
+                HIGH_WATERMARK_CHECKPOINT,
+                {each.topic_partition: each.high_watermark for each in followed},
+            ),
+            (RECOVERY_POINT_CHECKPOINT, {each.topic_partition: each.end for each in followed}),
+        ):
+            before = read_offsets(directory, name)
+            after = {each: at for each, at in {**before, **offsets}.items() if at >= 0}
+            if after != before:
+                write_offsets(directory, name, after)
+
+    def undo(self, directory: str) -> None:
+        """Remove small files; segments that stand beside the log wait for the next attempt."""
+        for each in self._followed():
+            path = partition_path(directory, each.topic_partition)
+            for name in each.files:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(path, f"{name}.tmp"))
+
+    def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
+        """Remove the files that are due."""
+        if delay_of is not None:
+            for each in self._followed():
+                path = partition_path(directory, each.topic_partition)
+                remove_deleted(path, delay_of(each.topic))
+
+    def _followed(self) -> list[Followed]:
+        return [Followed(*each) for each in self.partitions]
+
+
 _EFFECTS: Mapping[str, type[Effect]] = {
-    each.kind: each for each in (MoveBounds, PutAside, KeepProducers, TakeOut)
+    each.kind: each for each in (MoveBounds, PutAside, KeepProducers, TakeOut, Follow)
 }
 
 

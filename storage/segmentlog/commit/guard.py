@@ -47,7 +47,10 @@ _INTENT_FORMAT = 1
 
 
 class SegmentSizes(NamedTuple):
-    """Bytes of the files of an active segment: an undo cuts the files back to these sizes."""
+    """Bytes of the files of an active segment: an undo cuts the files back to these sizes.
+
+    The base offset is -1 if the log had no segment.
+    """
 
     base_offset: int
     log: int

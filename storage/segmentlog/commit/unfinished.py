@@ -183,6 +183,8 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
             raise LogDirectoryError(guard.path, reason)
 
     do_together(cut_back, intent.partitions)
+    for effect in intent.effects:
+        effect.undo(directory)
     _leave(directory, guard, is_clean=intent.was_clean and not losses)
 
 
@@ -198,7 +200,8 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
         parsed = parse_segment_file(name)
         if parsed and parsed.kind in LOG_AND_SPARSE_INDEXES and parsed.offset > sizes.base_offset:
             os.unlink(os.path.join(path, name))
-    for kind, size in zip(LOG_AND_SPARSE_INDEXES, sizes[1:], strict=True):
+    had_segment = sizes.base_offset >= 0
+    for kind, size in zip(LOG_AND_SPARSE_INDEXES if had_segment else (), sizes[1:], strict=False):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
         found = status_of(file).size if exists(file) else -1
         if kind is FileKind.LOG and found < size:

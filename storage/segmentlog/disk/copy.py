@@ -17,6 +17,7 @@ __all__ = [
     "copy_range",
     "digest_of",
     "digest_of_file",
+    "digest_up_to",
     "has_other_names",
     "inode_of",
     "opened_source",
@@ -100,14 +101,21 @@ def _copy(source: int, target: int, at: int, size: int) -> int:
     return len(piece)
 
 
-def digest_of(descriptor: int, end: int) -> bytes:
-    """SHA-256 of the first `end` bytes of a file."""
-    digest, at = hashlib.sha256(), 0
+def digest_of(descriptor: int, end: int, start: int = 0) -> bytes:
+    """SHA-256 of the first `end` bytes of a file, or of those from `start` on."""
+    return digest_up_to(descriptor, end, start).digest()
+
+
+def digest_up_to(
+    descriptor: int, end: int, start: int = 0, digest: "hashlib._Hash | None" = None
+) -> "hashlib._Hash":
+    """A digest continued with the bytes of a file from `start` to `end`."""
+    digest, at = digest or hashlib.sha256(), start
     with naming(descriptor):
         while at < end and (piece := os.pread(descriptor, min(end - at, _READ_BYTES), at)):
             digest.update(piece)
             at += len(piece)
-    return digest.digest()
+    return digest
 
 
 @contextlib.contextmanager

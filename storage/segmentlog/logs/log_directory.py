@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
+from segmentlog.commit.state import State
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_file, list_names, survey
 from segmentlog.disk.remote.location import is_url
@@ -333,6 +334,16 @@ class LogDirectory:
         if topic_partition in self._doubled:
             raise LogDirectoryError(*self._doubled[topic_partition])
         return self._open(topic_partition, *self._places[topic_partition])
+
+    def state_of(self, parent: str) -> State:
+        """The state of one of the log directories, at the moment at which it was opened.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If it cannot be understood.
+        """
+        return self._views[parent].census.opened.state.decoded()
 
     def _open(
         self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1

@@ -1,28 +1,27 @@
 """Copy partitions byte by byte into another log directory, which follows as a replica does.
 
-The destination is always a state in which a follower could be: it has the batches of the log up to
-some offset.  So a mirror that was killed leaves a shorter log, and the next run continues there.
-The mark of a clean stop is taken away first and put back last, because a broker trusts all files
-of a directory with the mark, also a batch that is half copied.
+A mirror is one change of the destination (`segmentlog.commit.change`): all of its partitions,
+their checkpoints, and the numbered writes and batches of streams in `segmentlog.state` are those
+of one moment of the sources, or all are as before.
 
-For each partition the steps are these; each is on the disk before the next begins:
+1. Each segment of the destination is compared with that of the log.  Segments from the first
+   difference on leave; so do those before the log start.  Records that the log does not have are
+   kept in ``.broken`` files, as a recovery keeps what it cuts off.
+2. Segments that the destination lacks are copied in the order of their offsets, as ``.cleaned``
+   files.  Neither readers nor brokers take these for the log.  Their bytes are read again and
+   compared.  A mirror that was killed finds what it has copied, and continues there.
+3. The work of the change: the last segment of the destination grows in place, new segments get
+   their names, and small files are copied (leader epochs, producer snapshots, indexes of a segment
+   that has grown).
+4. Its effect (`segmentlog.commit.effects.Follow`): segments are exchanged if others leave, and
+   checkpoints are written.
 
-1. If the copy at the destination has batches that the log lacks, it is cut where a broker would
-   cut it (`segmentlog.replication.epochs`).  The bytes that are cut off are kept in ``.broken``
-   files, as a recovery keeps them.
-2. Segments that have the records of the log in other bytes are put aside, the last one first: the
-   source has compacted them, or has rolled them at other offsets.
-3. The leader epochs are replaced.  A leader writes them before its batches, too, and entries
-   beyond the log end have no effect.
-4. Segments are copied in the order of their offsets, each under another name (``.cleaned``), which
-   brokers and recoveries remove.  Its bytes are read again and compared.  Then the indexes get
-   their names, and the ``.log`` file last.  The last segment may also grow in place.
-5. Producer snapshots are copied, and others are removed.
-6. At the end of all partitions, the checkpoints get the log starts, high watermarks and recovery
-   points.
+The indexes of the active segment are copied only if they are proven to be those of the bytes that
+are copied: the source was cleanly stopped, and still is once they are copied.  A destination
+without them has them built again.
 
-The indexes of the active segment are copied only after a clean stop of the source.  A running
-broker writes into them, and a destination without them has them built again.
+`segmentlog.mirrored` has the digests of the segments on both sides.  Files that have not changed
+since are not read again.
 """
 
 import contextlib
@@ -31,17 +30,23 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
-from segmentlog.commit.held import HeldDirectory, hold, take
-from segmentlog.commit.stamp import renew_stamp
-from segmentlog.disk.aside import put_file_aside
+from segmentlog.commit.change import Change
+from segmentlog.commit.effects import Follow, Followed
+from segmentlog.commit.guard import PartitionIntent, SegmentSizes, list_guards
+from segmentlog.commit.held import HeldDirectory, hold
+from segmentlog.commit.json_file import check_types, read_json, to_json
+from segmentlog.commit.state import State
 from segmentlog.disk.copy import (
     copy_range,
     digest_of,
     digest_of_file,
+    digest_up_to,
     has_other_names,
     inode_of,
     opened_source,
@@ -51,22 +56,25 @@ from segmentlog.disk.durable import (
     create_directory,
     create_file,
     make_directory,
-    open_to_write,
     replace_file,
     sync_ancestors,
     sync_directory,
     sync_file,
+    writable,
 )
+from segmentlog.disk.look import look
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists, list_names, open_file, status_of
+from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import only_in_a_tier, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, ReadUpTo, TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     INDEXES,
     LEADER_EPOCH_CHECKPOINT,
@@ -80,25 +88,27 @@ from segmentlog.names import (
     partition_path,
     segment_file_name,
 )
-from segmentlog.recovery.swaps import finish_swaps, has_swaps
 from segmentlog.replication.copies import Copy
 from segmentlog.replication.destination import (
     assigned_of,
     refuse_destination,
     refuse_partitions,
 )
-from segmentlog.replication.replicated import open_replicas
+from segmentlog.replication.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.segments.listing import list_segments, remove_indexes_without_log
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.swaps import finish_swaps
 from segmentlog.topic_config import TopicConfig
 
 __all__ = ["MirroredPartition", "mirror"]
 
 logger = logging.getLogger(__name__)
 
-_MARK_BYTES = 4096  #: more than any mark of a clean stop has
-
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
+_MIRRORED_FILE = "segmentlog.mirrored"
+_MIRRORED_FORMAT = 1
+_COMPARED = ["offset", "timestamp", "key", "value", "headers"]
+_COMPARED_OFFSETS = 4096  #: offsets whose records are compared at once
 
 
 class MirroredPartition(NamedTuple):
@@ -112,9 +122,11 @@ class MirroredPartition(NamedTuple):
     n_bytes : bytes of its ``.log`` files.
     n_copied : bytes of them that the destination lacked.
     cut_at : the offset at which the copy at the destination was cut; None if it did not diverge.
+        The destination had other records there than the log: those of another leader, or of a
+        writer since the last mirror.
     kept : the files with the bytes that were cut off; none in a dry run.
     n_put_aside : number of segments of the destination that are put aside, because the source has
-        other bytes in their place, or begins after them.
+        the same records in other bytes, has compacted them, or begins after them.
     sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex;
         empty in a dry run.
     """
@@ -147,7 +159,9 @@ def mirror(
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
 
-    A broker may run on the sources, but not on the destination.
+    All partitions of the destination move to one moment of the sources together, or none does.
+    The numbered writes and the batches of streams that the sources have committed count at the
+    destination, too.  A broker may run on the sources, but not on the destination.
 
     Parameters
     ----------
@@ -158,7 +172,7 @@ def mirror(
         and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead
         cluster gets its replicas again, all of the same log.
     dry_run : whether nothing is changed, and the result shows the work of a run.
-    on_partition : called with each result once the partition is copied.
+    on_partition : called with each result, once all partitions are copied.
     on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
     lock_timeout_seconds : how long to wait for a writer at the destination.
 
@@ -183,8 +197,9 @@ def mirror(
     LogChangedError
         If records of a source were overwritten, or its topic was deleted, since it was listed.
     CorruptLogError, MalformedRecordError, CorruptCheckpointError
-        If the end of a log, the metadata, or a checkpoint of the destination cannot be read.
-    SyncFailedError, StorageError
+        If the end of a log, the metadata, a checkpoint, or the state of a directory cannot be
+        read.
+    CommitInDoubtError, SyncFailedError, StorageError
         If a disk is full or fails; if a segment has been replaced or cut since it was listed; if
         copied bytes read back as other bytes.
     """
@@ -202,83 +217,33 @@ def mirror(
         logger.warning(
             "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
         )
-    if dry_run:
-        return _looks(
-            directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
-        )
     if not exists(directory):
+        if dry_run:
+            found = _Mirror(
+                HeldDirectory(directory, dry_run=True), source, chosen, on_bytes
+            ).look()
+            _report(found, on_partition)
+            return found
         make_directory(directory)
         sync_ancestors(directory)
-    found = []
-    with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
-        logs = {each: source.log(*each) for each in chosen}
-        refuse_partitions(directory, logs.values())
-        with _without_mark(held):
-            points = {}
-            for each, log in logs.items():
-                follower = _Follower(held, log, on_bytes)
-                found.append(follower.follow())
-                points[each] = follower.segments[-1].base_offset if follower.segments else 0
-                on_partition(found[-1])
-            ends = {
-                each: min(log.log_end_offset, _known(log.high_watermark, log.log_end_offset))
-                for each, log in logs.items()
-            }
-            starts = {each: log.log_start_offset for each, log in logs.items()}
-            # A leader deletes the remote segments below its log start.
-            starts |= {each: offsets.start_offset for each, offsets in in_tiers.items()}
-            _set_offsets(directory, LOG_START_CHECKPOINT, starts)
-            _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
-            _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
-        held.forget_checkpoints()
+    with hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run) as held:
+        # A leader deletes the remote segments below its log start.
+        starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
+        work = _Mirror(held, source, chosen, on_bytes)
+        if dry_run:
+            found = work.look()
+        else:
+            held.remove_due({each.topic for each in chosen})
+            found = work.follow(starts)
+    _report(found, on_partition)
     return found
 
 
-@contextlib.contextmanager
-def _without_mark(held: HeldDirectory) -> Iterator[None]:
-    """Take the mark of a clean stop away, and put it back unless the block fails.
-
-    The mark of a newer broker contains its epoch.
-    """
-    if not held.is_clean:
-        yield
-        return
-    mark = os.path.join(held.directory, CLEAN_SHUTDOWN_FILE)
-    with open_file(mark, follow=False) as file:
-        data = file.read(0, _MARK_BYTES)
-    os.unlink(mark)
-    sync_directory(held.directory)
-    yield
-    replace_file(mark, data)
-
-
-def _looks(
-    directory: str,
-    logs: Sequence[Log],
-    on_partition: Callable[[MirroredPartition], object],
-    lock_timeout_seconds: float,
-) -> list[MirroredPartition]:
-    """The results of a mirror, as far as they are known beforehand."""
-    found = []
-    with contextlib.ExitStack() as stack:
-        if exists(directory):
-            stack.enter_context(take(directory, lock_timeout_seconds, dry_run=True))
-        refuse_partitions(directory, logs)
-        for log in logs:
-            found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
-            on_partition(found[-1])
-    return found
-
-
-def _known(offset: int | None, otherwise: int) -> int:
-    return otherwise if offset is None else offset
-
-
-def _set_offsets(directory: str, name: str, offsets: dict[TopicPartition, int]) -> None:
-    before = read_offsets(directory, name)
-    after = {**before, **offsets}
-    if after != before:
-        write_offsets(directory, name, after)
+def _report(
+    found: Sequence["MirroredPartition"], on_partition: Callable[[MirroredPartition], object]
+) -> None:
+    for each in found:
+        on_partition(each)
 
 
 class _Own(NamedTuple):
@@ -289,336 +254,760 @@ class _Own(NamedTuple):
     path: str
 
 
-class _Compared(NamedTuple):
-    """The segments of the destination beside those of the log.
+class _Known(NamedTuple):
+    """A segment that a mirror has found, or made, equal on both sides.
 
     Attributes
     ----------
-    same : sizes of segments that begin with bytes of the log, by base offset.
-    others : base offsets of segments that have other bytes.
-    older : base offsets of segments before the log start.
+    size : bytes of the ``.log`` file at the destination.
+    sha256 : the digest of these bytes, in hex.
+    source, own : inode, size and times of each of the segment's files on both sides; None for a
+        file that is not there.
     """
 
-    same: dict[int, int]
-    others: list[int]
-    older: list[int]
+    size: int
+    sha256: str
+    source: Sequence[Sequence[int] | None]
+    own: Sequence[Sequence[int] | None]
+
+
+class _KnownLog(NamedTuple):
+    """A partition as the last mirror has left it; `source` is the path of the log."""
+
+    source: str
+    end: int
+    segments: Mapping[int, _Known]
+
+
+def _read_known(directory: str) -> dict[TopicPartition, _KnownLog]:
+    """What the last mirror has left; nothing if the file is missing, or cannot be understood.
+
+    Without it, all bytes are compared.
+    """
+    path = os.path.join(directory, _MIRRORED_FILE)
+    known = {}
+    try:
+        for topic, partition, source, end, segments in read_json(path, (_MIRRORED_FORMAT,))[
+            "partitions"
+        ]:
+            check_types((topic, partition, source, end), (str, int, str, int))
+            found = {base: _Known(*each) for base, *each in segments}
+            known[TopicPartition(topic, partition)] = _KnownLog(source, end, found)
+    except FileNotFoundError:
+        return {}
+    except (CorruptCheckpointError, KeyError, TypeError, ValueError) as error:
+        logger.warning("%s: cannot be read, so all bytes are compared: %s", path, error)
+        return {}
+    return known
+
+
+def _write_known(directory: str, known: Mapping[TopicPartition, _KnownLog]) -> None:
+    rows = [
+        [*each, log.source, log.end, [[base, *found] for base, found in log.segments.items()]]
+        for each, log in known.items()
+    ]
+    data = to_json(_MIRRORED_FORMAT, {"partitions": rows})
+    replace_file(os.path.join(directory, _MIRRORED_FILE), data)
+
+
+class _Mirror:
+    """All partitions of one mirror.
+
+    Parameters
+    ----------
+    held : the destination.
+    source : the log directories, opened at the moment that is copied.
+    chosen : the partitions.
+    on_bytes : called with the number of bytes that are copied.
+    """
+
+    def __init__(
+        self,
+        held: HeldDirectory,
+        source: ReplicatedDirectory,
+        chosen: Sequence[TopicPartition],
+        on_bytes: Callable[[int], object],
+    ) -> None:
+        self._held, self._source = held, source
+        self._known = _read_known(held.directory)
+        # Before the segments are listed: a compaction that comes in between makes more clean.
+        cleaned = {each: read_offsets(each, CLEANER_OFFSET_CHECKPOINT) for each in source.paths}
+        logs = {each: source.log(*each) for each in chosen}
+        refuse_partitions(held.directory, logs.values())
+        self._followers = [
+            _Follower(
+                held,
+                log,
+                cleaned.get(os.path.dirname(log.path), {}).get(each, -1),
+                self._known.get(each),
+                on_bytes,
+            )
+            for each, log in logs.items()
+        ]
+
+    def look(self) -> list[MirroredPartition]:
+        """The results of `follow`, without any change."""
+        for each in self._followers:
+            each.plan()
+        return [each.result(sum(each.n_missing()), "") for each in self._followers]
+
+    def follow(self, starts: Mapping[TopicPartition, int]) -> list[MirroredPartition]:
+        """Copy, and make the change."""
+        directory = self._held.directory
+        for each in self._followers:
+            each.begin()
+            each.plan()
+            each.stage_segments()
+        change = Change.begin(self._held)
+        state = self._followed_state(change.before)
+        checkpoints = {
+            name: read_offsets(directory, name)
+            for name in (
+                LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
+                CLEANER_OFFSET_CHECKPOINT,
+            )
+        }  # fmt: skip
+        followers, followed = [], []
+        for each in self._followers:
+            found = each.followed(starts.get(each.log.topic_partition))
+            at = found.topic_partition
+            bounds = [found.start, found.high_watermark, found.end, found.cleaned_to]
+            if each.is_changed(found) or bounds != [
+                offsets.get(at, -1) for offsets in checkpoints.values()
+            ]:
+                followers.append(each)
+                followed.append(found)
+        if followed or _writes_of(state) != _writes_of(change.before):
+            known = {
+                each: found for each, found in self._known.items()
+                if each not in {other.topic_partition for other in followed}
+            }  # fmt: skip
+            if known != self._known:  # a crash leaves nothing in it that is not so
+                _write_known(directory, known)
+            visible = checkpoints[HIGH_WATERMARK_CHECKPOINT]
+            only_appends = not any(each.replaces for each in followers)
+            self._bound_readers(followers, visible)
+
+            def work(_: object) -> None:
+                for each, found in zip(followers, followed, strict=True):
+                    each.grow()
+                    each.place_new()
+                    each.stage_files(found)
+
+            change.carry_out(
+                [
+                    each.intent(found, visible, only_appends=only_appends)
+                    for each, found in zip(followers, followed, strict=True)
+                ],
+                [Follow(followed)],
+                work,
+                is_repeatable=False,
+                noted=self._followed_state,
+            )
+            # If files are exchanged, readers see the old ends until all effects are applied.  If
+            # that has failed, it is tried once more, and an error says that the next writer has
+            # to do it.
+            if list_guards(directory):
+                self._held.end_changes()
+        known = {
+            **self._known,
+            **{each.log.topic_partition: each.known_now() for each in self._followers},
+        }
+        if known != self._known:
+            _write_known(directory, known)
+        return [each.result(each.n_copied, each.digest()) for each in self._followers]
+
+    def _bound_readers(
+        self, followers: Sequence["_Follower"], visible: Mapping[TopicPartition, int]
+    ) -> None:
+        """Give logs a high watermark that have none: readers would take the end of the file.
+
+        A writer that died while it made a topic has left partitions that only this checkpoint
+        names; the next writer makes them.
+        """
+        ends = {each.log.topic_partition: each.own_end for each in followers if each.own}
+        topics = {each.log.topic_partition.topic for each in followers}
+        there = {*self._source.topic_partitions()}
+        for path in self._source.paths:
+            for each, end in read_offsets(path, HIGH_WATERMARK_CHECKPOINT).items():
+                if each.topic in topics and not end and each not in there:
+                    ends[each] = 0
+        unbounded = {each: end for each, end in ends.items() if each not in visible}
+        if unbounded:
+            checkpoint = self._held.checkpoints.high_watermarks
+            checkpoint.put(unbounded)
+            checkpoint.write()
+
+    def _followed_state(self, state: State) -> State:
+        """The state with the writes that the sources have, and without those that are cut off."""
+        cuts = {
+            each.log.topic_partition: each.cut_at
+            for each in self._followers
+            if each.cut_at is not None
+        }
+        if cuts:
+            state = state.cut(cuts)
+        copied = {each.log.topic_partition: each.end for each in self._followers}
+        known = read_offsets(self._held.directory, HIGH_WATERMARK_CHECKPOINT)
+        for parent in dict.fromkeys(os.path.dirname(each.log.path) for each in self._followers):
+            topics = {
+                each.log.topic_partition.topic
+                for each in self._followers
+                if os.path.dirname(each.log.path) == parent
+            }
+            state = state.with_writes_of(
+                self._source.state_of(parent), topics, {**known, **copied}
+            )
+        return state
+
+
+def _writes_of(state: State) -> tuple[object, ...]:
+    return state.versions, state.streams, state.spans
 
 
 class _Follower:
-    """One partition at the destination, and the log that it follows."""
+    """One partition at the destination, and the log that it follows.
+
+    Attributes
+    ----------
+    end : the log end at the moment that is copied; a commit may have appended since.
+    own : segments of the destination before the mirror.
+    own_end : the log end of the destination before the mirror.
+    cut_at : the offset from which on the destination has records that the log lacks, or None.
+    """
 
     def __init__(
         self,
         held: HeldDirectory,
         log: Log,
-        on_bytes: Callable[[int], object] = lambda _: None,
+        cleaned_to: int,
+        known: _KnownLog | None,
+        on_bytes: Callable[[int], object],
     ) -> None:
-        self._held, self._log, self._on_bytes = held, log, on_bytes
-        self._topic_partition = log.topic_partition
+        self._held, self.log, self._on_bytes = held, log, on_bytes
         self._path = partition_path(held.directory, log.topic_partition)
-        self._n_copied = 0
-        self._digest = hashlib.sha256()
-        self._source_is_clean = exists(
-            os.path.join(os.path.dirname(log.path), CLEAN_SHUTDOWN_FILE)
-        )
-        #: Segments of the source; the last one without a torn tail.
-        self.segments = list(log.segments)
-        self._sizes = [each.size for each in self.segments]
-        if self.segments:
-            self._sizes[-1] = log.end.position
+        self._known = known if known is not None and known.source == log.path else None
+        self._mark = os.path.join(os.path.dirname(log.path), CLEAN_SHUTDOWN_FILE)
+        self._source_was_clean = exists(self._mark)
+        self.end = log.log_end_offset
+        self._cleaned_to = min(cleaned_to, self.end)
+        #: Segments of the source, and their sizes; a torn tail and later commits are left out.
+        self._segments = _up_to_the_end(log)
+        #: By base offset: the stamps of the source's files, and whether a change would show.
+        self._looks: dict[int, tuple[list[Sequence[int] | None], bool]] = {}
+        self._digests: dict[int, bytes] = {}
+        self._staged: set[int] = set()
+        self.n_copied = 0
+        self.own: list[_Own] = []
+        self.own_end = 0
+        self.cut_at: int | None = None
+        self._cut: tuple[int, int, int] | None = None
+        self._same: dict[int, int] = {}
+        self._others: list[int] = []
+        self._older: list[int] = []
+        self._snapshots: list[str] = []
+        self._kept_before: set[str] = set()
+        self._segment_files: list[str] = []
+        self._index_files: list[str] = []
 
-    def follow(self) -> MirroredPartition:
-        """Carry out the steps 1 to 5."""
-        self._begin()
-        cut_at, kept = self._cut()
-        log = self._own()
-        compared = self._compare(_segments_of(log) if log else [])
-        self._put_others_aside(compared)
-        self._replace(LEADER_EPOCH_CHECKPOINT)
-        for each, size in zip(self.segments, self._sizes, strict=True):
-            self._copy_segment(each, size, is_there=each.base_offset in compared.same)
-        self._copy_snapshots()
-        return self._result(self._n_copied, cut_at, kept, compared, self._digest.hexdigest())
-
-    def look(self) -> MirroredPartition:
-        """The result of `follow`, without any change."""
-        own = self._own()
-        cut_at, segments = None, _segments_of(own) if own else []
-        if own is not None and (cut_at := self._end_in_common(own)) is not None:
-            segments = _segments_below(own, cut_at)
-        compared = self._compare(segments)
-        there = [compared.same.get(each.base_offset, 0) for each in self.segments]
-        return self._result(sum(self._sizes) - sum(there), cut_at, (), compared, "")
-
-    def _result(
-        self,
-        n_copied: int,
-        cut_at: int | None,
-        kept: Sequence[str],
-        compared: _Compared,
-        digest: str,
-    ) -> MirroredPartition:
-        n_put_aside = len(compared.others) + len(compared.older)
-        return MirroredPartition(
-            *self._topic_partition, self._log.path, self._log.log_start_offset,
-            self._log.log_end_offset, sum(self._sizes), n_copied, cut_at, tuple(kept),
-            n_put_aside, digest,
-        )  # fmt: skip
-
-    def _begin(self) -> None:
-        """Make the directory of the partition."""
+    def begin(self) -> None:
+        """Make the directory of the partition, and finish a compaction that was interrupted."""
         if not exists(self._path):
             create_directory(self._path)
             sync_directory(self._held.directory)
-        # Left by a crash: of a mirror, or of a compaction of the destination.
-        if has_swaps(self._path):
+        names = list_names(self._path)
+        states = {each.state for name in names if (each := parse_segment_file(name)) is not None}
+        if FileState.SWAP in states:
             finish_swaps(self._path)
         remove_indexes_without_log(self._path)
-        self._replace(PARTITION_METADATA_FILE)
 
-    def _own(self) -> Log | None:
-        """The log at the destination as it is now, or None without a segment."""
-        if not exists(self._path) or not list_segments(self._path):
-            return None
-        return open_log_dir(self._path).log(*self._topic_partition)
-
-    @contextlib.contextmanager
-    def _shortening(self, end: int) -> Iterator[None]:
-        """Let the log end earlier; its checkpoints go first, or a read would report a loss."""
-        directory = self._held.directory
-        for name in (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT):
-            known = read_offsets(directory, name).get(self._topic_partition, -1)
-            if known > end:
-                _set_offsets(directory, name, {self._topic_partition: end})
-        renew_stamp(directory)
-        yield
-        renew_stamp(directory)
-
-    def _cut(self) -> tuple[int | None, list[str]]:
-        """Cut batches off that the log lacks."""
-        own = self._own()
-        if own is None:
-            return None, []
-        end = self._end_in_common(own)
-        if end is None:
-            return None, []
-        from segmentlog.replication.cut import cut  # the compiled kernels load here
-
-        if below := [each.base_offset for each in own.segments if each.base_offset < end]:
-            self._unshare(below[-1])  # the only one that the cut changes in place
-        with self._shortening(end):
-            return end, cut(own, end)
-
-    def _end_in_common(self, own: Log) -> int | None:
-        """The offset at which the destination is cut; None if it has only batches of the log."""
-        copy = Copy(own, self._held.directory, {})
-        end = copy.common_end(Copy(self._log, "", {}))
-        return None if end >= own.log_end_offset else end
-
-    def _compare(self, own: Sequence[_Own]) -> _Compared:
-        """Compare the segments of the destination with those of the log, byte by byte."""
-        expected = {
-            each.base_offset: (each, size)
-            for each, size in zip(self.segments, self._sizes, strict=True)
-        }
-        older = [each for each in own if each.base_offset < min(expected, default=0)]
-        same: dict[int, int] = {}
-        rest = own[len(older) :]
+    def plan(self) -> None:
+        """Compare both sides: what stays, what leaves, and what comes."""
+        own = None
+        if exists(self._path) and list_segments(self._path):
+            own = open_log_dir(self._path).log(*self.log.topic_partition)
+            self.own = [_Own(each.base_offset, each.size, each.path) for each in own.segments]
+            self.own_end = own.log_end_offset
+        expected = {each.base_offset: (each, size) for each, size in self._segments}
+        first = min(expected, default=0)
+        self._older = [each.base_offset for each in self.own if each.base_offset < first]
+        rest = self.own[len(self._older) :]
         for each, base_offset in zip(rest, expected, strict=False):
             segment, size = expected[base_offset]
             is_as_long = each.size == size or (each.size < size and each is rest[-1])
             if each.base_offset != base_offset or not is_as_long:
                 break
-            if each.size and (
-                digest_of_file(each.path, each.size) != digest_of_file(segment.path, each.size)
-            ):
+            if not self._is_beginning(each, segment, size):
                 break
-            same[base_offset] = each.size
-        others = rest[len(same) :]
-        return _Compared(
-            same, [each.base_offset for each in others], [each.base_offset for each in older]
+            self._same[base_offset] = each.size
+        self._others = [each.base_offset for each in rest[len(self._same) :]]
+        if own is not None:
+            self._find_cut(own)
+        if exists(self._path):
+            self._find_staged()
+
+    def _is_beginning(self, own: _Own, segment: Segment, size: int) -> bool:
+        """Whether a segment of the destination has the first bytes of that of the source."""
+        base = own.base_offset
+        source = self._look(segment)
+        known = self._known.segments.get(base) if self._known else None
+        is_own_known = (
+            known is not None and known.own == self._own_stamps(base) and known.size == own.size
         )
+        if is_own_known and known is not None:
+            own_digest = bytes.fromhex(known.sha256)
+            if known.source == source and own.size == size:
+                self._digests[base] = own_digest
+                return True
+        else:
+            own_digest = digest_of_file(own.path, own.size)
+            if self._held.may_write and not self._held.is_clean:
+                # A run that was killed may have written it, and nobody has synced it since.
+                with writable(own.path) as descriptor:
+                    sync_file(descriptor, own.path)
+        with _opened(segment) as file:
+            first, whole = _digests(file, own.size, size)
+        self._digests[base] = whole
+        return own_digest == first
 
-    def _put_others_aside(self, compared: _Compared) -> None:
+    def _find_cut(self, own: Log) -> None:
+        """Find the records of the destination that the log does not have."""
+        if not self._others:
+            return
+        copy = Copy(own, self._held.directory, {})
+        end = min(copy.common_end(Copy(self.log, "", {})), self.own_end, self.end)
+        first = self._others[0]
+        start = max(first, own.log_start_offset, self.log.log_start_offset)
+        found = self._first_difference(own, start, end)
+        if found is not None:
+            end = found
+        if end >= self.own_end:
+            return
+        self.cut_at = max(end, first)
+        below = [each for each in own.segments if first <= each.base_offset < self.cut_at]
+        self._cut = self.cut_at, -1, 0
+        if below:
+            placed = below[-1].find(self.cut_at)
+            position = below[-1].size if placed is None else placed.position
+            self._cut = self.cut_at, below[-1].base_offset, position
+
+    def _first_difference(self, own: Log, start: int, end: int) -> int | None:
+        """The first offset at which a record of the destination is not that of the log.
+
+        A compaction of either side leaves records out, and changes none.  Records that only the
+        destination has may be such that the source has compacted, unless they came after the last
+        mirror.
+        """
+        last_end = self._known.end if self._known else end
+        try:
+            for begin in range(start, end, _COMPARED_OFFSETS):
+                after = min(begin + _COMPARED_OFFSETS, end)
+                ours, theirs = (
+                    each.scan(begin, after, columns=_COMPARED, read_up_to=ReadUpTo.LOG_END)
+                    for each in (own, self.log)
+                )
+                with ours, theirs:
+                    tables = ours.read_all(), theirs.read_all()
+                if tables[0].equals(tables[1]):
+                    continue
+                offsets = [each["offset"].to_numpy() for each in tables]
+                common, *rows = np.intersect1d(*offsets, return_indices=True)
+                same = [each.take(at) for each, at in zip(tables, rows, strict=True)]
+                found = [int(each) for each in np.setdiff1d(*offsets) if each >= last_end]
+                if not same[0].equals(same[1]):
+                    pairs = zip(*(each.to_pylist() for each in same), strict=True)
+                    others = (at for at, (one, other) in enumerate(pairs) if one != other)
+                    found.append(int(common[next(others)]))
+                if found:
+                    return min(found)
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            logger.warning("%s: is replaced, and was not compared further: %s", self._path, error)
+        return None
+
+    def _find_staged(self) -> None:
+        """Find the segments that a mirror has copied before it was killed."""
+        for segment, size in self._new():
+            path = _cleaned(os.path.join(self._path, _log_name(segment)))
+            if exists(path) and status_of(path).size == size:
+                self._look(segment)
+                with _opened(segment) as file:
+                    digest = digest_of(file, size)
+                if digest_of_file(path, size) == digest:
+                    self._digests[segment.base_offset] = digest
+                    self._staged.add(segment.base_offset)
+
+    def _new(self) -> list[tuple[Segment, int]]:
+        return [each for each in self._segments if each[0].base_offset not in self._same]
+
+    def n_missing(self) -> Iterator[int]:
+        """Bytes of each segment that are to be copied."""
+        for segment, size in self._segments:
+            if segment.base_offset not in self._staged:
+                yield size - self._same.get(segment.base_offset, 0)
+
+    def _look(self, segment: Segment) -> list[Sequence[int] | None]:
+        """The stamps of the files of a segment of the source, looked at before they are read."""
+        base = segment.base_offset
+        if base not in self._looks:
+            found = [look(segment.path), *(look(segment.index_path(kind)) for kind in INDEXES)]
+            stamps: list[Sequence[int] | None] = [each.stamp and [*each.stamp] for each in found]
+            self._looks[base] = stamps, all(each.is_settled for each in found)
+        return self._looks[base][0]
+
+    def _own_stamps(self, base_offset: int) -> list[Sequence[int] | None]:
+        paths = [
+            os.path.join(self._path, segment_file_name(base_offset, kind))
+            for kind in LOG_AND_ALL_INDEXES
+        ]
+        return [found and [*found] for found in (look(each).stamp for each in paths)]
+
+    def stage_segments(self) -> None:
         """Step 2."""
-        _, others, older = compared
-        if older or others:
-            end = others[0] if others else self._log.log_end_offset
-            with self._shortening(end):
-                # A crash leaves a log without a hole.
-                for each in (*reversed(others), *older):
-                    self._put_segment_aside(each)
-
-    def _put_segment_aside(self, base_offset: int) -> None:
+        self._kept_before = self._kept()
+        wanted = {_log_name(each) for each, _ in self._new() if each.base_offset in self._staged}
         for name in list_names(self._path):
             parsed = parse_segment_file(name)
-            if (
-                parsed is not None
-                and parsed.offset == base_offset
-                and parsed.state is FileState.LIVE
-                and parsed.kind is not FileKind.SNAPSHOT
+            is_left = parsed is not None and parsed.state is FileState.CLEANED
+            if (is_left and name.removesuffix(f".{FileState.CLEANED}") not in wanted) or (
+                name.endswith(".tmp")
             ):
-                put_file_aside(self._path, name)
+                os.unlink(os.path.join(self._path, name))
+        for segment, size in self._new():
+            base, name = segment.base_offset, _log_name(segment)
+            path = os.path.join(self._path, name)
+            with _opened(segment) as file:
+                if base in self._staged:
+                    with writable(_cleaned(path)) as descriptor:
+                        sync_file(descriptor, path)
+                else:
+                    self._look(segment)
+                    self._digests[base] = digest_of(file, size)
+                    self._copy(file, _cleaned(path), size, self._digests[base], self._on_log)
+                indexes = self._copy_indexes(segment, size, file)
+            self._segment_files += [*indexes, name]
+        for segment, size in self._segments:
+            if segment.base_offset in self._same and self._lacks_indexes(segment, size):
+                with _opened(segment) as file:
+                    self._index_files += self._copy_indexes(segment, size, file)
         sync_directory(self._path)
 
-    def _copy_segment(self, segment: Segment, size: int, *, is_there: bool) -> None:
-        """Step 4 for one segment."""
-        name = segment_file_name(segment.base_offset, FileKind.LOG)
-        is_active = segment is self.segments[-1]
-        with opened_source(segment.path) as source:
-            if segment.inode not in (0, inode_of(source)):
-                reason = "another file has taken its place since it was listed"
-                raise OSError(errno.ESTALE, reason, segment.path)
-            expected = digest_of(source, size)
-            if is_there:
-                self._grow(source, segment.base_offset, size, expected)
-            renamed = []
-            if not is_active or self._source_is_clean:
-                renamed = self._stage_indexes(segment, source)
-            else:
-                self._remove_indexes(segment.base_offset)
-            if not is_there:
-                renamed.append(self._write_aside(source, name, size, expected, self._on_log))
-        for each in renamed:  # the .log file comes last
-            os.replace(_temporary(each), each)
-        if renamed:
-            sync_directory(self._path)
-        self._digest.update(expected)
+    def _lacks_indexes(self, segment: Segment, size: int) -> bool:
+        """Whether indexes of a segment that the destination has are to be copied."""
+        base = segment.base_offset
+        if self._same[base] < size:
+            return True
+        known = self._known.segments.get(base) if self._known else None
+        own, source = self._own_stamps(base), self._look(segment)
+        are_known = known is not None and (known.own, known.source) == (own, source)
+        if are_known and [each is None for each in own] == [each is None for each in source]:
+            return False
+        return any(self._differs(segment_file_name(base, kind)) for kind in INDEXES)
 
     def _on_log(self, n_bytes: int) -> None:
-        self._n_copied += n_bytes
+        self.n_copied += n_bytes
         self._on_bytes(n_bytes)
 
-    def _grow(self, source: int, base_offset: int, size: int, expected: bytes) -> None:
-        """Append the bytes that the last segment of the destination lacks."""
-        target = os.path.join(self._path, segment_file_name(base_offset, FileKind.LOG))
-        start = status_of(target).size
-        if start < size:
-            self._unshare(base_offset)
-            descriptor = open_to_write(target)
-            try:
-                copy_range(source, descriptor, start, size, self._on_log)
-                sync_file(descriptor, target)
-            finally:
-                os.close(descriptor)
-            _check(target, size, expected)
+    def _copy(
+        self,
+        source: int,
+        target: str,
+        size: int,
+        expected: bytes,
+        on_bytes: Callable[[int], object] = lambda _: None,
+    ) -> None:
+        """Copy the first bytes of an open file to a new one, durably, and read them again."""
+        descriptor = create_file(target)
+        try:
+            copy_range(source, descriptor, 0, size, on_bytes)
+            sync_file(descriptor, target)
+        finally:
+            os.close(descriptor)
+        if digest_of_file(target, size) != expected:
+            raise _other_bytes(target)
 
-    def _unshare(self, base_offset: int) -> None:
-        """Copy the files of a segment that have other names, too.
+    def _copy_indexes(self, segment: Segment, size: int, log: int) -> list[str]:
+        """Copy the indexes of a segment; none if they may be those of other bytes.
+
+        Compaction renames the log before its indexes.  So the indexes belong to the open log if it
+        still has its name afterwards.  A writer removes the mark of a clean stop before it
+        appends, and puts it back afterwards.  So the indexes of the active segment belong to the
+        copied bytes if the mark is there, and the log has not grown.
+        """
+        is_active = segment is self._segments[-1][0]
+        if is_active and not self._source_was_clean:
+            return []
+        names = []
+        for kind in INDEXES:
+            path = segment.index_path(kind)
+            name = segment_file_name(segment.base_offset, kind)
+            try:
+                with opened_source(path) as source:
+                    n_bytes = size_of(source)
+                    target = _cleaned(os.path.join(self._path, name))
+                    self._copy(source, target, n_bytes, digest_of(source, n_bytes))
+            except FileNotFoundError:
+                continue
+            names.append(name)
+        try:
+            now = status_of(segment.path, follow=True)
+            is_same = now.inode == inode_of(log)
+        except FileNotFoundError:
+            is_same = False
+        if is_same and is_active:
+            is_same = exists(self._mark) and size_of(log) == size
+        if is_same:
+            return names
+        for name in names:
+            os.unlink(_cleaned(os.path.join(self._path, name)))
+        return []
+
+    def _growing(self) -> tuple[Segment, int] | None:
+        """The segment that grows in place, and its size afterwards."""
+        for segment, size in self._segments:
+            if self._same.get(segment.base_offset, size) < size:
+                return segment, size
+        return None
+
+    def followed(self, start: int | None) -> Followed:
+        """The partition as it will be."""
+        known = self.log.high_watermark
+        own = {*list_names(self._path)}
+        snapshots = [each for each in list_names(self.log.path) if _SNAPSHOT.fullmatch(each)]
+        self._snapshots = sorted(each for each in snapshots if int(each[:20]) <= self.end)
+        gone = [each for each in own if _SNAPSHOT.fullmatch(each)]
+        removed = [each for each in gone if each not in self._snapshots]
+        files = [
+            each
+            for each in (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT, *self._snapshots)
+            if self._differs(each)
+        ]
+        grown = self._growing()
+        if grown is not None:
+            names = [segment_file_name(grown[0].base_offset, kind) for kind in INDEXES]
+            removed += [each for each in names if each not in self._index_files]
+        new = [each.base_offset for each, _ in self._new()]
+        first = min([*new, *self._others]) if self.replaces else -1
+        return Followed(
+            *self.log.topic_partition,
+            self.log.log_start_offset if start is None else start,
+            self.end,
+            self.end if known is None else min(known, self.end),
+            self._cleaned_to,
+            self._segments[0][0].base_offset if self._segments else 0,
+            first,
+            self._segment_files if self.replaces else [],
+            files + self._index_files,
+            sorted(each for each in removed if each in own),
+            list(self._cut or ()),
+        )
+
+    def _differs(self, name: str) -> bool:
+        """Whether a small file of the source is not that of the destination."""
+        path = os.path.join(self._path, name)
+        try:
+            with opened_source(os.path.join(self.log.path, name)) as source:
+                size = size_of(source)
+                expected = digest_of(source, size)
+        except FileNotFoundError:
+            return False
+        is_as_long = exists(path) and status_of(path).size == size
+        return not is_as_long or digest_of_file(path, size) != expected
+
+    def is_changed(self, found: Followed) -> bool:
+        """Whether the files of the partition change."""
+        return bool(
+            self.replaces
+            or self._new()
+            or found.files
+            or found.removed
+            or self._older
+            or self._growing() is not None
+        )
+
+    @property
+    def replaces(self) -> bool:
+        """Whether segments of the destination leave for others, so that it does not only grow."""
+        return bool(self._others)
+
+    def intent(
+        self, found: Followed, visible: Mapping[TopicPartition, int], *, only_appends: bool
+    ) -> PartitionIntent:
+        """The partition before and after the change, for readers and for an undo.
+
+        The new records are visible with the decision.  If segments are exchanged after it, in any
+        of the partitions, readers end where the old and the new files have the same records until
+        the guard is gone.
+        """
+        visible_end = min(visible.get(self.log.topic_partition, self.own_end), self.own_end)
+        start = found.start if found.start > 0 else -1
+        end = found.high_watermark
+        if not only_appends:
+            end = min([visible_end, end, *found.cut[:1]])
+        sizes = SegmentSizes(-1, 0, 0, 0)
+        if self.own:
+            own = self.own[-1]
+            paths = [
+                os.path.join(self._path, segment_file_name(own.base_offset, kind))
+                for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+            ]
+            indexes = [status_of(each).size if exists(each) else 0 for each in paths]
+            sizes = SegmentSizes(own.base_offset, own.size, indexes[0], indexes[1])
+        return PartitionIntent(
+            *self.log.topic_partition,
+            sizes,
+            self.own_end,
+            visible_end,
+            max(end, start),
+            start,
+        )
+
+    def grow(self) -> None:
+        """Append the bytes that the last segment of the destination lacks."""
+        growing = self._growing()
+        if growing is None:
+            return
+        segment, size = growing
+        target = os.path.join(self._path, _log_name(segment))
+        start = self._same[segment.base_offset]
+        self._unshare(target)
+        with _opened(segment) as source, writable(target) as descriptor:
+            copy_range(source, descriptor, start, size, self._on_log)
+            sync_file(descriptor, target)
+            expected = digest_of(source, size, start)
+        with opened_source(target) as file:
+            if digest_of(file, size, start) != expected:
+                raise _other_bytes(target)
+
+    def place_new(self) -> None:
+        """Give new segments their names, if no other segment has to leave first."""
+        if not self.replaces:
+            for name in self._segment_files:  # the log of a segment comes after its indexes
+                path = os.path.join(self._path, name)
+                os.rename(_cleaned(path), path)
+            sync_directory(self._path)
+
+    def _unshare(self, path: str) -> None:
+        """Copy a file that has other names, too.
 
         A snapshot of hard links would change with the destination, and so would a source.
         """
-        for kind in LOG_AND_ALL_INDEXES:
-            name = segment_file_name(base_offset, kind)
+        with opened_source(path) as file:
+            if has_other_names(file):
+                size = size_of(file)
+                self._copy(file, _tmp(path), size, digest_of(file, size))
+                os.replace(_tmp(path), path)
+                sync_directory(self._path)
+
+    def stage_files(self, found: Followed) -> None:
+        """Copy small files beside those that they replace; indexes stand there already."""
+        for name in found.files:
             path = os.path.join(self._path, name)
-            with contextlib.suppress(FileNotFoundError), opened_source(path) as file:
-                if has_other_names(file):
-                    size = size_of(file)
-                    self._write_aside(file, name, size, digest_of(file, size), lambda _: None)
-                    os.replace(_temporary(path), path)
-                    sync_directory(self._path)
-
-    def _write_aside(
-        self, source: int, name: str, size: int, expected: bytes, on_bytes: Callable[[int], object]
-    ) -> str:
-        """Copy a file under another name, durably, and return its own path."""
-        path = os.path.join(self._path, name)
-        temporary = _temporary(path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)  # left by a crash
-        descriptor = create_file(temporary)
-        try:
-            copy_range(source, descriptor, 0, size, on_bytes)
-            sync_file(descriptor, temporary)
-        finally:
-            os.close(descriptor)
-        _check(temporary, size, expected)
-        return path
-
-    def _stage_indexes(self, segment: Segment, log: int) -> list[str]:
-        """Copy the indexes of a segment; none if they may be those of another file.
-
-        Compaction renames the log before its indexes.  So the indexes belong to the open log if it
-        still has its name afterwards.
-        """
-        staged = []
-        for kind in INDEXES:
-            name = segment_file_name(segment.base_offset, kind)
-            staged += self._stage(name, segment.index_path(kind))
-        with contextlib.suppress(FileNotFoundError):
-            if status_of(segment.path, follow=True).inode == inode_of(log):
-                return staged
-        for each in staged:
-            os.unlink(_temporary(each))
-        self._remove_indexes(segment.base_offset)
-        return []
-
-    def _stage(self, name: str, source_path: str) -> list[str]:
-        """Copy a file that is not a log under another name, if the destination has other bytes."""
-        path = os.path.join(self._path, name)
-        try:
-            with opened_source(source_path) as source:
-                size = size_of(source)
-                expected = digest_of(source, size)
-                is_as_long = exists(path) and status_of(path).size == size
-                if is_as_long and digest_of_file(path, size) == expected:
-                    return []
-                return [self._write_aside(source, name, size, expected, lambda _: None)]
-        except FileNotFoundError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            return []
-
-    def _replace(self, name: str) -> None:
-        """Make a small file that of the source."""
-        for each in self._stage(name, os.path.join(self._log.path, name)):
-            os.replace(_temporary(each), each)
-            sync_directory(self._path)
-
-    def _remove_indexes(self, base_offset: int) -> None:
-        for kind in INDEXES:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self._path, segment_file_name(base_offset, kind)))
-
-    def _copy_snapshots(self) -> None:
-        """Step 5."""
-        wanted = {each for each in list_names(self._log.path) if _SNAPSHOT.fullmatch(each)}
-        for each in sorted(wanted):
-            self._replace(each)
-        for each in list_names(self._path):
-            if _SNAPSHOT.fullmatch(each) and each not in wanted:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self._path, each))
+            target = _tmp(path)
+            if name in self._index_files:
+                os.rename(_cleaned(path), target)
+                continue
+            try:
+                with opened_source(os.path.join(self.log.path, name)) as source:
+                    size = size_of(source)
+                    self._copy(source, target, size, digest_of(source, size))
+            except FileNotFoundError:  # a broker has removed an old snapshot
+                continue
         sync_directory(self._path)
 
+    def _kept(self) -> set[str]:
+        names = list_names(self._path)
+        return {os.path.join(self._path, each) for each in names if each.endswith(".broken")}
 
-def _segments_of(log: Log) -> list[_Own]:
-    return [_Own(each.base_offset, each.size, each.path) for each in log.segments]
+    def known_now(self) -> _KnownLog:
+        """What this mirror has found, or made, equal; a change that may not show is left out."""
+        segments = {}
+        for segment, size in self._segments:
+            base = segment.base_offset
+            source, is_settled = self._looks[base]
+            if is_settled:
+                segments[base] = _Known(
+                    size, self._digests[base].hex(), source, self._own_stamps(base)
+                )
+        return _KnownLog(self.log.path, self.end, segments)
+
+    def digest(self) -> str:
+        """The digest of the digests of all segments."""
+        digest = hashlib.sha256()
+        for segment, _ in self._segments:
+            digest.update(self._digests[segment.base_offset])
+        return digest.hexdigest()
+
+    def result(self, n_copied: int, sha256: str) -> MirroredPartition:
+        """The result; without a digest it is that of a dry run."""
+        kept = tuple(sorted(self._kept() - self._kept_before)) if sha256 else ()
+        if self.cut_at is not None and sha256:
+            logger.warning(
+                "%s: the records from offset %d on were not those of the log, and were cut off; "
+                "kept in %s",
+                self._path, self.cut_at, ", ".join(kept) or "no file",
+            )  # fmt: skip
+        others = self._others
+        if self._cut is not None:
+            offset, base, _ = self._cut
+            others = [each for each in others if each < offset and each != base]
+        return MirroredPartition(
+            *self.log.topic_partition, self.log.path, self.log.log_start_offset, self.end,
+            sum(size for _, size in self._segments), n_copied, self.cut_at, kept,
+            len(self._older) + len(others), sha256,
+        )  # fmt: skip
 
 
-def _segments_below(log: Log, end: int) -> list[_Own]:
-    """The segments that a cut at an offset would leave."""
-    from segmentlog.replication.cut import plan_cut
+def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:
+    """The segments of a log, and their bytes up to the log end when the directory was opened."""
+    segments = [(each, each.size) for each in log.segments]
+    end, position = log.log_end_offset, log.end.position
+    if log.end.offset > end:  # a commit has written since
+        while len(segments) > 1 and segments[-1][0].base_offset >= end:
+            segments.pop()
+        placed = segments[-1][0].find(end)
+        position = segments[-1][0].size if placed is None else placed.position
+    if segments:
+        segments[-1] = segments[-1][0], position
+    return segments
 
-    plan = plan_cut(log, end)
-    if plan.last < 0:
-        return [_Own(plan.log_start, 0, "")]  # the log begins again
-    kept = _segments_of(log)[: plan.last + 1]
-    return [*kept[:-1], kept[-1]._replace(size=plan.end.position)]
+
+@contextlib.contextmanager
+def _opened(segment: Segment) -> Iterator[int]:
+    """A descriptor of a segment's log, if the file is that which was listed."""
+    with opened_source(segment.path) as descriptor:
+        if segment.inode not in (0, inode_of(descriptor)):
+            reason = "another file has taken its place since it was listed"
+            raise OSError(errno.ESTALE, reason, segment.path)
+        yield descriptor
 
 
-def _temporary(path: str) -> str:
-    """The path under which a file is copied.
+def _digests(descriptor: int, first: int, whole: int) -> tuple[bytes, bytes]:
+    """SHA-256 of the first bytes of a file, and of more of them; read once."""
+    digest = digest_up_to(descriptor, first)
+    beginning = digest.digest()
+    return beginning, digest_up_to(descriptor, whole, first, digest).digest()
 
-    Brokers and recoveries remove ``.cleaned`` files.  A broker takes their names for offsets, and
-    does not start if one is none (``LogFileUtils.offsetFromFileName``).  It leaves ``.tmp`` files
-    alone, as those of its own checkpoints.
+
+def _log_name(segment: Segment) -> str:
+    return segment_file_name(segment.base_offset, FileKind.LOG)
+
+
+def _cleaned(path: str) -> str:
+    """The path under which a file of a new segment is copied.
+
+    Brokers and recoveries remove ``.cleaned`` files.
     """
-    is_of_segment = parse_segment_file(os.path.basename(path)) is not None
-    return f"{path}.{FileState.CLEANED if is_of_segment else 'tmp'}"
+    return f"{path}.{FileState.CLEANED}"
 
 
-def _check(path: str, size: int, expected: bytes) -> None:
-    """Read copied bytes again."""
-    if digest_of_file(path, size) != expected:
-        raise OSError(errno.EIO, "the copied bytes read back as other bytes", path)
+def _tmp(path: str) -> str:
+    """The path under which another file is copied; brokers leave such files alone.
+
+    A broker takes the name of a ``.cleaned`` file for an offset, and does not start if it is none
+    (``LogFileUtils.offsetFromFileName``).
+    """
+    return f"{path}.tmp"
+
+
+def _other_bytes(path: str) -> OSError:
+    return OSError(errno.EIO, "the copied bytes read back as other bytes", path)

@@ -128,16 +128,17 @@ def test_a_destination_without_anything_in_common_begins_again(tmp_path: Path) -
 
 
 def test_compacted_segments_of_the_source_replace_those_of_the_destination(tmp_path: Path) -> None:
-    """They have the same records in other bytes; the old ones are put aside."""
-    source, to = filled(tmp_path / "a"), tmp_path / "b"
+    """They have fewer records in other bytes; the old ones are put aside."""
+    source, to = keyed(tmp_path / "a"), tmp_path / "b"
+    (source / CLEAN_SHUTDOWN_FILE).touch()
     only([source], to)
-    path = sorted((source / "t-0").glob("*.log"))[1]
-    other = filled(tmp_path / "c") / "t-0" / path.name
-    path.write_bytes(other.read_bytes())  # the same offsets at other times
+    n_segments = len([*(to / "t-0").glob("*.log")])
+    segmentlog.erase(source, "a")
     found = only([source], to)
-    assert (None, 3) == (found.cut_at, found.n_put_aside)
+    assert (None, n_segments) == (found.cut_at, found.n_put_aside)
     assert files(source) == files(to)
-    assert [*(to / "t-0").glob(f"{path.name}*.deleted")]
+    assert n_segments == len([*(to / "t-0").glob("*.log.deleted")]) > 2
+    assert not [*(to / "t-0").glob("*.broken")]
 
 
 def keyed(directory: Path) -> Path:
@@ -225,15 +226,14 @@ def test_a_segment_that_another_file_replaces_is_not_copied(
     """It was compacted, after it was listed."""
     source, to = filled(tmp_path / "a"), tmp_path / "b"
     path = min((source / "t-0").glob("*.log"))
-    replace = mirror._Follower._replace
+    begin = mirror._Follower.begin
 
-    def compact(follower: Any, name: str) -> None:
+    def compact(follower: Any) -> None:
         path.rename(path.with_suffix(".log.deleted"))
         path.write_bytes(path.with_suffix(".log.deleted").read_bytes() * 2)
-        monkeypatch.setattr(mirror._Follower, "_replace", replace)
-        replace(follower, name)
+        begin(follower)
 
-    monkeypatch.setattr(mirror._Follower, "_replace", compact)
+    monkeypatch.setattr(mirror._Follower, "begin", compact)
     with pytest.raises(StorageError, match=r"another file has taken its place .* try again"):
         segmentlog.mirror(source, to=to)
     assert not [*(to / "t-0").glob("*.log")]
@@ -449,8 +449,9 @@ def repeated_after_kills(tmp_path: Path, before: Path, sources: Sequence[Path], 
                 read = read_values(segmentlog.open_log_dir(to).log(*T0), end)
                 assert any(set(read.items()) <= set(each.items()) for each in logs), number
                 assert [*read] == [*range(min(read, default=0), max(read, default=-1) + 1)], number
-        only(sources, to)
+        segmentlog.mirror(*sources, to=to)
         assert files(Path(log.path).parent) == files(to), number
+        assert not [*to.glob("*.unfinished.*"), *to.rglob("*.cleaned"), *to.rglob("*.tmp")]
         shutil.rmtree(to)
         number += every
     return number
@@ -472,7 +473,7 @@ def test_a_broker_can_start_after_a_killed_mirror(
         temporary.append(Path(str(forward.args[0])).name)
         return forward()
 
-    around_calls(monkeypatch, ["replace"], note)
+    around_calls(monkeypatch, ["replace", "rename"], note)
     segmentlog.mirror(filled(tmp_path / "a"), to=tmp_path / "b")
     assert {"partition.metadata.tmp", "leader-epoch-checkpoint.tmp"} < {*temporary}
     cleaned = [each for each in temporary if each.endswith(".cleaned")]

@@ -7,8 +7,11 @@ and a row of `OPERATIONS`.
 import contextlib
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +43,7 @@ __all__ = [
     "dies",
     "erases",
     "fails",
+    "follows",
     "moves",
     "recovers",
     "retains",
@@ -141,6 +145,34 @@ def compacts(run: Run) -> None:
     run.end(job, is_committed=True, is_at_rest=True)
 
 
+def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = False) -> None:
+    """Mirror a directory that is a job ahead, or one in which a key was erased."""
+    leaves: dict[int, list[int]] = {}
+    if erases_one:
+        rows = {}
+        writes(run, {0: 3}, n_keys=7)
+        leaves[0], key = _without_a_key(run)
+    job = run.begin(rows, leaves=leaves, is_exchanged=erases_one)
+    source = Path(tempfile.mkdtemp())
+    with pytest.MonkeyPatch.context() as patch:
+        # The recorder sees writes, and the system must not copy by itself.
+        patch.setattr(os, "copy_file_range", _not_supported)
+        shutil.copytree(run.directory, source, dirs_exist_ok=True)
+        if erases_one:
+            segmentlog.erase(source, key, TOPIC)
+        else:
+            write_job(source, job)
+        segmentlog.mirror(source, to=run.directory)
+    for each in sorted(source.rglob("*"), reverse=True):  # `rmtree` opens by descriptors
+        each.rmdir() if each.is_dir() else each.unlink()
+    source.rmdir()
+    run.end(job, is_committed=True, is_at_rest=True)
+
+
+def _not_supported(*_: object) -> int:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
 def erases(run: Run) -> None:
     """Write a job, and erase and purge a key that one of its records has, and no other record.
 
@@ -148,15 +180,20 @@ def erases(run: Run) -> None:
     segments would go one segment after the other, which is more than before or after.
     """
     writes(run, {0: 3}, n_keys=7)
-    log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
-    rows = log.scan(columns=["key", "value"]).read_all().to_pylist()
-    keys = [row["key"] for row in rows]
-    key = next(each for each in reversed(keys) if keys.count(each) == 1)
-    left = [int(row["value"][-9:]) for row in rows if row["key"] != key]
+    left, key = _without_a_key(run)
     job = run.begin({}, leaves={0: left})
     (done,) = segmentlog.erase(run.directory, key, TOPIC, purge=True)
     assert (0, 1) == (done.partition, done.records)
     run.end(job, is_committed=True, is_at_rest=True)
+
+
+def _without_a_key(run: Run) -> tuple[list[int], bytes]:
+    """The values of partition 0 without those of a key that one record has, and the key."""
+    log = segmentlog.open_log_dir(run.directory).log(TOPIC, 0)
+    rows = log.scan(columns=["key", "value"]).read_all().to_pylist()
+    keys = [row["key"] for row in rows]
+    key = next(each for each in reversed(keys) if keys.count(each) == 1)
+    return [int(row["value"][-9:]) for row in rows if row["key"] != key], key
 
 
 def dies(

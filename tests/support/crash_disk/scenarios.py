@@ -20,6 +20,7 @@ from crash_disk.operations import (
     dies,
     erases,
     fails,
+    follows,
     recovers,
     retains,
     retains_by_size,
@@ -153,6 +154,9 @@ def _singles() -> Iterator[Scenario]:
         compacts, partial(writes, rows={0: 40}, n_keys=4), compacts
     ], n_jobs=2, is_keyed=True)  # fmt: skip
     yield Scenario("erase", [erases])
+    yield Scenario("mirror", [follows])
+    yield Scenario("mirror that adds segments", [partial(follows, rows=ROLLING)])
+    yield Scenario("mirror of an erasure", [partial(follows, erases_one=True)])
     for number in (33, 48):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
     yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
