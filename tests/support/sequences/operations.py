@@ -5,6 +5,7 @@ row in `OPERATIONS`.
 """
 
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,6 +103,7 @@ class Plan:
     delay_ms : for how long replaced files stay: readers that have planned to read them still can.
     judge : the model that holds after an operation whose result depends on segments, by what a
         reader sees and how the operation has ended; None if `states` have it.
+    follow : is called without a fault once the operation has ended well, before anybody looks.
     """
 
     act: Callable[[Callable[[], None]], object]
@@ -110,6 +112,7 @@ class Plan:
     is_open: bool = field(default=False, kw_only=True)
     delay_ms: int = field(default=60_000, kw_only=True)
     judge: Callable[[Seen, str], Model] | None = None
+    follow: Callable[[], None] | None = field(default=None, kw_only=True)
 
     def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
         """The models that may hold, by how the operation has ended and how many parts it did.
@@ -629,6 +632,49 @@ def reindex(scene: Scene) -> Plan:
     return Plan(act, [scene.model, scene.model])
 
 
+def mirror(scene: Scene) -> Plan:
+    """Mirror to a directory beside, to which somebody may have written; then fail over to it.
+
+    A fault meets only the mirror.  A mirror keeps topics that the source has deleted; here, the
+    administrator begins a new one then.
+    """
+    rng, to = scene.rng, scene.directory.with_name("mirrored")
+    writes_first, fails_over = rng.random() < 0.3, rng.random() < 0.5
+    topic, rows, config = scene.topic(), scene.rows("b"), scene.config()
+    is_there = bool([*scene.directory.glob("*-[0-9]/*.log")])
+    for each in to.glob("*-[0-9]"):
+        known, here = (path / "partition.metadata" for path in (each, scene.directory / each.name))
+        is_other = known.exists() and here.exists() and known.read_bytes() != here.read_bytes()
+        if is_other or not here.exists():
+            shutil.rmtree(to)
+            break
+
+    def act(done: Callable[[], None]) -> None:
+        if is_there:
+            segmentlog.mirror(scene.directory, to=to)
+        done()
+
+    def follow() -> None:
+        if not is_there:
+            return
+        if fails_over:
+            left = scene.directory.with_name("left")
+            scene.directory.rename(left)
+            to.rename(scene.directory)
+            settings = left / "segmentlog.settings"
+            if settings.exists():  # a mirror leaves settings to the administrator
+                shutil.copy(settings, scene.directory)
+            shutil.rmtree(left)
+        elif writes_first and [*to.glob(f"{topic}-[0-9]")]:
+            with segmentlog.open_writer(to, topic, config=config) as writer:
+                writer.append(_table(topic, [each._replace(partition=0) for each in rows]))
+
+    return Plan(
+        act, [scene.model, scene.model],
+        delay_ms=0 if fails_over else 60_000, follow=follow,
+    )  # fmt: skip
+
+
 def unmark(scene: Scene) -> Plan:
     """Remove the mark of a clean stop, as after a broker's crash, and perhaps indexes.
 
@@ -704,6 +750,7 @@ OPERATIONS: Mapping[str, Kind] = {
     "retain": Kind(retain, 3),
     "recover": Kind(recover, 2),
     "reindex": Kind(reindex, 1),
+    "mirror": Kind(mirror, 4),
     "unmark": Kind(unmark, 2, may_fail=False),
     "wait": Kind(wait, 2, may_fail=False),
 }

@@ -93,13 +93,17 @@ class _Play:
 
         with met(step.fault) as calls:
             ending = _ending(plan, step.fault, done)
+        if plan.follow is not None and ending == DONE:
+            plan.follow()
         seen = look(self.directory, tuple(TOPICS))
         after = _first_equal(plan, seen, ending, n_done)
         # The clock that operations move is ahead of the times that the system gives to files.
         held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
         assert_found_by_time(self.directory, after, rng)
-        if calls.is_met or step.name == "unmark":
+        if calls.is_met or step.name in {"unmark", "mirror"}:
             self._is_disturbed = True
+            # A mirror lacks the indexes of active segments.
+            self._lacks_indexes |= step.name == "mirror"
             # On a full disk, upkeep gives up indexes of segments that are about to go.  They stay
             # without indexes if there is no room even then, until `reindex` builds them again.
             self._lacks_indexes |= step.fault is not None and step.fault.kind == "full"
