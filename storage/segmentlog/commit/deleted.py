@@ -73,7 +73,7 @@ def taken_out(directory: str, topic: str) -> list[str]:
     return [os.path.join(directory, name) for name in names if is_deleted_directory(name, topic)]
 
 
-def take_out(directory: str, topic: str) -> None:
+def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> None:
     """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings.
 
     The directories are renamed first.  A partition that still has its directory, but no longer its
@@ -89,7 +89,8 @@ def take_out(directory: str, topic: str) -> None:
         left = {each: offset for each, offset in offsets.items() if each.topic != topic}
         if left.keys() != offsets.keys():
             write_offsets(directory, name, left)
-    SettingsFile.forget(directory, topic)
+    if not keeps_settings:
+        SettingsFile.forget(directory, topic)
 
 
 def remove_taken_out(directory: str, topic: str) -> None:

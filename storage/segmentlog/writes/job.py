@@ -1,16 +1,25 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.commit.deleted import remove_taken_out, take_out
+from segmentlog.commit.guard import list_guards
 from segmentlog.commit.held import hold
 from segmentlog.commit.repeated_writes import StreamBatch
+from segmentlog.commit.state import State
 from segmentlog.disk.pace import pace_of
 from segmentlog.disk.readable import exists
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogDirectoryError,
+    SegmentLogError,
+    SyncFailedError,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.names import META_PROPERTIES_FILE
 from segmentlog.settings.cluster_metadata import read_partition_counts
@@ -213,11 +222,18 @@ class WriteJob:
             topics = dict.fromkeys(staged.topics)
             if topic is not None:
                 topics[topic] = None  # even without rows
-            self.topics.make(topics)
-            settings = self._settings(
-                staged.n_records, rolls=rolls, with_producers=with_producers, batch=batch
-            )
-            committed = commit_staged(held, self.token, staged, settings)
+            new = self.topics.new_among(topics)
+            try:
+                self.topics.make(topics)
+                settings = self._settings(
+                    staged.n_records, rolls=rolls, with_producers=with_producers, batch=batch
+                )
+                committed = commit_staged(held, self.token, staged, settings)
+            except (CommitInDoubtError, SyncFailedError):
+                raise  # nobody knows, or the disk cannot be trusted
+            except BaseException:
+                self._remove_new(new)
+                raise
         self.abort()  # removes the files of attempts that lost, too
         return committed
 
@@ -241,6 +257,19 @@ class WriteJob:
             rolls=rolls,
             with_producers=with_producers,
         )
+
+    def _remove_new(self, topics: Collection[str]) -> None:
+        """Remove the topics that a failed commit has made; an interrupt may follow the decision.
+
+        A topic that stayed would bind the next job to a number of partitions.
+        """
+        directory = self.directory
+        with contextlib.suppress(OSError, SegmentLogError):
+            if list_guards(directory) or State.read(directory).token == self.token:
+                return
+            for topic in topics:
+                take_out(directory, topic, keeps_settings=True)
+                remove_taken_out(directory, topic)
 
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""

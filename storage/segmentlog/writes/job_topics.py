@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from segmentlog.commit.deleted import is_known
 from segmentlog.commit.topics import create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.partitions import current_partitions
@@ -100,6 +101,14 @@ class JobTopics:
             )
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
         return self.num_partitions
+
+    def new_among(self, topics: Collection[str]) -> list[str]:
+        """The topics that `make` would create, and of which nothing is there yet."""
+        return [
+            each
+            for each in topics
+            if each not in self.partitions and not is_known(self.directory, each)
+        ]
 
     def make(self, topics: Collection[str]) -> None:
         """Create the topics that are missing when the job commits; the caller holds the lock.

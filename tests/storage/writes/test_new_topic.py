@@ -34,6 +34,31 @@ def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
     assert [[b"a"], [b"b"], [b"c"]] == [values(tmp_path, "t", number) for number in range(3)]
 
 
+def test_a_first_commit_that_fails_leaves_no_topic(tmp_path: Path) -> None:
+    """The settings that wait for the topic stay, and so do topics that were there before."""
+    segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "1"})
+    write(tmp_path, ONE, topic="u")
+    times = pa.array([0], pa.timestamp("ms", "UTC"))
+    last = pa.table(
+        {
+            "value": [b"v"],
+            "offset": [2**63 - 1],
+            "partition": [0],
+            "timestamp": times,
+            "timestampType": [0],
+        }
+    )
+    for topic in ("t", "u"):
+        with pytest.raises(segmentlog.OffsetsOutOfOrderError):
+            write(tmp_path, last, topic=topic, num_partitions=3 if topic == "t" else None,
+                  preserve=True)  # fmt: skip
+    assert ["u-0"] == partitions(tmp_path)
+    assert "t" not in (tmp_path / "replication-offset-checkpoint").read_text().split()
+    assert "retention.ms" in (tmp_path / "segmentlog.settings").read_text()
+    write(tmp_path, ONE, num_partitions=2)
+    assert ["t-0", "t-1", "u-0"] == partitions(tmp_path)
+
+
 def test_a_topic_is_there_when_its_first_job_commits(tmp_path: Path) -> None:
     """The job has rows, or has none."""
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2):

@@ -181,3 +181,14 @@ def test_a_stream_is_forgotten_after_a_month(
         monkeypatch.setattr("time.time", lambda later=later: later)
         write(tmp_path, ONE)
         assert is_known == ("query" in State.read(str(tmp_path)).streams)
+
+
+def test_a_query_that_the_log_has_forgotten_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its batch may be there already; the first batch of a query cannot be."""
+    assert commit(begin(tmp_path), 0, b"a")
+    assert commit(begin(tmp_path), 1, b"b")
+    assert "no earlier batch" not in caplog.text
+    assert commit(begin(tmp_path), 7, b"c", query="forgotten")
+    assert "query forgotten continues with batch 7, and no earlier batch" in caplog.text
