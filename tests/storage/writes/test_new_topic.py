@@ -1,7 +1,9 @@
 """Topics that a job creates: when, with how many partitions, and after a failed job."""
 
 import contextlib
+import errno
 import itertools
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from crashing import Crash, Forward, around_calls, crash_at
 from plain_writes import ONE, values, write
 
 import segmentlog
+from segmentlog.append.append import LogAppender
 from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
@@ -34,24 +37,22 @@ def test_a_first_write_that_fails_leaves_no_topic(tmp_path: Path) -> None:
     assert [[b"a"], [b"b"], [b"c"]] == [values(tmp_path, "t", number) for number in range(3)]
 
 
-def test_a_first_commit_that_fails_leaves_no_topic(tmp_path: Path) -> None:
+def test_a_first_commit_that_fails_leaves_no_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The settings that wait for the topic stay, and so do topics that were there before."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     segmentlog.alter_settings(tmp_path, "t", {"retention.ms": "1"})
     write(tmp_path, ONE, topic="u")
-    times = pa.array([0], pa.timestamp("ms", "UTC"))
-    last = pa.table(
-        {
-            "value": [b"v"],
-            "offset": [2**63 - 1],
-            "partition": [0],
-            "timestamp": times,
-            "timestampType": [0],
-        }
-    )
-    for topic in ("t", "u"):
-        with pytest.raises(segmentlog.OffsetsOutOfOrderError):
-            write(tmp_path, last, topic=topic, num_partitions=3 if topic == "t" else None,
-                  preserve=True)  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(LogAppender, "append", full)
+        with pytest.raises(segmentlog.StorageError):
+            write(tmp_path, ONE, num_partitions=3)
+        with pytest.raises(segmentlog.StorageError):
+            write(tmp_path, ONE, topic="u")
     assert ["u-0"] == partitions(tmp_path)
     assert "t" not in (tmp_path / "replication-offset-checkpoint").read_text().split()
     assert "retention.ms" in (tmp_path / "segmentlog.settings").read_text()
