@@ -299,6 +299,9 @@ class DirectoryRecovery:
 
     def _prepare(self, log: "_Log", *, is_clean: bool) -> None:
         """Plan the recovery of a log; finish its compaction, and mend the files beside it."""
+        if self._full:
+            log.has_failed = True
+            return
         self._progress(log.name)
         point = self._known.points.offsets.get(log.topic_partition, 0)
         log_start = self._known.starts.get(log.topic_partition, 0)
