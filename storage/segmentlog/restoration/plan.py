@@ -14,7 +14,13 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.layout.metadata import known_topic_id
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import INTERNAL_TOPICS, OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    TopicPartition,
+)
 from segmentlog.names import partition_path
 from segmentlog.replication.placement import Placement, TargetCluster
 from segmentlog.restoration.records import OpenTransactions, RestoredRecords
@@ -230,7 +236,8 @@ class Preflight:
     def _losses(self, log: Log, placement: Placement) -> list[str]:
         """Settings of the topic that would delete records."""
         problems = []
-        times = [each.largest_timestamp() for each in log.untorn_segments]
+        skips = self._records.on_corrupt_batch == OnCorruptBatch.SKIP
+        times = [each.largest_timestamp(skips=skips) for each in log.untorn_segments]
         since, until = self._times_ms
         # A segment is as old as its newest record, within the records that are restored.
         ages = [min(each, until) for each in times if each >= max(since, 0)]
