@@ -369,6 +369,8 @@ class TaskLock(Closing):
         If there is no lock file.
     """
 
+    _is_in_block = False
+
     def __init__(self, share: LockShare, number: int) -> None:
         self._first, self._byte = share.first, share.first + number
         self._number = next(_numbers)
@@ -390,3 +392,11 @@ class TaskLock(Closing):
             _close_kept(self._number)
         finally:
             _close_kept(self._number)  # Ctrl-C may have cut the first one anywhere
+
+    def __enter__(self) -> Self:
+        self._is_in_block = True
+        return self
+
+    def __del__(self) -> None:
+        if self._is_in_block:  # Ctrl-C may have come before the first line of `close`
+            _close_kept(self._number)

@@ -200,7 +200,12 @@ def interrupted_at(number: int, act: Callable[[], None]) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         nonlocal n_lines, is_done
-        if frame.f_code.co_filename != lock.__file__:
+        if frame.f_code.co_filename != lock.__file__ or frame.f_code.co_name == "__del__":
+            return None
+        caller = frame.f_back
+        while caller is not None and caller.f_code.co_name != "__del__":
+            caller = caller.f_back
+        if caller is not None:  # the second chance, after the first Ctrl-C
             return None
         if event == "line" and not is_done:
             is_done = n_lines == number
