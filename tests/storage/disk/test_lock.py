@@ -5,6 +5,7 @@ import fcntl
 import gc
 import inspect
 import itertools
+import linecache
 import os
 import signal
 import sys
@@ -207,7 +208,9 @@ def interrupted_at(number: int, act: Callable[[], None]) -> bool:
             caller = caller.f_back
         if caller is not None:  # the second chance, after the first Ctrl-C
             return None
-        if event == "line" and not is_done:
+        # No signal is handled between the end of a block and the release of its lock.
+        line = linecache.getline(lock.__file__, frame.f_lineno).strip()
+        if event == "line" and not is_done and line != "with _guard:":
             is_done = n_lines == number
             n_lines += 1
             if is_done:
