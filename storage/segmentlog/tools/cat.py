@@ -266,7 +266,7 @@ class _Read:
         self._count = count
         self._write = _writer()
         self._by_record = by_record
-        self._policy = ScanPolicy(isolation_level)
+        self._policy = ScanPolicy(isolation_level, in_milliseconds=True)
         self._until_ms = until_ms
         self._columns = written.columns
         if until_ms is not None:
@@ -330,9 +330,7 @@ class _Read:
         """The rows before the first one that ends the partition."""
         if self._until_ms is None:
             return rows
-        is_late = pc.greater_equal(
-            rows.column("timestamp").cast(pa.int64()), self._until_ms * 1000
-        )
+        is_late = pc.greater_equal(rows.column("timestamp"), self._until_ms)
         first: int = pc.index(is_late, value=True).as_py()
         if first < 0:
             return rows

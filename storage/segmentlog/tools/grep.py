@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST, _BEYOND = -(2**63), 2**63  #: half-open: every time that Kafka can store
 _PIECE_ROWS = 1_000  #: a search of them as one text takes as long as the call
 
 #: Parts of a pattern that look at their surroundings: they may match in a value, and not where
@@ -126,7 +126,7 @@ def grep(
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
-    times = TimestampRange(_LEAST if since is None else since, _MOST if until is None else until)
+    times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
     run = _Search(search, times, read_up_to, shows_rows=not count)
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     directory = open_log_dir(*with_tier(paths, *tier))
@@ -279,8 +279,8 @@ class _Search:
         self._pattern = pattern
         self._times = times
         self._read_up_to = read_up_to
-        has_times = times != (_LEAST, _MOST)
-        self._policy = ScanPolicy(timestamps=times if has_times else None)
+        has_times = times != (_LEAST, _BEYOND)
+        self._policy = ScanPolicy(timestamps=times if has_times else None, in_milliseconds=True)
         wanted = {*pattern.columns, "offset"}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
@@ -341,10 +341,9 @@ class _Search:
         advance(log_slice.n_bytes)
 
     def _within_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        milliseconds = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-        since, until = self._times
+        times, (since, until) = rows.column("timestamp"), self._times
         return rows.filter(
-            pc.and_(pc.greater_equal(milliseconds, since), pc.less(milliseconds, until))
+            pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until - 1))
         )
 
 
@@ -365,7 +364,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _objects(rows: pa.RecordBatch) -> Iterator[str]:
-    for row in _records(rows):
+    for row in rows.to_pylist():
         found = {name: row[name] for name in ("topic", "partition", "offset", "timestamp")}
         found |= {name: _text(row[name]) for name in ("key", "value")}
         if "headers" in row:
@@ -381,7 +380,7 @@ def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Itera
     shown = _Marked.of(pattern, rows) if is_colored else _Marked(rows, b"", b"")
     begin, middle, end = (_PLACE, _OFFSET, _PLAIN) if is_colored else ("", "", "")
     place = escape(f"{rows.column('topic')[0]}-{rows.column('partition')[0]}")
-    for row in _records(shown.rows):
+    for row in shown.rows.to_pylist():
         at = f"{begin}{place}{end}:{middle}{row['offset']}{end}"
         parts = [at, iso_time(row["timestamp"])]
         parts += [f"{name}={shown.text(row[name])}" for name in ("key", "value")]
@@ -391,13 +390,6 @@ def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Itera
             )
             parts.append(f"headers={{{', '.join(pairs)}}}")
         yield " ".join(parts)
-
-
-def _records(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows, with timestamps in epoch milliseconds."""
-    at = rows.schema.get_field_index("timestamp")
-    times = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-    yield from rows.set_column(at, "timestamp", times).to_pylist()
 
 
 class _Marked(NamedTuple):
