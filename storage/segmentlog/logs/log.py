@@ -33,7 +33,7 @@ from segmentlog.model import (
     TimestampAndOffset,
     TopicPartition,
 )
-from segmentlog.reads.listed import ListedSegments, LostOffsets
+from segmentlog.reads.listed import ListedSegments, LostOffsets, LostSegments
 from segmentlog.reads.log_look import look_at_log
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
@@ -76,6 +76,7 @@ class Log:
     is_file : whether `path` is a file, if that is known; by default, a look at the disk decides.
     kept : of the same log at an earlier moment, if it has not changed since.
     synced_to : looks up the partition's entry in ``recovery-point-offset-checkpoint``, or -1.
+    cleaned_to : looks up its entry in ``cleaner-offset-checkpoint``, or -1.
     """
 
     def __init__(
@@ -89,12 +90,13 @@ class Log:
         is_file: bool | None = None,
         kept: KeptLog | None = None,
         synced_to: Callable[[], int] = lambda: -1,
+        cleaned_to: Callable[[], int] = lambda: -1,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._synced_to = synced_to
+        self._synced_to, self._cleaned_to = synced_to, cleaned_to
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         self._newest_listing: ListedSegments | None = None
@@ -175,6 +177,7 @@ class Log:
             committed_to,
             self.partition.path,
             self._synced_to,
+            self._cleaned_to,
         )
 
     @property
@@ -328,6 +331,15 @@ class Log:
         may be missing, too, and then a read ends at the log end with a warning.
         """
         return self._listed.lost
+
+    @property
+    @looks_again
+    def lost_segments(self) -> tuple[LostSegments, ...]:
+        """Offsets in the middle of the log whose segments are gone: their indexes are still there.
+
+        Empty if no segment is known to be missing: compaction leaves gaps, too.
+        """
+        return self._listed.lost_segments
 
     @looks_again
     def open_transactions(

@@ -356,9 +356,20 @@ class LogDirectory:
             high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
             list_files=partial(_noting, self._listed, census.list_partition),
             synced_to=partial(self._views[parent].synced_to, topic_partition),
+            cleaned_to=partial(self._views[parent].cleaned_to, topic_partition),
             is_file=None if path in self.paths else False,
             kept=kept,
         )
+
+    def log_without_checkpoints(self, topic_partition: TopicPartition) -> Log:
+        """A log as its files alone show it, for work that goes on if a checkpoint is damaged."""
+        _, path = self._places[topic_partition]
+        return Log(topic_partition, path, is_file=None if path in self.paths else False)
+
+    @property
+    def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
+        """The checkpoints beside the partitions that cannot be read, each with its error."""
+        return [error for view in self._views.values() for error in view.corrupt_checkpoints]
 
     @property
     def unmoved(self) -> Collection[TopicPartition]:

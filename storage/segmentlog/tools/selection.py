@@ -93,7 +93,8 @@ class Selection(NamedTuple):
             return records
         offsets, times = records.column("offset"), records.column("timestamp")
         bounds = (
-            pc.greater_equal(offsets, self.from_offset), pc.less_equal(offsets, self.to_offset - 1),
+            pc.greater_equal(offsets, self.from_offset),
+            pc.less_equal(offsets, self.to_offset - 1),
             pc.greater_equal(times, self.from_ms), pc.less_equal(times, self.to_ms - 1),
         )  # fmt: skip
         wanted = bounds[0]

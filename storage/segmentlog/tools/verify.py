@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.errors import RemoteSegmentError
+from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
@@ -52,6 +52,14 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "failOnDataLoss=false (fail_on_data_loss=False) leaves it out.": (
         FindingKind.MISSING_PARTITION,
     ),
+    "missing segment: put its .log file back from another replica or a backup. Its index files "
+    "show the loss, and the next writer, segmentlog recover and a starting broker remove them: "
+    "keep a copy. A read leaves the offsets out.": (FindingKind.MISSING_SEGMENT,),
+    "damaged checkpoint: the logs were verified without it. Each finding says what to do.": (
+        FindingKind.CHECKPOINT,
+    ),
+    "unreadable file: the rest of the directory was verified. Make the file readable to this "
+    "user, or run the command as the broker's user.": (FindingKind.UNREADABLE_FILE,),
     "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
         FindingKind.UNFINISHED_COMMIT,
     ),
@@ -127,7 +135,7 @@ def verify(
     directory = open_log_dir(*given)
     missing = missing_of(directory, topics, partitions)
     chosen = partitions_of(directory, topics, partitions, missing)
-    logs = [directory.log(*each) for each in chosen]
+    logs = [*map(directory.log_without_checkpoints, chosen)]
     with _findings_instead_of_warnings():
         sizes = [*filter(None, map(_size_of, logs))]
     n_bytes = sum(log_bytes for _, log_bytes in sizes)
@@ -167,7 +175,7 @@ def _size_of(log: Log) -> tuple[int, int] | None:
     """Numbers of segments and bytes of a log; None if it cannot be listed."""
     try:
         return len(log.segments), log.size_bytes
-    except (RemoteSegmentError, OSError):  # a finding or an error says why
+    except (SegmentLogError, OSError):  # a finding or an error says why
         return None
 
 

@@ -44,7 +44,7 @@ def test_a_search_goes_through_every_topic(run: Run, logs: Path) -> None:
 
 
 def test_records_are_written_with_their_times(run: Run, logs: Path) -> None:
-    """kcat's formats have the stored number of milliseconds."""
+    """Kcat's formats have the stored number of milliseconds."""
     text = run("cat", logs, "far", "-f", r"%T\n").stdout
     rows = [json.loads(line) for line in run("cat", logs, "far", "-J").stdout.splitlines()]
     until = run("cat", logs, "far", "-o", f"e@{NANOSECONDS}", "-f", r"%T\n", status=0)
