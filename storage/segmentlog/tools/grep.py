@@ -1,6 +1,5 @@
 """``segmentlog grep``: the records whose keys, values or headers match a pattern."""
 
-import logging
 import os
 import re
 import secrets
@@ -43,14 +42,13 @@ from segmentlog.tools.arguments import (
     time_option,
     with_tier,
 )
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
-from segmentlog.tools.scans import Damage, cut, scan
+from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import escape, escape_in_quotes, iso_time, to_json
 
 __all__ = ["Pattern", "grep"]
-
-logger = logging.getLogger(__name__)
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
@@ -119,7 +117,8 @@ def grep(
     With --key, --value or --header, only keys, values or headers are searched. Each record is a
     line. Records of aborted transactions are found, too. The exit status is that of grep: 0 if a
     record was found, 1 if no record was found, and 2 if something could not be read. Damaged
-    batches and missing partitions are named on standard error, and all others are searched.
+    batches, missing offsets and missing partitions are named on standard error, and all others are
+    searched.
     """
     if paths:
         refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
@@ -144,8 +143,7 @@ def grep(
                     break
     if count:
         sys.stdout.write((to_json({"count": n_found}) if as_json else str(n_found)) + "\n")
-    if run.has_failed or run.damage.is_found:
-        raise typer.Exit(_FAILED)
+    run.failed.end()
     if not n_found:
         raise typer.Exit(_NOTHING)
 
@@ -267,15 +265,13 @@ class _Search:
 
     Attributes
     ----------
-    damage : is told of damaged batches.
-    has_failed : whether a partition could not be searched.
+    failed : what could not be searched.
     """
 
     def __init__(
         self, pattern: Pattern, times: TimestampRange, read_up_to: ReadUpTo, *, shows_rows: bool
     ) -> None:
-        self.damage = Damage()
-        self.has_failed = False
+        self.failed = Failed(_FAILED)
         self._pattern = pattern
         self._times = times
         self._read_up_to = read_up_to
@@ -293,32 +289,28 @@ class _Search:
         """The slices to search, in the order of topic, partition and offset."""
         missing = missing_of(directory, topics, partitions)
         for lost in missing:
-            self._complain("%s is not searched: %s", lost.topic_partition, lost.reason)
+            self.failed.add(lost.topic_partition, f"it is not searched: {lost.reason}")
         since_ms = None if self._times.start_ms == _LEAST else self._times.start_ms
-        logs = [
-            directory.log(*each)
-            for each in partitions_of(directory, topics, partitions, missing)
-            if topics or each.topic not in INTERNAL_TOPICS
-        ]
+        logs = []
+        for each in partitions_of(directory, topics, partitions, missing):
+            if topics or each.topic not in INTERNAL_TOPICS:
+                with self.failed.of(each):
+                    logs.append(directory.log(*each))
         with suppress(SegmentLogError):  # which the search reports
             leave_compiler_out(sum(log.size_bytes for log in logs))
         found: list[LogSlice] = []
         for log in logs:
-            try:
+            with self.failed.of(log.topic_partition):
                 # A record that is old enough may follow a newer one, so the end is the log's.
                 offsets = find_bounds(
                     log, None, None, since_ms=since_ms, until_ms=None, last=None,
                     read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    on_corrupt_batch=OnCorruptBatch.SKIP,
+                    on_corrupt_batch=OnCorruptBatch.SKIP, fail_on_data_loss=False,
                 )  # fmt: skip
                 found += cut(log, offsets, is_last=log is logs[-1])
-            except SegmentLogError as error:
-                self._complain("%s is not searched: %s", log.topic_partition, error)
+                for reason in missing_offsets(log):
+                    self.failed.add(log.topic_partition, reason)
         return found
-
-    def _complain(self, message: str, *arguments: object) -> None:
-        self.has_failed = True
-        logger.warning(message, *arguments)
 
     def found(
         self, slices: Sequence[LogSlice], advance: Callable[[int], object]
@@ -332,12 +324,13 @@ class _Search:
     def _search(
         self, log_slice: LogSlice, advance: Callable[[int], object]
     ) -> Iterator[pa.RecordBatch]:
-        for rows in scan(log_slice, self._columns, self._policy, self.damage):
-            matches = self._pattern.rows(rows)
-            if self._filters and matches.num_rows:
-                matches = self._within_times(matches)
-            if matches.num_rows:
-                yield matches
+        with self.failed.of(log_slice.topic_partition):
+            for rows in scan(log_slice, self._columns, self._policy, self.failed):
+                matches = self._pattern.rows(rows)
+                if self._filters and matches.num_rows:
+                    matches = self._within_times(matches)
+                if matches.num_rows:
+                    yield matches
         advance(log_slice.n_bytes)
 
     def _within_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -84,3 +84,26 @@ def test_the_advice_of_the_error_works(logs: Path) -> None:
     with pytest.raises(TimestampOverflowError, match=r'columns=\["offset", "value"\]'):
         log.scan().read_all()
     assert len(TIMES) == log.scan(columns=["offset", "value"]).read_all().num_rows
+
+
+def test_an_absurd_time_flattens_no_bars(run: Run, tmp_path: Path) -> None:
+    """All topics but the one whose times are all far off share the axis of the others."""
+    start = 1_700_000_000_000
+    usual = [start + i * 3_600_000 for i in range(48)]
+    times = {
+        "both": [*usual[:20], NANOSECONDS, *usual[20:]], "early": [1_700_000, *usual],
+        "nanos": [NANOSECONDS + i for i in range(3)], "usual": usual,
+    }  # fmt: skip
+    for topic, given in times.items():
+        (tmp_path / f"{topic}-0").mkdir()
+        batches = [encode_batch([Record(i, time, b"", b"")]) for i, time in enumerate(given)]
+        (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    rows = {line.split()[0]: line for line in run("topics", tmp_path).stdout.splitlines()[1:]}
+
+    for topic in ("both", "early", "usual"):
+        bars = rows[topic].split()[-1]
+        assert (24, set()) == (len(bars), {*bars} - {*"▁▂▃▄▅▆▇█"}), rows[topic]
+    assert rows["nanos"].endswith(" *")
+    found = [json.loads(line) for line in run("topics", tmp_path, "--json").stdout.splitlines()]
+    assert NANOSECONDS == found[0]["lastTimestamp"]
+    assert found[0]["recordsPerSecond"] < 1
