@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ from segmentlog.tools.arguments import (
     with_tier,
 )
 from segmentlog.tools.failures import damaged_end, missing_offsets
+from segmentlog.tools.selection import last_offset
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 from segmentlog.tools.usage import write_leftovers
@@ -267,10 +269,13 @@ def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
     if not segments or end <= start:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end]
-    first = next(iter(segments[0].headers(0)), None)
-    if first is None:
+    found = []
+    for placed in islice(segments[0].headers(0), _N_POINTS):
+        found.append((placed.header.first_timestamp, max(placed.header.base_offset, start)))
+        if _are_plausible(np.array([found[-1][0]]))[0]:
+            break
+    if not found:
         return None
-    found = [(first.header.first_timestamp, start)]
     n_entries = max(1, _N_POINTS // len(segments))
     for segment, segment_end in zip(segments, ends, strict=True):
         found += _entries(segment, n_entries, segment_end)
@@ -290,7 +295,7 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
         if not _are_plausible(np.array([largest]))[0]:
             # Index entries after such a time are missing, so the last headers are looked at.
             for placed in opened.headers(opened.floor_position(2**63 - 1)):
-                yield placed.header.max_timestamp, placed.header.last_offset + 1
+                yield placed.header.max_timestamp, last_offset(placed.header) + 1
         yield largest, end
 
 
