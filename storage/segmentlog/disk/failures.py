@@ -1,7 +1,7 @@
 """The rule of work over many things: one that fails ends no other, each is named, and all count.
 
-A failure that the others would meet as well ends the work at once: a full disk, a lock, a disk
-that could not keep what was written.
+A failure that the others would meet as well ends the work at once: a wrong option, a lock, a full
+disk, a disk that could not keep what was written.
 """
 
 import errno
@@ -10,14 +10,20 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from segmentlog.disk.system_errors import FULL, storage_error
-from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
+from segmentlog.errors import (
+    CommitInDoubtError,
+    LogLockedError,
+    OptionError,
+    SegmentLogError,
+    SyncFailedError,
+)
 
 __all__ = ["Failures", "OnFailure"]
 
 #: Is told of each thing that failed, by its name (``orders-0``), and why.
 OnFailure: TypeAlias = Callable[[str, SegmentLogError], object]
 
-_OF_ALL = (LogLockedError, CommitInDoubtError, SyncFailedError)
+_OF_ALL = (LogLockedError, CommitInDoubtError, OptionError, SyncFailedError)
 _ERRNOS_OF_ALL = FULL | {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 

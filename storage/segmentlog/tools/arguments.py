@@ -12,7 +12,7 @@ from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import ReadUpTo, RemoteStorageLayout
+from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
 from segmentlog.tiered.location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
@@ -29,6 +29,7 @@ __all__ = [
     "Ends",
     "IndexInterval",
     "Metadata",
+    "OnDamage",
     "Partitions",
     "Paths",
     "PathsOrTier",
@@ -187,6 +188,14 @@ Ends = Annotated[
     typer.Option(
         help="Where to stop reading. A crashed broker's high watermark is up to five seconds "
         "old, so acknowledged records may lie after it."
+    ),
+]
+OnDamage = Annotated[
+    OnCorruptBatch,
+    typer.Option(
+        "--on-corrupt-batch",
+        help="What becomes of a partition with damage: fail shows nothing of it, skip shows what "
+        "its other batches say, which may be out of date. The exit status is 1 in both cases.",
     ),
 ]
 IndexInterval = Annotated[

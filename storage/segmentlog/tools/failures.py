@@ -38,6 +38,7 @@ class Failed:
         self._status = status
         self._failures = Failures(self.add)
         self.names: dict[str, None] = {}
+        self._told: set[str] = set()
 
     def of(self, name: object) -> AbstractContextManager[None]:
         """Do the work of one thing, and go on after it if it fails; see `Failures.of`."""
@@ -48,8 +49,10 @@ class Failed:
         self.names[str(name)] = None
         if reason:
             told = str(reason)
-            place = "" if str(name) in told else f"{name}: "
-            sys.stderr.write(f"segmentlog: {escape(place + told)}\n")
+            line = told if str(name) in told else f"{name}: {told}"
+            if line not in self._told:
+                self._told.add(line)
+                sys.stderr.write(f"segmentlog: {escape(line)}\n")
 
     def end(self) -> None:
         """End the command with its status if there is a failure, after their number."""
@@ -76,7 +79,8 @@ def missing_offsets(log: Log) -> Iterator[str]:
         return
     try:
         promised = log.high_watermark_checkpoint
-    except CorruptCheckpointError:  # a read to the log end needs none
+    except CorruptCheckpointError as error:
+        yield f"whether records are missing at the end is not known: {error}"
         return
     end = log.log_end_offset
     if promised is not None and promised > end and not is_file(log.path):
