@@ -288,6 +288,7 @@ class Log:
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
         *,
         fail_on_data_loss: bool = True,
+        warns: bool = True,
     ) -> int:
         """End of a read of the newest data: the high watermark if known, or the log end.
 
@@ -297,8 +298,11 @@ class Log:
         The end lies after `log_end_offset` if a high watermark after a torn tail has promised the
         tail, or if segments are gone from the end of the log (`lost_offsets`).  A read up to this
         end reports the damage; it does not end before it in silence.  With ``ReadUpTo.LOG_END``,
-        both are left out; without `fail_on_data_loss`, only lost offsets are left out.
+        both are left out; without `fail_on_data_loss`, only lost offsets are left out.  If the end
+        lies below the high watermark, a warning says so, unless `warns` is false.
         """
+        if warns and (short := self.short_of_high_watermark(read_up_to)):
+            logger.warning("%s: %s", self.path, short)
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(
                 read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
@@ -313,14 +317,21 @@ class Log:
             is_torn = self.segments[-1].size > self.end.position
             if is_torn and not reads_all:
                 return promised
-            if not self._is_file:  # one segment alone need not reach to the end
-                told = (
-                    "%s: the high watermark is %d, but the log ends at %d; the read ends at the "
-                    "log end"
-                )
-                logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
+
+    def short_of_high_watermark(self, read_up_to: ReadUpTo) -> str:
+        """That a read ends at the log end, below the high watermark, in words; or nothing."""
+        promised, reads_all = self._high_watermark_checkpoint, read_up_to == ReadUpTo.LOG_END
+        if not isinstance(promised, int) or not self.segments or self._is_file:
+            return ""  # one segment alone need not reach to the end
+        is_torn = self.segments[-1].size > self.end.position
+        if promised <= self.end.offset or (not reads_all and (is_torn or self.lost_offsets)):
+            return ""  # the read reports the damage, or the loss
+        return (
+            f"the high watermark is {promised}, but the log ends at {self.log_end_offset}; the "
+            "read ends at the log end"
+        )
 
     @property
     @looks_again
@@ -369,7 +380,7 @@ class Log:
         """
         from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
 
-        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP
         if end_offset > self.end.offset:  # a marker may be in the damage, which the read meets
             return {}
@@ -391,7 +402,7 @@ class Log:
         opened = self.open_transactions(
             read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
         )
-        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
         first = min(opened.values(), default=end_offset)
         return max(first, self.log_start_offset)
 
@@ -561,6 +572,9 @@ class Log:
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
+        for gone in self.lost_segments:
+            if found.start_offset < gone.end_offset and gone.start_offset < found.end_offset:
+                logger.warning("%s: %s; the remaining records are read", self.path, gone)
         return found
 
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
