@@ -57,6 +57,7 @@ from segmentlog.disk.durable import (
     sync_directory,
     sync_file,
 )
+from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists, list_names, open_file, status_of
 from segmentlog.disk.system_errors import storage_errors
@@ -144,6 +145,7 @@ def mirror(
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_failure: OnFailure | None = None,
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
 
@@ -161,6 +163,9 @@ def mirror(
     on_partition : called with each result once the partition is copied.
     on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
     lock_timeout_seconds : how long to wait for a writer at the destination.
+    on_failure : called with the name of each partition that cannot be copied, and its error; the
+        others are copied, and the mark of a clean stop stays away.  Without it, the first of these
+        errors is raised at the end.
 
     Returns
     -------
@@ -191,6 +196,7 @@ def mirror(
     names = topic_names("topics", topics)
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    failures = Failures(on_failure)
     source = open_replicas(path, *more)
     chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
@@ -203,9 +209,10 @@ def mirror(
             "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
         )
     if dry_run:
-        return _looks(
-            directory, [source.log(*each) for each in chosen], on_partition, lock_timeout_seconds
-        )
+        logs = [source.log(*each) for each in chosen]
+        looked = _looks(directory, logs, on_partition, lock_timeout_seconds, failures)
+        failures.end()
+        return looked
     if not exists(directory):
         make_directory(directory)
         sync_ancestors(directory)
@@ -213,30 +220,35 @@ def mirror(
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig()) as held:
         logs = {each: source.log(*each) for each in chosen}
         refuse_partitions(directory, logs.values())
-        with _without_mark(held):
+        with _without_mark(held, failures):
             points = {}
             for each, log in logs.items():
-                follower = _Follower(held, log, on_bytes)
-                found.append(follower.follow())
-                points[each] = follower.segments[-1].base_offset if follower.segments else 0
-                on_partition(found[-1])
+                with failures.of(each):
+                    follower = _Follower(held, log, on_bytes)
+                    found.append(follower.follow())
+                    points[each] = follower.segments[-1].base_offset if follower.segments else 0
+                    on_partition(found[-1])
+            logs = {each: log for each, log in logs.items() if each in points}
             ends = {
                 each: min(log.log_end_offset, _known(log.high_watermark, log.log_end_offset))
                 for each, log in logs.items()
             }
             starts = {each: log.log_start_offset for each, log in logs.items()}
             # A leader deletes the remote segments below its log start.
-            starts |= {each: offsets.start_offset for each, offsets in in_tiers.items()}
+            starts |= {
+                each: offsets.start_offset for each, offsets in in_tiers.items() if each in points
+            }
             _set_offsets(directory, LOG_START_CHECKPOINT, starts)
             _set_offsets(directory, HIGH_WATERMARK_CHECKPOINT, ends)
             _set_offsets(directory, RECOVERY_POINT_CHECKPOINT, points)
         held.forget_checkpoints()
+    failures.end()
     return found
 
 
 @contextlib.contextmanager
-def _without_mark(held: HeldDirectory) -> Iterator[None]:
-    """Take the mark of a clean stop away, and put it back unless the block fails.
+def _without_mark(held: HeldDirectory, failures: Failures) -> Iterator[None]:
+    """Take the mark of a clean stop away, and put it back unless the block or a partition fails.
 
     The mark of a newer broker contains its epoch.
     """
@@ -249,7 +261,8 @@ def _without_mark(held: HeldDirectory) -> Iterator[None]:
     os.unlink(mark)
     sync_directory(held.directory)
     yield
-    replace_file(mark, data)
+    if not failures.errors:
+        replace_file(mark, data)
 
 
 def _looks(
@@ -257,6 +270,7 @@ def _looks(
     logs: Sequence[Log],
     on_partition: Callable[[MirroredPartition], object],
     lock_timeout_seconds: float,
+    failures: Failures,
 ) -> list[MirroredPartition]:
     """The results of a mirror, as far as they are known beforehand."""
     found = []
@@ -265,8 +279,9 @@ def _looks(
             stack.enter_context(take(directory, lock_timeout_seconds, dry_run=True))
         refuse_partitions(directory, logs)
         for log in logs:
-            found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
-            on_partition(found[-1])
+            with failures.of(log.topic_partition):
+                found.append(_Follower(HeldDirectory(directory, dry_run=True), log).look())
+                on_partition(found[-1])
     return found
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segmentlog.tools.arguments import PROBLEM, READS, Topics, command
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
 
@@ -37,9 +38,11 @@ def compare(
     import segmentlog
     from segmentlog.verification.compare import Comparison
 
+    failed = Failed()
     with progress("compared", None) as bar:
 
         def show(found: "ComparedPartition") -> None:
+            bar.name(escape(f"{found.topic}-{found.partition}"))
             if as_json:
                 row = found._asdict()
                 for side in ("left", "right"):
@@ -49,8 +52,10 @@ def compare(
                 bar.write(_line(found))
 
         found = segmentlog.compare(
-            left, right, topics=topic or (), on_partition=show, on_bytes=bar.advance
-        )
+            left, right, topics=topic or (), on_partition=show, on_bytes=bar.advance,
+            on_failure=failed.add,
+        )  # fmt: skip
+    failed.end()
     if not found and not as_json:
         sys.stderr.write("segmentlog: neither directory has a partition\n")
     if any(each.comparison != Comparison.EQUAL for each in found):

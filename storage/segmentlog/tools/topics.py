@@ -271,7 +271,8 @@ def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
     ends = [*(segment.base_offset for segment in segments[1:]), end]
     found = []
     for placed in islice(segments[0].headers(0), _N_POINTS):
-        found.append((placed.header.first_timestamp, max(placed.header.base_offset, start)))
+        offset = max(placed.header.base_offset, start) if found else start
+        found.append((placed.header.first_timestamp, offset))
         if _are_plausible(np.array([found[-1][0]]))[0]:
             break
     if not found:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -15,9 +16,10 @@ from segmentlog.compaction.plan import CompactedPartition, plan_compaction
 from segmentlog.disk.failures import Failures
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
-from segmentlog.errors import OptionError
+from segmentlog.errors import CorruptCheckpointError, OptionError, SegmentLogError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEANER_OFFSET_CHECKPOINT,
     META_PROPERTIES_FILE,
@@ -407,30 +409,38 @@ def delete_records(
     opened = open_log_dir(directory)
     numbers = partition or opened.topics(internal=True).get(topic) or [-1]
     for number in numbers:
-        opened.log(topic, number)  # refuse all before the first is changed
+        with suppress(CorruptCheckpointError):  # named below
+            opened.log(topic, number)  # refuse wrong names before the first is changed
+    failed = Failed()
     deleting = partial(
         segmentlog.delete_records, directory, topic, offset=offset, before=before, purge=purge
     )
     ask = None if dry_run else asking(yes=yes)
     if dry_run or ask:
-        planned = [deleting(number, dry_run=True) for number in numbers]
+        planned = []
+        for number in numbers:
+            with failed.of(TopicPartition(topic, number)):
+                planned.append(deleting(number, dry_run=True))
         for each in planned if dry_run or not as_json else ():
             _write_deleted(each, dry_run=True, as_json=as_json)
         if dry_run:
+            failed.end()
             return
         n_changed = sum(each.new_start > each.old_start or each.segments > 0 for each in planned)
         if ask and n_changed:
             ask(f"delete these records of {counted(partitions=n_changed)}?")
     n_segments = 0
     for number in numbers:
-        done = deleting(number)
-        n_segments += done.segments
-        _write_deleted(done, as_json=as_json)
+        with failed.of(TopicPartition(topic, number)):
+            done = deleting(number)
+            n_segments += done.segments
+            _write_deleted(done, as_json=as_json)
     if n_segments and not as_json:
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
         _write_when_freed([topic], known, "retain or write")
+    failed.end()
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:

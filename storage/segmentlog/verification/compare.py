@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arguments import topic_names
+from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
@@ -89,6 +90,7 @@ def compare(
     topics: str | Collection[str] = (),
     on_partition: Callable[[ComparedPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
+    on_failure: OnFailure | None = None,
 ) -> list[ComparedPartition]:
     """Compare the records of two log directories: a copy with its original.
 
@@ -101,6 +103,8 @@ def compare(
     topics : one or several; by default all but brokers' own.
     on_partition : called with each result once it is found.
     on_bytes : called with the bytes of ``.log`` files that were read, after each partition.
+    on_failure : called with the name of each partition that cannot be read, and its error; the
+        others are compared.  Without it, the first of these errors is raised at the end.
 
     Returns
     -------
@@ -130,15 +134,17 @@ def compare(
         for each in sorted(known[0] | known[1])
         if (each.topic in names if names else each.topic not in INTERNAL_TOPICS)
     ]
-    found = []
+    found, failures = [], Failures(on_failure)
     for each in chosen:
-        logs = [
-            side.log(*each) if each in held else None
-            for side, held in zip(sides, known, strict=True)
-        ]
-        found.append(_compared(each, *logs))
-        on_partition(found[-1])
-        on_bytes(sum(log.size_bytes for log in logs if log is not None))
+        with failures.of(each):
+            logs = [
+                side.log(*each) if each in held else None
+                for side, held in zip(sides, known, strict=True)
+            ]
+            found.append(_compared(each, *logs))
+            on_partition(found[-1])
+            on_bytes(sum(log.size_bytes for log in logs if log is not None))
+    failures.end()
     return found
 
 

@@ -146,6 +146,41 @@ def test_a_torn_checkpoint_ends_no_command(
     assert name in done.stdout + done.stderr
 
 
+def test_copies_and_comparisons_go_on(run: Run, example_data: str, tmp_path: Path) -> None:
+    """The other partitions are copied and compared, and no mark says that all is well."""
+    source = shutil.copytree(example_data, tmp_path / "source")
+    copy = tmp_path / "copy"
+    run("mirror", source, copy)
+    flip(max((source / "customers-0").glob("*.log"), key=lambda each: each.stat().st_size), 200)
+    compared = run("compare", source, copy, status=1)
+    (log,) = (copy / "orders-1").glob("*.log")
+    log.unlink()
+    log.mkdir()
+    mirrored = run("mirror", source, copy, status=1)
+
+    assert {"orders-0", "orders-1", "orders-2", "payments-0"} == {
+        line.split(":")[0] for line in compared.stdout.splitlines()
+    }
+    assert compared.stderr.endswith("segmentlog: 1 failure: customers-0; all else was done\n")
+    assert {"orders-0", "orders-2", "payments-0"} <= {
+        line.split(":")[0] for line in mirrored.stdout.splitlines()
+    }
+    assert "orders-1" in mirrored.stderr
+
+
+def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path) -> None:
+    """An offset that one partition does not have is no offset to refuse the others for."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (log,) = (copy / "orders-0").glob("*.log")
+    log.write_bytes(b"\xff" * 30 + log.read_bytes()[30:])
+    done = run("delete-records", copy, "--topic", "orders", "--before", "2025-10-11", "--yes",
+               status=1)  # fmt: skip
+
+    assert {"orders-1", "orders-2"} == {line.split(":")[0] for line in done.stdout.splitlines()
+                                        if line.startswith("orders")}  # fmt: skip
+    assert "segmentlog: 1 failure: orders-0; all else was done\n" in done.stderr
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
     """A copy of a broker's directory in which one partition of the groups is damaged."""
