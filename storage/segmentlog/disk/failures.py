@@ -45,7 +45,7 @@ class Failures:
 
     @contextmanager
     def of(self, name: object) -> Iterator[None]:
-        """Do the work of one thing, and go on after it if it fails."""
+        """Do the work of one thing, and continue after it if it fails."""
         try:
             yield
         except SegmentLogError as error:

@@ -139,7 +139,7 @@ class _Tables:
         self._level: int | None = None
 
     def _of_logs(self, topic: str, read: Callable[[Log], Iterable[_Rows]]) -> Iterator[_Rows]:
-        """What `read` finds in the logs of a topic; nothing of one that cannot be read to its end.
+        """The results of `read` for the logs of a topic that it can read to the end.
 
         Half of a log would show states that are long past.
         """

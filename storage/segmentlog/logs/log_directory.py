@@ -362,7 +362,7 @@ class LogDirectory:
         )
 
     def log_without_checkpoints(self, topic_partition: TopicPartition) -> Log:
-        """A log as its files alone show it, for work that goes on if a checkpoint is damaged."""
+        """A log as its files alone show it, for work that a damaged checkpoint does not end."""
         _, path = self._places[topic_partition]
         return Log(topic_partition, path, is_file=None if path in self.paths else False)
 

@@ -1,6 +1,6 @@
-"""What a command could not do or show: each is named on standard error, and all are counted.
+"""Failures of a command over many things: named on standard error, counted, in its status.
 
-All commands over many things follow one rule: go on, name each failure, count them, and fail at
+All such commands follow one rule: continue after a failure, name each one, count them, and fail at
 the end.
 """
 
@@ -41,7 +41,7 @@ class Failed:
         self._told: set[str] = set()
 
     def of(self, name: object) -> AbstractContextManager[None]:
-        """Do the work of one thing, and go on after it if it fails; see `Failures.of`."""
+        """Do the work of one thing, and continue after it if it fails; see `Failures.of`."""
         return self._failures.of(name)
 
     def add(self, name: object, reason: object = "") -> None:

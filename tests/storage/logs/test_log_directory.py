@@ -301,7 +301,7 @@ def test_the_warning_about_many_partitions_stays_short(
 def test_a_reader_that_follows_is_told_of_changes_alone(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The same state is told once, whatever the number of looks, and a new one again."""
+    """One state is one warning, whatever the number of looks, and a new state is another."""
     told: dict = {}
 
     def look(high_watermark: int) -> list[str]:

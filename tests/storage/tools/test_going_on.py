@@ -1,4 +1,4 @@
-"""One bad thing ends no command: it is named, the others are done, and the status tells of it."""
+"""One bad thing ends no command: it is named, the others are done, and the status is not 0."""
 
 import errno
 import json
@@ -137,7 +137,7 @@ def test_an_unlistable_partition_hides_no_other(
 def test_a_torn_checkpoint_ends_no_command(
     run: Run, example_data: str, tmp_path: Path, name: str, command: str
 ) -> None:
-    """What can be shown without it is shown."""
+    """All is shown that can be shown without it."""
     copy = shutil.copytree(example_data, tmp_path / "data")
     (copy / name).write_bytes(b"\0" * 40)
     done = run(command, copy, status=1)
@@ -196,7 +196,7 @@ def damaged_groups(directory: Path) -> Path:
 
 
 def test_groups_of_other_partitions_are_shown(run: Run, cluster: Path) -> None:
-    """Of the damaged partition nothing is shown, or on request what its other batches say."""
+    """The damaged partition has no rows, or on request those of its other batches."""
     name = damaged_groups(cluster).parent.name
     whole = segmentlog.table("examples/cluster", "group_offsets").to_pylist()
     others = [row for row in whole if f"__consumer_offsets-{row['record_partition']}" != name]
@@ -215,7 +215,7 @@ def test_groups_of_other_partitions_are_shown(run: Run, cluster: Path) -> None:
 
 
 def test_python_reads_the_other_partitions(cluster: Path) -> None:
-    """`table` raises at the end, or returns the other partitions to a caller that is told."""
+    """`table` raises at the end, or returns the other partitions to a caller with a callback."""
     told: list[str] = []
     found = segmentlog.table(
         cluster, "group_offsets", on_failure=lambda name, _: told.append(name)
@@ -250,7 +250,7 @@ def test_a_damaged_topic_has_no_lag_and_hides_no_group(
 
 
 def test_transactions_are_shown_without_their_topic(run: Run, tmp_path: Path) -> None:
-    """A broker that coordinates none has partitions with open transactions all the same."""
+    """A broker that coordinates none may have partitions with open transactions."""
     golden = "tests/golden/kafka-4.3.1/cluster"
     copy = shutil.copytree(golden if Path(golden).is_dir() else "examples/cluster", tmp_path / "d")
     for path in copy.glob("__transaction_state-*"):

@@ -87,7 +87,7 @@ def test_a_topic_without_segments_is_not_empty(run: Run, gone: Path) -> None:
     assert 180 == len(middle.stdout.splitlines())
     assert "middle-0: offsets [120, 240) between two segments are missing: " in middle.stderr
     assert "" == run("cat", gone, "whole").stderr
-    # The answer to a question about the watermark is no error that only the library can heal.
+    # No error here asks for an option that only the library has.
     assert 180 == len(run("cat", gone, "end", "--read-up-to", "highWatermark", status=1)
                       .stdout.splitlines())  # fmt: skip
 
