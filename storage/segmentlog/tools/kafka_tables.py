@@ -23,7 +23,7 @@ from segmentlog.kafka_tables.without_metadata import (
     is_of_zookeeper,
     table_without_metadata,
 )
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.tools.arguments import READS, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets

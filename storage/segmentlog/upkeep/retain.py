@@ -251,9 +251,7 @@ def retain(
         now_ms = int(time.time() * 1000)
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
         explains = on_kept is not None
-        plans = _plans(
-            directory, partitions, known(), now_ms, failures, explains=explains
-        )
+        plans = _plans(directory, partitions, known(), now_ms, failures, explains=explains)
         kept = {each.topic_partition: each.kept for each in plans}
         plans = [each for each in plans if each.expired]
         found = [each.topic_partition for each in plans]
