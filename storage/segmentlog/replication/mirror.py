@@ -209,8 +209,10 @@ def mirror(
             "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
         )
     if dry_run:
-        logs = [source.log(*each) for each in chosen]
-        looked = _looks(directory, logs, on_partition, lock_timeout_seconds, failures)
+        looked = _looks(
+            directory, [source.log(*each) for each in chosen], on_partition,
+            lock_timeout_seconds, failures,
+        )  # fmt: skip
         failures.end()
         return looked
     if not exists(directory):

@@ -281,13 +281,15 @@ def _sources(
         return
     directory = open_log_dir(path)
     missing = missing_of(directory, topics, partitions)
-    for each in missing if failed else ():
-        failed.add(each.topic_partition, f"it is not dumped: {each.reason}")
+    if failed:
+        for lost in missing:
+            failed.add(lost.topic_partition, f"it is not dumped: {lost.reason}")
     for each in partitions_of(directory, topics, partitions, missing):
         with failed.of(each) if failed else nullcontext():
             yield from _sources_of(_of_files(directory, each), selection)
-            for reason in missing_offsets(directory.log(*each)) if failed else ():
-                failed.add(each, reason)
+            if failed:
+                for reason in missing_offsets(directory.log(*each)):
+                    failed.add(each, reason)
 
 
 def _of_files(directory: LogDirectory, topic_partition: TopicPartition) -> Log:

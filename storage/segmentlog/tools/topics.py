@@ -200,11 +200,11 @@ def summarize(
         problems = [f"{each}: {reason}" for each, reason in reasons.items() if each.topic == topic]
         numbers = [*there.get(topic, ()), *lost.get(topic, ())]
         logs = []
-        for each in there.get(topic, ()):
+        for partition in there.get(topic, ()):
             try:
-                logs.append(directory.log(topic, each))
+                logs.append(directory.log(topic, partition))
             except SegmentLogError as error:
-                problems.append(f"{TopicPartition(topic, each)}: {error}")
+                problems.append(f"{TopicPartition(topic, partition)}: {error}")
         n_here = len(there.get(topic, ()))
         yield _summary(topic, logs, n_here, known.get(topic, max(numbers) + 1), problems)
 
@@ -269,7 +269,7 @@ def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
     if not segments or end <= start:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end]
-    found = []
+    found = list[tuple[int, int]]()
     for placed in islice(segments[0].headers(0), _N_POINTS):
         offset = max(placed.header.base_offset, start) if found else start
         found.append((placed.header.first_timestamp, offset))

@@ -265,8 +265,9 @@ def retain(
             emptied = {each.topic_partition for each in plans if each.is_emptied}
             if starts:
                 move.commit(starts, emptied)
-    for each in filter(None, kept.values()) if on_kept else ():
-        on_kept(each)
+    if on_kept is not None:
+        for each in filter(None, kept.values()):
+            on_kept(each)
     failures.end()
     return [each for plan in plans for each in _removed(plan, known())]
 

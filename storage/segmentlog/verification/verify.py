@@ -167,8 +167,9 @@ def _or_unreadable(
 
 
 def _unreadable(log: Log, error: OSError | SegmentLogError) -> Finding:
-    reason = (isinstance(error, OSError) and error.strerror) or str(error)
-    path = (isinstance(error, OSError) and error.filename) or getattr(error, "path", log.path)
+    path, reason = getattr(error, "path", log.path), str(error)
+    if isinstance(error, OSError):
+        path, reason = error.filename or log.path, error.strerror or reason
     return Finding(
         Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition, path, -1, -1,
         f"{reason}; the log is not verified to its end",
