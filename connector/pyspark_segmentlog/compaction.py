@@ -1,7 +1,6 @@
 """Compaction as a Spark job: the driver plans, and each task cleans a partition."""
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from operator import index
 from os import PathLike
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["compact"]
-
-logger = logging.getLogger(__name__)
 
 #: The result of a partition; None if nothing was left to do.
 _Outcome: TypeAlias = CompactedPartition | SegmentLogError | None
@@ -68,12 +65,17 @@ def compact(
             return [each.summary for each in job.due]
         if not job.due:
             return []
+        due = []
         for planned in job.due:
-            job.begin(planned)
-        with job.lock.shared(len(job.due)) as share:
+            with job.failures.of(planned.topic_partition):
+                job.begin(planned)
+                due.append(planned)
+        if not due:
+            return []
+        with job.lock.shared(len(due)) as share:
             tasks = [
                 CompactionTask(job.directory, share, number, planned, job.limits)
-                for number, planned in enumerate(job.due, 1)
+                for number, planned in enumerate(due, 1)
             ]
             outcomes = _run(spark, tasks)
         return _ended(job, tasks, outcomes)
@@ -144,19 +146,17 @@ def _ended(
     tasks: Sequence[CompactionTask],
     outcomes: Mapping[int, _Outcome],
 ) -> list[CompactedPartition]:
-    """Keep the checkpoint of what was compacted; raise the first error, and warn of the others."""
-    done, errors = [], []
+    """Keep the checkpoint of what was compacted, and note the errors, which end the job."""
+    done, failed = [], []
     for task in tasks:
         outcome = outcomes[task.number]
         if isinstance(outcome, SegmentLogError):
-            errors.append(outcome)
+            failed.append((task.planned.topic_partition, outcome))
             continue
         if outcome is not None:
             job.reached(task.planned, outcome.clean_to)
             done.append(outcome)
         job.end(task.planned)
-    for error in errors[1:]:
-        logger.warning("not compacted: %s", error)
-    if errors:
-        raise errors[0]
+    for topic_partition, error in failed:
+        job.failures.add(topic_partition, error)
     return done

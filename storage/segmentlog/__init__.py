@@ -72,7 +72,7 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
-from segmentlog.reads.listed import LostOffsets
+from segmentlog.reads.listed import LostOffsets, LostSegments
 from segmentlog.recovery.recover import recover
 from segmentlog.recovery.reindex import IndexedSegment, reindex
 from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
@@ -153,6 +153,7 @@ __all__ = [
     "LogSlice",
     "LogWriter",
     "LostOffsets",
+    "LostSegments",
     "MalformedBatchError",
     "MalformedRecordError",
     "MirroredPartition",

@@ -165,7 +165,8 @@ class ScanPolicy(NamedTuple):
     `max_bytes_per_second` of a log directory's ``.log`` files are read, by all processes of the
     user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
     that the read brings into the page cache do not stay there.  `ended` are open transactions that
-    count as aborted, by producer id and first offset.
+    count as aborted, by producer id and first offset.  With `in_milliseconds`, timestamps are
+    integers as they are stored, which hold every time; microseconds do not.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -177,6 +178,7 @@ class ScanPolicy(NamedTuple):
     max_bytes_per_second: int | None = None
     spare_page_cache: bool = False
     ended: tuple[tuple[int, int], ...] = ()
+    in_milliseconds: bool = False
 
 
 class TimestampAndOffset(NamedTuple):

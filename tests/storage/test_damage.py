@@ -448,13 +448,32 @@ def test_verify_reports_a_bad_index(
     assert severity in {each.severity for each in found}
 
 
-def test_a_missing_segment_is_a_gap(partition: Path) -> None:
-    """Compaction may leave such a gap, so the read continues, and `verify` notes the gap."""
+def test_a_missing_segment_is_an_error_if_its_indexes_are_left(partition: Path) -> None:
+    """A read leaves its offsets out; `verify` names them, and no finding has its indexes go."""
     (partition / CLOSED).unlink()
+    log = open_log(partition)
+    found = [each for each in verify_log(log) if each.severity != Severity.NOTE]
+
+    assert [*range(16), *range(32, 48)] == offsets(log)
+    assert [(FindingKind.MISSING_SEGMENT, Severity.ERROR, 16, 32)] == [
+        (each.kind, each.severity, each.offset, each.end_offset) for each in found
+    ]
+    assert [(16, 32)] == [each[:2] for each in log.lost_segments]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_gap_without_a_sign_of_a_loss_is_a_note(partition: Path, is_compacted: bool) -> None:
+    """Compaction leaves gaps, and a crash in it leaves indexes without a log."""
+    for path in partition.glob(f"{Path(CLOSED).stem}.*"):
+        if not is_compacted or path.suffix == ".log":
+            path.unlink()
+    if is_compacted:
+        checkpoint = partition.parent / "cleaner-offset-checkpoint"
+        checkpoint.write_text("0\n1\nsegments 0 32\n")
     log = open_log(partition)
     gaps = [each for each in verify_log(log) if each.kind == FindingKind.OFFSET_GAP]
 
-    assert [*range(16), *range(32, 48)] == offsets(log)
+    assert () == log.lost_segments
     assert [(16, LAST)] == [(each.offset, Path(each.path).name) for each in gaps]
 
 

@@ -158,6 +158,7 @@ class PlannedMoment:
     ) -> None:
         self._options = options
         self._known_ends: Mapping[TopicPartition, int] = {}
+        self._told: dict[tuple[str, TopicPartition], str] = {} if before is None else before._told
         if directory is not None and before is not None:
             ends = before.__dict__.get("_ends", {})  # an earlier look may have failed
             self._known_ends = {each: ends[each] for each in directory.unmoved if each in ends}
@@ -188,7 +189,7 @@ class PlannedMoment:
             self._options.read_up_to,
             policy.isolation_level,
             policy.on_corrupt_batch,
-            warns=self._options.triggers is None,  # a stream reads records beyond the end next
+            told=None if self._options.triggers is None else self._told,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         return {each: known[each] if each in known else found[each] for each in self.assigned}

@@ -19,6 +19,7 @@ from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition, plan_compaction
 from segmentlog.compaction.settings import CleanerLimits, CompactionSettings
 from segmentlog.disk.aside import remove_deleted
+from segmentlog.disk.failures import Failures
 from segmentlog.disk.lock import DirectoryLock
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
@@ -47,6 +48,7 @@ class CompactionJob(NamedTuple):
     due : of these, the partitions to compact, in their order.
     limits : of all partitions.
     on_log : called with the name of each log's directory before the log is made ready.
+    failures : the logs that could not be compacted.
     """
 
     held: HeldDirectory
@@ -54,6 +56,7 @@ class CompactionJob(NamedTuple):
     due: list[PlannedPartition]
     limits: CleanerLimits
     on_log: Callable[[str], object]
+    failures: Failures
 
     @property
     def directory(self) -> str:
@@ -118,6 +121,7 @@ def begin_compaction(
     The errors are those of `segmentlog.compact`.
     """
     limits, settings = given.limits(), given.settings
+    failures = Failures(given.on_failure)
     directory = log_directory(path)
     with (
         storage_errors(directory),
@@ -130,15 +134,18 @@ def begin_compaction(
         held.config_of = known.config
         partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
         if held.may_write:
-            _finish_earlier(held, partitions)
+            _finish_earlier(held, partitions, failures)
             if given.roll:
-                _roll(held, partitions)
+                _roll(held, partitions, failures)
         cleaned = held.checkpoints.cleaned
-        planned = plan_compaction(directory, partitions, known, cleaned.offsets, limits.now_ms)
+        planned = plan_compaction(
+            directory, partitions, known, cleaned.offsets, limits.now_ms, failures
+        )
         if held.may_write:
             _reset(cleaned, planned)
-        due = [each for each in planned if each.is_due]
-        job = CompactionJob(held, partitions, due, limits, given.on_log)
+        failed = failures.errors
+        due = [each for each in planned if each.is_due and str(each.topic_partition) not in failed]
+        job = CompactionJob(held, partitions, due, limits, given.on_log, failures)
         try:
             yield job
             if held.may_write and given.purge:
@@ -148,35 +155,39 @@ def begin_compaction(
                 job.close()
             raise
         job.close()
+    failures.end()
 
 
-def _finish_earlier(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+def _finish_earlier(
+    held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures
+) -> None:
     """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
     for each in partitions:
         config = held.config_of(each.topic)
         if "compact" in config.cleanup_policy:
             where = partition_path(held.directory, each)
-            check_partition_path(where)
-            if has_swaps(where):
-                finish_swaps(where)
-                logger.warning("%s: finished or undid an interrupted compaction", where)
-            remove_deleted(where, config.file_delete_delay_ms)
+            with failures.of(each):
+                check_partition_path(where)
+                if has_swaps(where):
+                    finish_swaps(where)
+                    logger.warning("%s: finished or undid an interrupted compaction", where)
+                remove_deleted(where, config.file_delete_delay_ms)
 
 
-def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
     """Begin a new segment in logs that are compacted and whose active segment has records."""
-    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+    from segmentlog.upkeep.move_log_starts import prepare_move  # the compiled kernels load here
 
     opened = open_log_dir(held.directory)
-    rolls = [
-        each
-        for each in partitions
-        if "compact" in held.config_of(each.topic).cleanup_policy
-        and opened.log(*each).segments
-        and opened.log(*each).end.position
-    ]
+    rolls = []
+    for each in partitions:
+        if "compact" in held.config_of(each.topic).cleanup_policy:
+            with failures.of(each):
+                log = opened.log(*each)
+                rolls += [each] if log.segments and log.end.position else []
     if rolls:
-        LogStartMove(held, rolls).commit({}, rolls)
+        move, rolls = prepare_move(held, rolls, failures)
+        move.commit({}, rolls)
 
 
 def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:
@@ -222,6 +233,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
     on_log : called with the name of each log's directory before the log is compacted, such as
         ``orders-0``; from Spark, before the job begins.
+    on_failure : called with the name of each log that cannot be compacted, and its error; the
+        other logs are compacted.  Without it, the first of these errors is raised at the end.
 
     Returns
     -------
@@ -241,7 +254,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         If a broker or a writer holds the directory.
     CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
         If a batch is damaged: the error names the batch, and this pass over the partition replaces
-        nothing; if a checkpoint or the settings cannot be read.
+        nothing; if a checkpoint or the settings cannot be read.  The other logs are compacted
+        before an error about one log is raised; notes name the other logs that failed.
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
@@ -252,9 +266,10 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         if job.lock is None:
             return [each.summary for each in job.due]
         for each in job.due:
-            job.begin(each)
-            reached = partial(job.reached, each)
-            found = clean_partition(job.directory, each, job.limits, on_pass=reached)
-            done += [found] if found else []
-            job.end(each)
+            with job.failures.of(each.topic_partition):
+                job.begin(each)
+                reached = partial(job.reached, each)
+                found = clean_partition(job.directory, each, job.limits, on_pass=reached)
+                done += [found] if found else []
+                job.end(each)
     return done

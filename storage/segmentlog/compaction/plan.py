@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from segmentlog.compaction.cleanable import Cleanable, find_cleanable
+from segmentlog.disk.failures import Failures
+from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -96,6 +98,7 @@ def plan_compaction(
     settings: DirectorySettings,
     checkpoints: Mapping[TopicPartition, int],
     now_ms: int,
+    failures: Failures,
 ) -> list[PlannedPartition]:
     """The cleanable part of each log whose ``cleanup.policy`` has ``compact``.
 
@@ -104,30 +107,33 @@ def plan_compaction(
     directory : the log directory.
     checkpoints : the entries of ``cleaner-offset-checkpoint``.
     now_ms : the time by which ages are computed (epoch).
+    failures : gets the logs that cannot be listed, or whose headers cannot be true.
 
     Raises
     ------
-    OptionError, LogDirectoryError, CorruptLogError, CorruptCheckpointError
-        If a setting is not accepted; if a log cannot be listed; if a header that has to be read
-        cannot be true.
+    OptionError
+        If a setting is not accepted.
     """
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:
         config = settings.config(each.topic)
         if "compact" in config.cleanup_policy:
-            checkpoint = checkpoints.get(each)
-            log = opened.log(*each)
-            cleanable = find_cleanable(log, checkpoint, config, now_ms)
-            # A damaged checkpoint of high watermarks does not matter to a log that stays as it is.
-            end = log.high_watermark_checkpoint if cleanable.cleanable_bytes else None
-            start, active = log.log_start_offset, log.segments[-1:]
-            is_active_dirty = not cleanable.cleanable_bytes and any(
-                segment.size > 0
-                and (len(log.segments) == 1 or cleanable.end_offset == segment.base_offset)
-                for segment in active
-            )
-            plans.append(
-                PlannedPartition(each, config, checkpoint, cleanable, start, end, is_active_dirty)
-            )
+            with failures.of(each):
+                plans.append(_plan(opened.log(*each), config, checkpoints.get(each), now_ms))
     return plans
+
+
+def _plan(log: Log, config: TopicConfig, checkpoint: int | None, now_ms: int) -> PlannedPartition:
+    cleanable = find_cleanable(log, checkpoint, config, now_ms)
+    # A damaged checkpoint of high watermarks does not matter to a log that stays as it is.
+    end = log.high_watermark_checkpoint if cleanable.cleanable_bytes else None
+    start, active = log.log_start_offset, log.segments[-1:]
+    is_active_dirty = not cleanable.cleanable_bytes and any(
+        segment.size > 0
+        and (len(log.segments) == 1 or cleanable.end_offset == segment.base_offset)
+        for segment in active
+    )
+    return PlannedPartition(
+        log.topic_partition, config, checkpoint, cleanable, start, end, is_active_dirty
+    )

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, whole_number
+from segmentlog.disk.failures import OnFailure
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 
@@ -95,6 +96,7 @@ class CompactionSettings:
     roll: bool = False
     purge: bool = False
     on_log: Callable[[str], object] = lambda _: None
+    on_failure: OnFailure | None = None
 
     def __post_init__(self) -> None:
         MapBounds(self.dedupe_buffer_bytes, self.load_factor)  # refuses what is out of bounds

@@ -388,8 +388,10 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
         return (
             f"{self.topic}-{self.partition}: the record at offset {self.offset} has timestamp "
             f"{self.timestamp_ms} ms, which does not fit a timestamp in microseconds; its "
-            "producer probably wrote nanoseconds. Read without the timestamp column, "
-            "or skip this offset"
+            "producer probably wrote nanoseconds. Leave the column timestamp out of the read: in "
+            'Python with columns=["offset", "value"], and in Spark with '
+            '.schema("offset bigint, value binary") before load(), because select() comes too '
+            "late. segmentlog cat, grep and dump show every time"
         )
 
 

@@ -1,17 +1,19 @@
 """``consumer_lag`` and ``open_transactions``: tables of several topics."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.disk.failures import Failures
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of, time_of
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
 from segmentlog.reads.look_again import looks_again
 
 __all__ = ["lag_table", "open_transaction_rows"]
@@ -25,7 +27,10 @@ _STATE = [
 
 
 def lag_table(
-    directory: LogDirectory, offsets: pa.Table, groups: Iterable[Mapping[str, Any]]
+    directory: LogDirectory,
+    offsets: pa.Table,
+    groups: Iterable[Mapping[str, Any]],
+    failures: Failures,
 ) -> pa.Table:
     """The table ``consumer_lag``; only the end of each log is an object of Python.
 
@@ -36,10 +41,11 @@ def lag_table(
     ----------
     offsets : the table ``group_offsets``.
     groups : rows of ``groups``.
+    failures : gets the logs that cannot be read; they have no end and no lag.
     """
     schema = schema_of(TABLES["consumer_lag"].columns)
     row = pa.array(np.arange(offsets.num_rows))
-    ends = _ends(directory, offsets.group_by(["topic", "partition"]).aggregate([]))
+    ends = _ends(directory, offsets.group_by(["topic", "partition"]).aggregate([]), failures)
     states = rows_to_table([*groups], _STATE)
     found = (
         offsets.append_column("row", row)
@@ -58,15 +64,19 @@ def lag_table(
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _ends(directory: LogDirectory, places: pa.Table) -> pa.Table:
+def _ends(directory: LogDirectory, places: pa.Table, failures: Failures) -> pa.Table:
     """Ends and topic ids of the logs of partitions; null for those that are not here."""
     held = {*directory.topic_partitions()}
     ends: list[int | None] = []
     topic_ids: list[str | None] = []
     for place in zip(places["topic"].to_pylist(), places["partition"].to_pylist(), strict=True):
-        log = directory.log(*place) if place in held else None
-        ends.append(None if log is None else log.log_end_offset)
-        topic_ids.append(None if log is None else log.known_topic_id or None)
+        end = topic_id = None
+        if place in held:
+            with failures.of(TopicPartition(*place)):
+                log = directory.log(*place)
+                end, topic_id = log.log_end_offset, log.known_topic_id or None
+        ends.append(end)
+        topic_ids.append(topic_id)
     return places.append_column("log_end_offset", pa.array(ends, pa.int64())).append_column(
         "end_topic_id", pa.array(topic_ids, pa.string())
     )
@@ -76,21 +86,28 @@ def open_transaction_rows(
     directory: LogDirectory,
     on_corrupt_batch: OnCorruptBatch,
     transactions: Mapping[int, Mapping[str, Any]],
+    failures: Failures,
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``open_transactions``: each partition is looked at to its end.
 
     Parameters
     ----------
     transactions : rows of ``transactions`` by producer id.
+    failures : gets the partitions that cannot be read.
     """
-    for topic, partition in directory.topic_partitions():
-        log = directory.log(topic, partition)
-        opened = log.open_transactions(ReadUpTo.LOG_END, on_corrupt_batch, fail_on_data_loss=False)
-        for producer_id, first_offset in sorted(opened.items(), key=lambda each: each[1]):
+    for each in directory.topic_partitions():
+        opened = []
+        with failures.of(each):
+            log = directory.log(*each)
+            found = log.open_transactions(
+                ReadUpTo.LOG_END, on_corrupt_batch, fail_on_data_loss=False
+            )
+            opened = [(first, each, _time_at(log, first)) for each, first in found.items()]
+        for first_offset, producer_id, time in sorted(opened, key=itemgetter(0)):
             known = transactions.get(producer_id, {})
             yield dict(known) | {
-                "topic": topic, "partition": partition, "producer_id": producer_id,
-                "first_offset": first_offset, "first_timestamp": _time_at(log, first_offset),
+                "topic": each.topic, "partition": each.partition, "producer_id": producer_id,
+                "first_offset": first_offset, "first_timestamp": time,
             }  # fmt: skip
 
 

@@ -2,12 +2,15 @@
 
 import difflib
 import re
+import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from segmentlog.disk.failures import Failures
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of
 from segmentlog.kafka_tables.committing_groups import committing_groups
@@ -19,6 +22,7 @@ from segmentlog.kafka_tables.groups import group_changes, group_rows, member_row
 from segmentlog.kafka_tables.joined import lag_table, open_transaction_rows
 from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.kafka_tables.metadata_tables import (
+    METADATA_PARTITION,
     metadata_level,
     metadata_table,
     topic_names_by_id,
@@ -32,10 +36,15 @@ from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_change
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, TopicPartition
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 __all__ = ["make_table"]
+
+_Rows = TypeVar("_Rows")
+_ReadUnknown: TypeAlias = Callable[
+    [Log, OnCorruptBatch], Iterator[tuple[bytes | None, bytes | None, int, int]]
+]
 
 #: Tables of topics whose names are settings, and the columns of their keys.
 _KEYS = {
@@ -61,6 +70,7 @@ def make_table(
     directory: LogDirectory,
     name: str,
     on_corrupt_batch: OnCorruptBatch,
+    failures: Failures,
     *,
     is_history: bool,
     topic: str | None = None,
@@ -72,6 +82,7 @@ def make_table(
     directory : what is read.
     name : of `TABLES`.
     on_corrupt_batch : what becomes of damage.
+    failures : gets the partitions that cannot be read; the table has no rows of theirs.
     is_history : whether each change is a row.
     topic : that a setting names, or None for the names that are known.
 
@@ -80,10 +91,10 @@ def make_table(
     SegmentLogError
         As by `segmentlog.table`.
     """
-    made = _Tables(directory, on_corrupt_batch)
+    made = _Tables(directory, on_corrupt_batch, failures)
     found = TABLES[name]
     if found.topic == METADATA_TOPIC:
-        return metadata_table(directory, name, on_corrupt_batch, is_history=is_history)
+        return metadata_table(directory, name, on_corrupt_batch, failures, is_history=is_history)
     if name == "group_offsets":
         return made.group_offsets(is_history=is_history)
     if name == "consumer_lag":
@@ -119,18 +130,29 @@ def _changes(name: str, log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[
 class _Tables:
     """The tables of a directory, as rows."""
 
-    def __init__(self, directory: LogDirectory, on_corrupt_batch: OnCorruptBatch) -> None:
+    def __init__(
+        self, directory: LogDirectory, on_corrupt_batch: OnCorruptBatch, failures: Failures
+    ) -> None:
         self._directory = directory
         self._on_corrupt_batch = on_corrupt_batch
+        self._failures = failures
         self._level: int | None = None
 
-    def _logs(self, topic: str) -> Iterator[Log]:
-        """The logs of the partitions of a topic."""
+    def _of_logs(self, topic: str, read: Callable[[Log], Iterable[_Rows]]) -> Iterator[_Rows]:
+        """The results of `read` for the logs of a topic that it can read to the end.
+
+        Half of a log would show states that are long past.
+        """
         partitions = self._directory.topics(internal=True).get(topic)
         if not partitions:
             raise LogDirectoryError(", ".join(self._directory.paths), self._why_not(topic))
         for partition in partitions:
-            yield self._directory.log(topic, partition)
+            each, found = TopicPartition(topic, partition), list[_Rows]()
+            if str(each) in self._failures.errors:  # by an earlier look, for the same table
+                continue
+            with self._failures.of(each):
+                found = [*read(self._directory.log(*each))]
+            yield from found
 
     def _why_not(self, topic: str) -> str:
         """The reason for which a topic cannot be read, and the topics that are perhaps meant."""
@@ -150,16 +172,18 @@ class _Tables:
         """The table of committed offsets."""
         found = TABLES["group_offsets"]
         schema = schema_of(found.history if is_history else found.columns)
-        parts = [
-            group_offsets(log, self._on_corrupt_batch, is_history=is_history)
-            for log in self._logs(_GROUPS)
-        ]
+        parts = self._of_logs(
+            _GROUPS,
+            lambda log: [group_offsets(log, self._on_corrupt_batch, is_history=is_history)],
+        )
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """Groups, of every kind."""
-        for log in self._logs(_GROUPS):
-            yield from self._groups(log, committing_groups(log, self._on_corrupt_batch))
+        return self._of_logs(
+            _GROUPS,
+            lambda log: self._groups(log, committing_groups(log, self._on_corrupt_batch)),
+        )
 
     def _groups(self, log: Log, commits: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         """Groups of a partition; those that have commits alone have no record of their own."""
@@ -168,49 +192,68 @@ class _Tables:
 
     def group_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of groups."""
-        for log in self._logs(_GROUPS):
-            yield from group_changes(log, self._on_corrupt_batch, self._is_kafka_4_0)
+        return self._of_logs(
+            _GROUPS, lambda log: group_changes(log, self._on_corrupt_batch, self._is_kafka_4_0)
+        )
 
     def group_members(self) -> Iterator[dict[str, Any]]:
         """Members of groups."""
-        topics = topic_names_by_id(self._directory)
-        for log in self._logs(_GROUPS):
+        topics = self._topic_names()
+
+        def members(log: Log) -> Iterator[dict[str, Any]]:
             groups = read_groups(log, self._on_corrupt_batch, self._is_kafka_4_0)
-            yield from member_rows(groups.present, topics)
+            return member_rows(groups.present, topics)
+
+        return self._of_logs(_GROUPS, members)
+
+    def _topic_names(self) -> Mapping[uuid.UUID, str]:
+        """Names of topics by their ids; empty without metadata that can be read."""
+        with self._failures.of(METADATA_PARTITION):
+            return topic_names_by_id(self._directory)
+        return {}
 
     def share_state(self) -> Iterator[dict[str, Any]]:
         """Progress of share groups."""
-        topics = topic_names_by_id(self._directory)
-        for log in self._logs(_SHARES):
-            yield from share_rows(log, self._on_corrupt_batch, topics, self._is_kafka_4_0)
+        topics = self._topic_names()
+        return self._of_logs(
+            _SHARES,
+            lambda log: share_rows(log, self._on_corrupt_batch, topics, self._is_kafka_4_0),
+        )
 
     def share_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of the progress of share groups."""
-        topics = topic_names_by_id(self._directory)
-        for log in self._logs(_SHARES):
-            yield from share_changes(log, self._on_corrupt_batch, topics, self._is_kafka_4_0)
+        topics = self._topic_names()
+        return self._of_logs(
+            _SHARES,
+            lambda log: share_changes(log, self._on_corrupt_batch, topics, self._is_kafka_4_0),
+        )
 
     def _is_kafka_4_0(self) -> bool:
         """Whether the cluster is older than Kafka 4.1; without metadata, it is not."""
         if self._level is None:
-            level = metadata_level(self._directory)
+            level = None
+            with self._failures.of(METADATA_PARTITION):
+                level = metadata_level(self._directory)
             self._level = FIRST_LEVEL_OF_4_1 if level is None else level
         return self._level < FIRST_LEVEL_OF_4_1
 
     def transactions(self) -> Iterator[dict[str, Any]]:
         """Transactional ids."""
-        for log in self._logs(_TRANSACTIONS):
-            yield from transaction_rows(log, self._on_corrupt_batch)
+        return self._of_logs(
+            _TRANSACTIONS, lambda log: transaction_rows(log, self._on_corrupt_batch)
+        )
 
     def transaction_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of transactional ids."""
-        for log in self._logs(_TRANSACTIONS):
-            yield from transaction_changes(log, self._on_corrupt_batch)
+        return self._of_logs(
+            _TRANSACTIONS, lambda log: transaction_changes(log, self._on_corrupt_batch)
+        )
 
     def segment_changes(self) -> Iterator[dict[str, Any]]:
         """Changes of remote segments."""
-        for log in self._logs(REMOTE_LOG_METADATA):
-            yield from segment_changes(log, self._on_corrupt_batch)
+        return self._of_logs(
+            REMOTE_LOG_METADATA, lambda log: segment_changes(log, self._on_corrupt_batch)
+        )
 
     def remote_segments(self) -> Iterator[dict[str, Any]]:
         """Remote segments that are not deleted."""
@@ -223,28 +266,28 @@ class _Tables:
         keys = ["record_partition", "group"]
         for row in offsets.group_by(keys).aggregate([("record_offset", "max")]).to_pylist():
             commits[row["record_partition"]][row["group"]] = row["record_offset_max"]
-        groups = (
-            row
-            for log in self._logs(_GROUPS)
-            for row in self._groups(log, commits[log.topic_partition.partition])
+        groups = self._of_logs(
+            _GROUPS, lambda log: self._groups(log, commits[log.topic_partition.partition])
         )
-        return lag_table(self._directory, offsets, groups)
+        return lag_table(self._directory, offsets, groups, self._failures)
 
     def open_transactions(self) -> Iterator[dict[str, Any]]:
         """Transactions without an end marker."""
         known = {}
         if _TRANSACTIONS in self._directory.topics(internal=True):
             known = {row["producer_id"]: row for row in self.transactions()}
-        yield from open_transaction_rows(self._directory, self._on_corrupt_batch, known)
+        yield from open_transaction_rows(
+            self._directory, self._on_corrupt_batch, known, self._failures
+        )
 
     def producers(self) -> Iterator[dict[str, Any]]:
         """Producers of each partition."""
-        yield from producer_rows(self._directory, self._on_corrupt_batch)
+        yield from producer_rows(self._directory, self._on_corrupt_batch, self._failures)
 
     def producer_changes(self) -> pa.Table:
         """Every change of a producer."""
         schema = schema_of(TABLES["producers"].history)
-        parts = producer_changes(self._directory, self._on_corrupt_batch)
+        parts = producer_changes(self._directory, self._on_corrupt_batch, self._failures)
         return pa.concat_tables([schema.empty_table(), *parts])
 
     def of_named_topics(self, name: str, topic: str | None, *, is_history: bool) -> pa.Table:
@@ -254,8 +297,7 @@ class _Tables:
         changes = (
             row | {"record_topic": each}
             for each in names
-            for log in self._logs(each)
-            for row in _changes(name, log, self._on_corrupt_batch)
+            for row in self._of_logs(each, lambda log: _changes(name, log, self._on_corrupt_batch))
         )
         if is_history:
             return rows_to_table([*changes], found.history)
@@ -271,8 +313,11 @@ class _Tables:
         for topic, read in readers.items():
             if topic not in self._directory.topics(internal=True):
                 continue
-            for log in self._logs(topic):
-                place = {"topic": topic, "partition": log.topic_partition.partition}
-                for key, value, offset, time in read(log, self._on_corrupt_batch):
-                    yield place | {"offset": offset, "timestamp": time, "key": key, "value": value}
-        yield from unknown_metadata(self._directory, self._on_corrupt_batch)
+            yield from self._of_logs(topic, partial(self._unknown, read))
+        with self._failures.of(METADATA_PARTITION):
+            yield from unknown_metadata(self._directory, self._on_corrupt_batch)
+
+    def _unknown(self, read: _ReadUnknown, log: Log) -> Iterator[dict[str, Any]]:
+        for key, value, offset, time in read(log, self._on_corrupt_batch):
+            found = {"offset": offset, "timestamp": time, "key": key, "value": value}
+            yield log.topic_partition._asdict() | found

@@ -14,6 +14,7 @@ from segmentlog.cluster.metadata_log import (
     read_metadata,
     read_unknown,
 )
+from segmentlog.disk.failures import Failures
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, time_of
 from segmentlog.kafka_tables.definitions import TABLES
@@ -26,9 +27,10 @@ from segmentlog.kafka_tables.without_metadata import (
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.masking import masked
 from segmentlog.messages.reader import uuid_text
-from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy
+from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 
 __all__ = [
+    "METADATA_PARTITION",
     "metadata_level",
     "metadata_table",
     "topic_names_by_id",
@@ -38,9 +40,16 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+
 
 def metadata_table(
-    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, *, is_history: bool
+    directory: LogDirectory,
+    name: str,
+    on_corrupt_batch: OnCorruptBatch,
+    failures: Failures,
+    *,
+    is_history: bool,
 ) -> pa.Table:
     """A table of the newest copy of the metadata.
 
@@ -50,22 +59,21 @@ def metadata_table(
     Parameters
     ----------
     name : of the table.
+    failures : gets the metadata if it is damaged; the table then has no rows.
     is_history : whether each change is a row; a removed row has the values that it had.
 
     Raises
     ------
     LogDirectoryError
-        If there is no copy, or it has a gap.
-    MalformedRecordError
-        If a record of the table cannot be read.
-    CorruptLogError
-        If a batch is damaged.
+        If there is no copy.
     """
     found = TABLES[name]
     if not is_history and name in TABLES_WITHOUT_METADATA and is_of_zookeeper(directory):
         logger.warning("%s: %s", ", ".join(directory.paths), NO_METADATA)
-        return table_without_metadata(directory, name, on_corrupt_batch)
-    changes = _changes(_newest(directory), name, on_corrupt_batch, is_history=is_history)
+        return table_without_metadata(directory, name, on_corrupt_batch, failures)
+    path, changes = _newest(directory), list[RowChange]()
+    with failures.of(METADATA_PARTITION):
+        changes = [*_changes(path, name, on_corrupt_batch, is_history=is_history)]
     if is_history:
         rows = [
             _row(each, each.row or each.before or {})

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from segmentlog.arguments import one_of
 from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.errors import OptionError
 from segmentlog.kafka_tables.columns import schema_of
 from segmentlog.kafka_tables.definitions import TABLES
@@ -49,6 +50,7 @@ def table(
     history: bool = False,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     topic: str | None = None,
+    on_failure: OnFailure | None = None,
 ) -> pa.Table:
     """A table of what Kafka has written about itself, from the disk alone.
 
@@ -67,6 +69,9 @@ def table(
         read, with a warning.
     topic : that the records are in, if the settings of Kafka Connect, of MirrorMaker 2 or of a
         schema registry give it another name than that of the documentation.
+    on_failure : called with the name of each partition that cannot be read, and its error; the
+        table then has the rows of the other partitions.  Without it, the first of these errors is
+        raised, with a note about each other one.
 
     Returns
     -------
@@ -88,7 +93,10 @@ def table(
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
 
-    return make_table(_opened(path), name, policy, is_history=history, topic=topic)
+    failures = Failures(on_failure)
+    found = make_table(_opened(path), name, policy, failures, is_history=history, topic=topic)
+    failures.end()
+    return found
 
 
 def table_schema(name: str, *, history: bool = False, topic: str | None = None) -> pa.Schema:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from segmentlog.disk.failures import Failures
 from segmentlog.errors import CorruptLogError
 from segmentlog.kafka_tables.columns import schema_of, time_of, times
 from segmentlog.kafka_tables.definitions import TABLES
@@ -20,7 +21,7 @@ from segmentlog.kernels.memory import Int64s
 from segmentlog.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import OnCorruptBatch, TopicPartition
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import ProducerSnapshot
 from segmentlog.segments.batches import WalkedBatches, walk_batches
@@ -33,24 +34,25 @@ _HISTORY = schema_of(TABLES["producers"].history)
 
 
 def producer_rows(
-    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
+    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch, failures: Failures
 ) -> Iterator[dict[str, Any]]:
     """The state that a broker would load: the newest snapshot, and the batches after it.
 
-    Raises
-    ------
-    CorruptLogError
-        If a batch after the snapshot is damaged.  With ``skip``, the state before it is returned.
+    A log with a damaged batch after the snapshot fails.  With ``skip``, the state before it is
+    returned.
     """
     for topic, partition in directory.topic_partitions():
-        log = directory.log(topic, partition)
-        end = log.log_end_offset
-        states = ProducerStates.load(log.path, end)
-        try:
-            states.follow_to(log.untorn_segments, end)
-        except CorruptLogError as error:
-            _refuse(error, on_corrupt_batch)
-        for each in sorted(states.known):
+        known = []
+        with failures.of(TopicPartition(topic, partition)):
+            log = directory.log(topic, partition)
+            end = log.log_end_offset
+            states = ProducerStates.load(log.path, end)
+            try:
+                states.follow_to(log.untorn_segments, end)
+            except CorruptLogError as error:
+                _refuse(error, on_corrupt_batch)
+            known = sorted(states.known)
+        for each in known:
             row = {name: _known(value) for name, value in each._asdict().items()}
             yield row | {
                 "topic": topic, "partition": partition, "timestamp": time_of(each.timestamp_ms),
@@ -58,19 +60,16 @@ def producer_rows(
 
 
 def producer_changes(
-    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
+    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch, failures: Failures
 ) -> Iterator[pa.Table]:
     """The state of a producer after each of its batches and end markers, in the order of the log.
 
     The rows of a log begin with the producers of the snapshot at its first segment, or before it.
-
-    Raises
-    ------
-    CorruptLogError
-        If a batch is damaged.  With ``skip``, the changes before it are returned.
+    A log with a damaged batch fails.  With ``skip``, the changes before it are returned.
     """
-    for topic, partition in directory.topic_partitions():
-        yield from _changes(directory.log(topic, partition), on_corrupt_batch)
+    for each in directory.topic_partitions():
+        with failures.of(each):
+            yield from [*_changes(directory.log(*each), on_corrupt_batch)]
 
 
 def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.disk.failures import Failures
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.kafka_tables.columns import rows_to_table
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import OnCorruptBatch, TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 
 __all__ = ["NO_METADATA", "TABLES_WITHOUT_METADATA", "is_of_zookeeper", "table_without_metadata"]
@@ -42,24 +43,22 @@ def is_of_zookeeper(directory: LogDirectory) -> bool:
 
 
 def table_without_metadata(
-    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, failures: Failures
 ) -> pa.Table:
     """A table, as far as the directories have it; what they do not have is null.
 
     Parameters
     ----------
     name : of `TABLES_WITHOUT_METADATA`.
-
-    Raises
-    ------
-    CorruptCheckpointError
-        If a file about a partition is damaged.  With ``skip``, its values are null.
+    on_corrupt_batch : with ``skip``, the values of a damaged file are null.
+    failures : gets the partitions of which a file is damaged.
     """
-    return rows_to_table([*_rows(directory, name, on_corrupt_batch)], TABLES[name].columns)
+    rows = _rows(directory, name, on_corrupt_batch, failures)
+    return rows_to_table([*rows], TABLES[name].columns)
 
 
 def _rows(
-    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch
+    directory: LogDirectory, name: str, on_corrupt_batch: OnCorruptBatch, failures: Failures
 ) -> Iterator[dict[str, Any]]:
     if name == "brokers":
         found = {each.get("broker.id", "") for each in directory.meta_properties()}
@@ -67,18 +66,19 @@ def _rows(
         return
     seen = set()
     for topic, partition in directory.topic_partitions():
-        log = directory.log(topic, partition)
-        row: dict[str, Any] = {"topic": topic, "topic_id": _topic_id(log, on_corrupt_batch)}
-        if name == "partitions":
-            yield row | {
-                "partition": partition,
-                "leader_epoch": _leader_epoch(log, on_corrupt_batch),
-                "log_start_offset": log.log_start_offset,
-                "high_watermark": _high_watermark(log, on_corrupt_batch),
-            }
-        elif topic not in seen:
-            seen.add(topic)
-            yield row
+        with failures.of(TopicPartition(topic, partition)):
+            log = directory.log(topic, partition)
+            row: dict[str, Any] = {"topic": topic, "topic_id": _topic_id(log, on_corrupt_batch)}
+            if name == "partitions":
+                yield row | {
+                    "partition": partition,
+                    "leader_epoch": _leader_epoch(log, on_corrupt_batch),
+                    "log_start_offset": log.log_start_offset,
+                    "high_watermark": _high_watermark(log, on_corrupt_batch),
+                }
+            elif topic not in seen:
+                seen.add(topic)
+                yield row
 
 
 def _topic_id(log: Log, on_corrupt_batch: OnCorruptBatch) -> str | None:

@@ -143,17 +143,36 @@ class DirectoryView:
         named = self._names.named.values()
         return [each for each in named if not each.is_current and each.type is FileType.DIRECTORY]
 
+    def _offsets_in(self, name: str) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
+        """The entries of a checkpoint that opening a log does not read."""
+        return (self._read.get(name) or read_again(self.path, name)).offsets
+
     @property
     def _recovery_points(self) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
-        name = RECOVERY_POINT_CHECKPOINT
-        return (self._read.get(name) or read_again(self.path, name)).offsets
+        return self._offsets_in(RECOVERY_POINT_CHECKPOINT)
 
     def synced_to(self, topic_partition: TopicPartition) -> int:
         """The recovery point of a log, or -1 if the checkpoint has none."""
-        points = self._recovery_points
-        return (
-            -1 if isinstance(points, CorruptCheckpointError) else points.get(topic_partition, -1)
+        return self._entry(RECOVERY_POINT_CHECKPOINT, topic_partition)
+
+    def cleaned_to(self, topic_partition: TopicPartition) -> int:
+        """The offset up to which a log was compacted, or -1 if the checkpoint has none."""
+        return self._entry(CLEANER_OFFSET_CHECKPOINT, topic_partition)
+
+    def _entry(self, name: str, topic_partition: TopicPartition) -> int:
+        found = self._offsets_in(name)
+        return -1 if isinstance(found, CorruptCheckpointError) else found.get(topic_partition, -1)
+
+    @property
+    def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
+        """The errors of the checkpoints that cannot be read."""
+        opened = self.census.opened
+        found = (
+            opened.high_watermarks,
+            opened.log_starts,
+            *map(self._offsets_in, _LATER_COMPARED),
         )
+        return [each for each in found if isinstance(each, CorruptCheckpointError)]
 
     @cached_property
     def _absent(self) -> dict[TopicPartition, int]:

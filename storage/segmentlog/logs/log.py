@@ -33,7 +33,7 @@ from segmentlog.model import (
     TimestampAndOffset,
     TopicPartition,
 )
-from segmentlog.reads.listed import ListedSegments, LostOffsets
+from segmentlog.reads.listed import ListedSegments, LostOffsets, LostSegments
 from segmentlog.reads.log_look import look_at_log
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
@@ -76,6 +76,7 @@ class Log:
     is_file : whether `path` is a file, if that is known; by default, a look at the disk decides.
     kept : of the same log at an earlier moment, if it has not changed since.
     synced_to : looks up the partition's entry in ``recovery-point-offset-checkpoint``, or -1.
+    cleaned_to : looks up its entry in ``cleaner-offset-checkpoint``, or -1.
     """
 
     def __init__(
@@ -89,12 +90,13 @@ class Log:
         is_file: bool | None = None,
         kept: KeptLog | None = None,
         synced_to: Callable[[], int] = lambda: -1,
+        cleaned_to: Callable[[], int] = lambda: -1,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._synced_to = synced_to
+        self._synced_to, self._cleaned_to = synced_to, cleaned_to
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         self._newest_listing: ListedSegments | None = None
@@ -175,6 +177,7 @@ class Log:
             committed_to,
             self.partition.path,
             self._synced_to,
+            self._cleaned_to,
         )
 
     @property
@@ -285,6 +288,7 @@ class Log:
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
         *,
         fail_on_data_loss: bool = True,
+        warns: bool = True,
     ) -> int:
         """End of a read of the newest data: the high watermark if known, or the log end.
 
@@ -294,8 +298,11 @@ class Log:
         The end lies after `log_end_offset` if a high watermark after a torn tail has promised the
         tail, or if segments are gone from the end of the log (`lost_offsets`).  A read up to this
         end reports the damage; it does not end before it in silence.  With ``ReadUpTo.LOG_END``,
-        both are left out; without `fail_on_data_loss`, only lost offsets are left out.
+        both are left out; without `fail_on_data_loss`, only lost offsets are left out.  If the end
+        lies below the high watermark, a warning says so, unless `warns` is false.
         """
+        if warns and (short := self.short_of_high_watermark(read_up_to)):
+            logger.warning("%s: %s", self.path, short)
         if isolation_level == IsolationLevel.READ_COMMITTED:
             return self.last_stable_offset(
                 read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
@@ -310,14 +317,21 @@ class Log:
             is_torn = self.segments[-1].size > self.end.position
             if is_torn and not reads_all:
                 return promised
-            if not self._is_file:  # one segment alone need not reach to the end
-                told = (
-                    "%s: the high watermark is %d, but the log ends at %d; the read ends at the "
-                    "log end"
-                )
-                logger.warning(told, self.path, promised, self.log_end_offset)
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None or reads_all else high_watermark
+
+    def short_of_high_watermark(self, read_up_to: ReadUpTo) -> str:
+        """That a read ends at the log end, below the high watermark, in words; or nothing."""
+        promised, reads_all = self._high_watermark_checkpoint, read_up_to == ReadUpTo.LOG_END
+        if not isinstance(promised, int) or not self.segments or self._is_file:
+            return ""  # one segment alone need not reach to the end
+        is_torn = self.segments[-1].size > self.end.position
+        if promised <= self.end.offset or (not reads_all and (is_torn or self.lost_offsets)):
+            return ""  # the read reports the damage, or the loss
+        return (
+            f"the high watermark is {promised}, but the log ends at {self.log_end_offset}; the "
+            "read ends at the log end"
+        )
 
     @property
     @looks_again
@@ -328,6 +342,15 @@ class Log:
         may be missing, too, and then a read ends at the log end with a warning.
         """
         return self._listed.lost
+
+    @property
+    @looks_again
+    def lost_segments(self) -> tuple[LostSegments, ...]:
+        """Offsets in the middle of the log whose segments are gone: their indexes are still there.
+
+        Empty if no segment is known to be missing: compaction leaves gaps, too.
+        """
+        return self._listed.lost_segments
 
     @looks_again
     def open_transactions(
@@ -357,7 +380,7 @@ class Log:
         """
         from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
 
-        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP
         if end_offset > self.end.offset:  # a marker may be in the damage, which the read meets
             return {}
@@ -379,7 +402,7 @@ class Log:
         opened = self.open_transactions(
             read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
         )
-        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+        end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
         first = min(opened.values(), default=end_offset)
         return max(first, self.log_start_offset)
 
@@ -549,6 +572,9 @@ class Log:
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
+        for gone in self.lost_segments:
+            if found.start_offset < gone.end_offset and gone.start_offset < found.end_offset:
+                logger.warning("%s: %s; the remaining records are read", self.path, gone)
         return found
 
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from operator import is_
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
@@ -367,9 +367,20 @@ class LogDirectory:
             high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
             list_files=partial(_noting, self._listed, census.list_partition),
             synced_to=partial(self._views[parent].synced_to, topic_partition),
+            cleaned_to=partial(self._views[parent].cleaned_to, topic_partition),
             is_file=None if path in self.paths else False,
             kept=kept,
         )
+
+    def log_without_checkpoints(self, topic_partition: TopicPartition) -> Log:
+        """A log as its files alone show it, for work that a damaged checkpoint does not end."""
+        _, path = self._places[topic_partition]
+        return Log(topic_partition, path, is_file=None if path in self.paths else False)
+
+    @property
+    def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
+        """The checkpoints beside the partitions that cannot be read, each with its error."""
+        return [error for view in self._views.values() for error in view.corrupt_checkpoints]
 
     @property
     def unmoved(self) -> Collection[TopicPartition]:
@@ -513,7 +524,7 @@ class LogDirectory:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
         *,
-        warns: bool = True,
+        told: "dict[tuple[str, TopicPartition], str] | None" = None,
         fail_on_data_loss: bool = True,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
@@ -524,38 +535,52 @@ class LogDirectory:
 
         Parameters
         ----------
-        warns : whether there is a warning; a reader that follows the log will read these records.
+        told : what a reader that follows the logs was told at earlier calls: only what has
+            changed is a warning.  It will read the records beyond the high watermark, and those of
+            a transaction unless this stays open from call to call.
         """
         topic_partitions = list(topic_partitions)
         if any(map(is_url, self.paths)):
             side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
         ends: dict[TopicPartition, int] = {}
-        beyond, undecided, lost = [], [], []
+        beyond: _Found = {}
+        undecided: _Found = {}
+        lost: _Found = {}
+        between: _Found = {}
+        short: _Found = {}
         for topic_partition in topic_partitions:
             log = self.log(*topic_partition)
-            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss)
+            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
+            short[topic_partition] = log.short_of_high_watermark(read_up_to)
             gone = None if fail_on_data_loss else log.lost_offsets
             if gone and read_up_to != ReadUpTo.LOG_END:
-                lost.append(f"{topic_partition}: [{gone.start_offset}, {gone.end_offset})")
-            if end < log.log_end_offset:
-                beyond.append(f"{topic_partition}: {log.log_end_offset - end} from {end}")
+                lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
+            if not is_url(log.path):
+                gaps = [f"[{each.start_offset}, {each.end_offset})" for each in log.lost_segments]
+                between[topic_partition] = ", ".join(gaps)
+            if end < log.log_end_offset and told is None:
+                beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
             ends[topic_partition] = end
             if isolation_level == IsolationLevel.READ_COMMITTED:
                 ends[topic_partition] = stable = log.last_stable_offset(
                     read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
                 )
-                if stable < end:
-                    undecided.append(f"{topic_partition}: {end - stable} from {stable}")
-        if warns:
-            self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them")
-            self._warn("whose segments are gone", lost, "; data loss does not fail this read")
-            self._warn("after the first open transaction", undecided, ": it was neither committed "
-                       "nor aborted")  # fmt: skip
+                if stable < end and _stays(told, topic_partition, stable):
+                    held = f"{end - stable} " if told is None else ""
+                    undecided[topic_partition] = f"{held}from {stable}"
+        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them", told)
+        self._warn("whose segments are gone", lost, "; data loss does not fail this read", told)
+        self._warn("between two segments", between, ": segments are gone whose indexes are there; "
+                   "put them back", told)  # fmt: skip
+        self._warn("after the first open transaction", undecided, ": it was neither committed "
+                   "nor aborted", told)  # fmt: skip
+        for each in _news("short", short, told):
+            logger.warning("%s: %s", self.log(*each).path, short[each])
         return ends
 
-    def _warn(self, where: str, found: Sequence[str], remedy: str) -> None:
+    def _warn(self, where: str, offsets: "_Found", remedy: str, told: "_Told") -> None:
         """Say once which offsets of which partitions are not read."""
-        if found:
+        if found := [f"{each}: {offsets[each]}" for each in _news(where, offsets, told)]:
             more = len(found) - _MOST_NAMED
             logger.warning(
                 "%s: offsets %s are not read (%s%s)%s",
@@ -592,6 +617,32 @@ class LogDirectory:
 
     def _meta(self, key: str) -> str | None:
         return next((each[key] for each in self.meta_properties() if key in each), None)
+
+
+#: What is not read of partitions; empty where all is.
+_Found: TypeAlias = dict[TopicPartition, str]
+_Told: TypeAlias = dict[tuple[str, TopicPartition], str] | None
+
+
+def _news(where: str, found: _Found, told: _Told) -> list[TopicPartition]:
+    """The partitions of which something is not read, and of which this was not told before."""
+    news = [
+        each
+        for each, text in found.items()
+        if text and (told is None or told.get((where, each)) != text)
+    ]
+    if told is not None:
+        told.update({(where, each): text for each, text in found.items()})
+    return news
+
+
+def _stays(told: _Told, topic_partition: TopicPartition, stable: int) -> bool:
+    """Whether a transaction is open that was open at the last call; always without one."""
+    if told is None:
+        return True
+    key = "last stable offset", topic_partition
+    was, told[key] = told.get(key), str(stable)
+    return was == str(stable)
 
 
 def _noting(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile
 from segmentlog.kernels import layout
 from segmentlog.model import LogSlice
@@ -16,7 +17,7 @@ from segmentlog.segments.listing import indexes_without_log
 from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
-__all__ = ["ListedSegments", "LostOffsets", "NewestTimestampOfSlices"]
+__all__ = ["ListedSegments", "LostOffsets", "LostSegments", "NewestTimestampOfSlices"]
 
 
 class NewestTimestampOfSlices:
@@ -82,6 +83,21 @@ class LostOffsets(NamedTuple):
         )
 
 
+class LostSegments(LostOffsets):
+    """Offsets between two segments of a log whose segments are gone.
+
+    They begin where the segment before them ends, and end where the segment after them begins.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return (
+            f"offsets [{self.start_offset}, {self.end_offset}) between two segments are missing: "
+            f"{self.why}"
+        )
+
+
 class ListedSegments:
     """The segments of one listing; a log that has changed is listed again.
 
@@ -92,6 +108,7 @@ class ListedSegments:
     committed_to : the high watermark, or -1 if there is none.
     path : of the partition's directory; needed only if there is a high watermark.
     synced_to : looks the recovery point up; called only if records may be missing.
+    cleaned_to : looks up how far the log was compacted, or -1; called under the same condition.
     """
 
     def __init__(
@@ -101,6 +118,7 @@ class ListedSegments:
         committed_to: int,
         path: str = "",
         synced_to: Callable[[], int] = lambda: -1,
+        cleaned_to: Callable[[], int] = lambda: -1,
     ) -> None:
         #: In the order of their base offsets; the last one is the active segment's.
         self.files = listing.files
@@ -113,6 +131,7 @@ class ListedSegments:
         self._committed_to = committed_to
         self._path = path
         self._synced_to = synced_to
+        self._cleaned_to = cleaned_to
         self._newest_timestamps: dict[bool, NewestTimestamps] = {}
         self._is_clean = listing.is_clean
         self._sealed_below = committed_to if listing.is_clean else -1
@@ -184,15 +203,52 @@ class ListedSegments:
 
     def _sign_of_loss(self, end: int) -> str:
         """A sign that records at or after the log end were on the disk; empty without one."""
-        try:
-            orphans = indexes_without_log(self._path)
-        except (FileNotFoundError, NotADirectoryError):
-            orphans = []
-        for base_offset, path in orphans:
+        for base_offset, path in self._orphans:
             if end <= base_offset < self._committed_to:
                 return f"{os.path.basename(path)} is the index of a later segment"
         synced_to = self._synced_to()
         return f"it was synced up to offset {synced_to}" if synced_to > end else ""
+
+    @cached_property
+    def _orphans(self) -> list[tuple[int, str]]:
+        """Base offset and path of each index whose segment is gone."""
+        try:
+            return indexes_without_log(self._path) if self._path else []
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @cached_property
+    def lost_segments(self) -> tuple[LostSegments, ...]:
+        """The segments that are gone from the middle of the log.
+
+        An index between two segments shows one: its segment was there, and the segment before it
+        ends below it.  Compaction leaves such an index if a crash comes between two removals, so
+        a log that was ever compacted shows nothing.
+        """
+        bases, found = self.files.paths.base_offsets, dict[int, LostSegments]()
+        for base_offset, path in self._orphans:
+            i = self.index_of(base_offset)
+            is_between = bases and bases[0] < base_offset < bases[-1]
+            if not is_between or i in found or base_offset < self._log_start:
+                continue
+            end = self._end_of(i)
+            if end is not None and end <= base_offset and self._cleaned_to() < 0:
+                name = os.path.basename(path)
+                found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
+        return tuple(found.values())
+
+    def _end_of(self, i: int) -> int | None:
+        """The offset after the last batch of segment `i`; None if damage hides it."""
+        end = self.files.paths.base_offsets[i]
+        try:
+            with self.segment(i).opened() as opened:
+                for placed in opened.headers(opened.floor_position(2**63 - 1)):
+                    header = placed.header
+                    is_batch = header.magic >= layout.FIRST_BATCH_MAGIC
+                    end = (header.last_offset if is_batch else header.base_offset) + 1
+        except (CorruptLogError, UnsupportedFormatError):
+            return None
+        return end
 
     def newest_timestamps(self, *, skips: bool = False) -> NewestTimestamps:
         """Largest timestamps of the segments that are not wholly below the log start."""
@@ -247,8 +303,9 @@ class ListedSegments:
             return self
         listing = self._listing._replace(is_clean=is_clean)
         found = ListedSegments(
-            listing, self._log_start, self._committed_to, self._path, self._synced_to
-        )
+            listing, self._log_start, self._committed_to, self._path, self._synced_to,
+            self._cleaned_to,
+        )  # fmt: skip
         if self.knows_its_end:
             found.end = self.end
         return found

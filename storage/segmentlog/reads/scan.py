@@ -87,14 +87,16 @@ def scan_slice(
     InvalidUtf8Error
         If a column that is wanted as text is not UTF-8, and the policy is to fail.
     TimestampOverflowError
-        If a timestamp does not fit microseconds in 64 bits.
+        If a timestamp does not fit microseconds in 64 bits, and these are wanted.
     StorageError
         If the disk fails, or a file is not this user's to read.
     """
     policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names
-    text = TextColumns(wanted, policy.text, policy.on_invalid_utf8)
-    schema, topic_partition = record_schema(text.scanned), log_slice.topic_partition
+    in_ms = policy.in_milliseconds
+    text = TextColumns(wanted, policy.text, policy.on_invalid_utf8, in_milliseconds=in_ms)
+    schema = record_schema(text.scanned, in_milliseconds=in_ms)
+    topic_partition = log_slice.topic_partition
     attempt = 0
     place = log_slice.files[0].path if log_slice.files else log_slice.topic
     with (

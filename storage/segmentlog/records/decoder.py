@@ -24,7 +24,7 @@ from segmentlog.records.batch_error import batch_error
 from segmentlog.records.columns import Constants, Output
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.records.schema import CONSTANT_COLUMNS
+from segmentlog.records.schema import CONSTANT_COLUMNS, is_in_milliseconds
 
 __all__ = ["FIRST_ROWS", "MOST_BYTES", "MOST_ROWS", "BatchScanner", "RecordDecoder"]
 
@@ -117,8 +117,9 @@ class RecordDecoder:
         self._schema = schema
         self._is_constant = CONSTANT_COLUMNS.issuperset(schema.names)
         self._constants = Constants.of(topic_partition)
+        in_microseconds = None if is_in_milliseconds(schema) else topic_partition
         self._filler = RecordFiller(
-            offsets, max_inflated_batch_bytes, in_microseconds=topic_partition
+            offsets, max_inflated_batch_bytes, in_microseconds=in_microseconds
         )
         self._n_rows = FIRST_ROWS
 

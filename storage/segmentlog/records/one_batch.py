@@ -26,12 +26,12 @@ from segmentlog.records.schema import record_schema
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
 
-_WANTED = record_schema(["offset", "timestamp", "key", "value", "headers"])
-
 #: Schema of the batches of `BatchReader`; the timestamp is epoch milliseconds of any size.
-RECORDS_SCHEMA: pa.Schema = _WANTED.set(1, pa.field("timestamp", pa.int64()))
+RECORDS_SCHEMA: pa.Schema = record_schema(
+    ["offset", "timestamp", "key", "value", "headers"], in_milliseconds=True
+)
 
-_TIMESTAMPS = record_schema(["offset", "timestamp"])
+_TIMESTAMPS = record_schema(["offset", "timestamp"], in_milliseconds=True)
 _NOWHERE = TopicPartition("", 0)  # of columns that were not requested
 _MOST_ROWS = 10_000
 _MOST_BYTES = 8 << 20
@@ -169,10 +169,10 @@ def _usual_timestamps(buf: Bytes, n_bytes: int) -> tuple[Int64s, Int64s] | None:
     if one_pass.stop != Stop.END or len(found) != 1:  # a control batch is skipped
         return None
     (rows,) = found  # `to_numpy` of its columns would load pandas
-    offsets, microseconds = (
+    offsets, timestamps_ms = (
         np.frombuffer(column.buffers()[1], np.int64, rows.num_rows) for column in rows.columns
     )
-    return offsets, microseconds // 1000
+    return offsets, timestamps_ms
 
 
 def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:

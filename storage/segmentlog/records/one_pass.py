@@ -26,11 +26,11 @@ from segmentlog.records.arenas import Arenas
 from segmentlog.records.columns import Constants, Output
 from segmentlog.records.decoder import FIRST_ROWS, MOST_BYTES, MOST_ROWS
 from segmentlog.records.read_memory import ReadMemory, Workspace
-from segmentlog.records.schema import CONSTANT_COLUMNS
+from segmentlog.records.schema import CONSTANT_COLUMNS, is_in_milliseconds
 
 __all__ = ["OnePassDecoder", "Stop"]
 
-_MICROSECONDS = 1000  # in a millisecond
+_MICROSECONDS, _MILLISECONDS = 1000, 1  # in a millisecond
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _ROOM_BYTES = 8 << 20
 _SMALL_ROOM_BYTES = 1 << 20  # a read of so few bytes takes no arena
@@ -88,6 +88,7 @@ class OnePassDecoder:
         self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
         self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
         self._schema = schema
+        self._scale = _MILLISECONDS if is_in_milliseconds(schema) else _MICROSECONDS
         self._constants = Constants.of(topic_partition)
         self._state: Int64s = np.zeros(output.N_STATE, np.int64)
         self._room: Output | None = None
@@ -145,7 +146,7 @@ class OnePassDecoder:
                 self._make_room(self._n_rows, n_bytes)
             code, self.position, self.next_offset = decode_windows(
                 buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
-                self._last_ms, _MICROSECONDS, self._max_inflated_bytes, codecs.addresses,
+                self._last_ms, self._scale, self._max_inflated_bytes, codecs.addresses,
                 self._workspace.inflated, self._arrays, self._state, window,
             )  # fmt: skip
             if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:

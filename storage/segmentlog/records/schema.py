@@ -12,7 +12,13 @@ import pyarrow as pa
 from segmentlog.arguments import texts
 from segmentlog.errors import OptionError
 
-__all__ = ["COLUMNS", "CONSTANT_COLUMNS", "RECORD_SCHEMA", "record_schema"]
+__all__ = [
+    "COLUMNS",
+    "CONSTANT_COLUMNS",
+    "RECORD_SCHEMA",
+    "is_in_milliseconds",
+    "record_schema",
+]
 
 _HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -48,10 +54,12 @@ def record_schema(
     *,
     include_headers: bool = False,
     text: Sequence[str] = (),
+    in_milliseconds: bool = False,
 ) -> pa.Schema:
     """Arrow schema of `columns`, in their order; of all columns when it is None.
 
-    The columns of `text`, some of `segmentlog.model.BYTES_OR_TEXT`, are strings.
+    The columns of `text`, some of `segmentlog.model.BYTES_OR_TEXT`, are strings.  With
+    `in_milliseconds`, the timestamp is a stored one: an integer of any size.
 
     Raises
     ------
@@ -67,10 +75,20 @@ def record_schema(
         if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
             raise OptionError("columns", name, accepted)
-    return _schema_of(columns, tuple(text))
+    return _schema_of(columns, tuple(text), in_milliseconds)
 
 
 @lru_cache
-def _schema_of(columns: tuple[str, ...], text: tuple[str, ...]) -> pa.Schema:
+def _schema_of(
+    columns: tuple[str, ...], text: tuple[str, ...], in_milliseconds: bool
+) -> pa.Schema:
+    types = dict.fromkeys(text, pa.string())
+    if in_milliseconds:
+        types["timestamp"] = pa.int64()
     fields = [_ALL.field(name) for name in columns]
-    return pa.schema([f.with_type(pa.string()) if f.name in text else f for f in fields])
+    return pa.schema([f.with_type(types.get(f.name, f.type)) for f in fields])
+
+
+def is_in_milliseconds(schema: pa.Schema) -> bool:
+    """Whether the timestamps of a schema of `record_schema` are integers, as they are stored."""
+    return "timestamp" in schema.names and pa.types.is_integer(schema.field("timestamp").type)

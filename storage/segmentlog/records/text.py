@@ -24,6 +24,7 @@ class TextColumns:
     columns : names of the requested columns, in order.
     text : the columns to return as text, if they are requested: ``key``, ``value`` or both.
     on_invalid : the treatment of bytes that are not UTF-8.
+    in_milliseconds : whether timestamps are integers, as they are stored.
 
     Attributes
     ----------
@@ -31,11 +32,16 @@ class TextColumns:
     """
 
     def __init__(
-        self, columns: Sequence[str], text: Sequence[str], on_invalid: OnInvalidUtf8
+        self,
+        columns: Sequence[str],
+        text: Sequence[str],
+        on_invalid: OnInvalidUtf8,
+        *,
+        in_milliseconds: bool = False,
     ) -> None:
         self._text = frozenset(text) & frozenset(columns)
         self._on_invalid = on_invalid
-        self._schema = record_schema(columns, text=text)
+        self._schema = record_schema(columns, text=text, in_milliseconds=in_milliseconds)
         fails = bool(self._text) and on_invalid == OnInvalidUtf8.FAIL
         needs_offset = fails and "offset" not in columns
         self.scanned = (*columns, "offset") if needs_offset else tuple(columns)

@@ -62,6 +62,7 @@ from segmentlog.disk.durable import (
     sync_file,
     writable,
 )
+from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.look import look
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists, list_names, status_of
@@ -156,6 +157,7 @@ def mirror(
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_failure: OnFailure | None = None,
 ) -> list[MirroredPartition]:
     """Copy partitions byte by byte into another log directory; a killed mirror can be repeated.
 
@@ -175,6 +177,9 @@ def mirror(
     on_partition : called with each result, once all partitions are copied.
     on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
     lock_timeout_seconds : how long to wait for a writer at the destination.
+    on_failure : called with the name of each partition that cannot be copied, and its error; the
+        others are copied, and it stays as it was.  Without it, the first of these errors is raised
+        at the end.
 
     Returns
     -------
@@ -206,6 +211,7 @@ def mirror(
     names = topic_names("topics", topics)
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    failures = Failures(on_failure)
     source = open_replicas(path, *more)
     chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
@@ -220,22 +226,24 @@ def mirror(
     if not exists(directory):
         if dry_run:
             found = _Mirror(
-                HeldDirectory(directory, dry_run=True), source, chosen, on_bytes
+                HeldDirectory(directory, dry_run=True), source, chosen, on_bytes, failures
             ).look()
             _report(found, on_partition)
+            failures.end()
             return found
         make_directory(directory)
         sync_ancestors(directory)
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run) as held:
         # A leader deletes the remote segments below its log start.
         starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
-        work = _Mirror(held, source, chosen, on_bytes)
+        work = _Mirror(held, source, chosen, on_bytes, failures)
         if dry_run:
             found = work.look()
         else:
             held.remove_due({each.topic for each in chosen})
             found = work.follow(starts)
     _report(found, on_partition)
+    failures.end()
     return found
 
 
@@ -319,6 +327,7 @@ class _Mirror:
     source : the log directories, opened at the moment that is copied.
     chosen : the partitions.
     on_bytes : called with the number of bytes that are copied.
+    failures : is told of each partition that cannot be copied.
     """
 
     def __init__(
@@ -327,37 +336,44 @@ class _Mirror:
         source: ReplicatedDirectory,
         chosen: Sequence[TopicPartition],
         on_bytes: Callable[[int], object],
+        failures: Failures,
     ) -> None:
-        self._held, self._source = held, source
+        self._held, self._source, self._failures = held, source, failures
         self._known = _read_known(held.directory)
         # Before the segments are listed: a compaction that comes in between makes more clean.
         cleaned = {each: read_offsets(each, CLEANER_OFFSET_CHECKPOINT) for each in source.paths}
-        logs = {each: source.log(*each) for each in chosen}
+        logs = {}
+        for each in chosen:
+            with failures.of(each):
+                logs[each] = source.log(*each)
         refuse_partitions(held.directory, logs.values())
-        self._followers = [
-            _Follower(
-                held,
-                log,
-                cleaned.get(os.path.dirname(log.path), {}).get(each, -1),
-                self._known.get(each),
-                on_bytes,
-            )
-            for each, log in logs.items()
-        ]
+        self._followers = []
+        for each, log in logs.items():
+            cleaned_to = cleaned.get(os.path.dirname(log.path), {}).get(each, -1)
+            with failures.of(each):
+                self._followers.append(
+                    _Follower(held, log, cleaned_to, self._known.get(each), on_bytes)
+                )
 
     def look(self) -> list[MirroredPartition]:
         """The results of `follow`, without any change."""
-        for each in self._followers:
-            each.plan()
+        self._leave_out_failures(_Follower.plan)
         return [each.result(sum(each.n_missing()), "") for each in self._followers]
+
+    def _leave_out_failures(self, *steps: Callable[["_Follower"], object]) -> None:
+        """Prepare each partition; those that fail stay at the destination as they were."""
+        prepared = []
+        for each in self._followers:
+            with self._failures.of(each.log.topic_partition):
+                for step in steps:
+                    step(each)
+                prepared.append(each)
+        self._followers = prepared
 
     def follow(self, starts: Mapping[TopicPartition, int]) -> list[MirroredPartition]:
         """Copy, and make the change."""
         directory = self._held.directory
-        for each in self._followers:
-            each.begin()
-            each.plan()
-            each.stage_segments()
+        self._leave_out_failures(_Follower.begin, _Follower.plan, _Follower.stage_segments)
         change = Change.begin(self._held)
         state = self._followed_state(change.before)
         checkpoints = {

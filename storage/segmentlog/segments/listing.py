@@ -357,16 +357,14 @@ def indexes_without_log(path: str) -> list[tuple[int, str]]:
 
     A ``.log.swap`` file counts as a log: compaction puts the indexes in their place first.
     """
-    logs, indexes = set(), []
-    for name in sorted(list_names(path)):
-        parsed = parse_segment_file(name)
-        if parsed is None:
-            continue
-        if parsed.kind == FileKind.LOG and parsed.state in {FileState.LIVE, FileState.SWAP}:
-            logs.add(parsed.offset)
-        elif parsed.kind in INDEXES and parsed.state == FileState.LIVE:
-            indexes.append((parsed.offset, os.path.join(path, name)))
-    return [each for each in indexes if each[0] not in logs]
+    names = list_names(path)
+    logs = {name[:20] for name in names if name[20:] in {".log", ".log.swap"}}
+    found = []
+    for name in sorted(name for name in names if name[:20] not in logs):
+        parsed = parse_segment_file(name)  # which would take long for all names
+        if parsed and parsed.kind in INDEXES and parsed.state == FileState.LIVE:
+            found.append((parsed.offset, os.path.join(path, name)))
+    return found
 
 
 def remove_indexes_without_log(path: str) -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "IndexInterval",
     "Metadata",
     "OnCorrupt",
+    "OnDamage",
     "Partitions",
     "Paths",
     "PathsOrTier",
@@ -195,6 +196,14 @@ OnCorrupt = Annotated[
     typer.Option(
         "--on-corrupt-batch",
         help="skip leaves out damaged batches, and logs their offsets on standard error.",
+    ),
+]
+OnDamage = Annotated[
+    OnCorruptBatch,
+    typer.Option(
+        "--on-corrupt-batch",
+        help="What becomes of a partition with damage: fail shows nothing of it, skip shows what "
+        "its other batches say, which may be out of date. The exit status is 1 in both cases.",
     ),
 ]
 IndexInterval = Annotated[

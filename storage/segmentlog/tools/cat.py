@@ -3,6 +3,7 @@
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -11,8 +12,8 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.arguments import LARGEST_LONG
-from segmentlog.errors import OptionError
-from segmentlog.logs.choose import partitions_of
+from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log, find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
@@ -25,7 +26,6 @@ from segmentlog.model import (
 )
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools.arguments import (
-    PROBLEM,
     READS,
     Ends,
     RemoteKeyFile,
@@ -36,9 +36,10 @@ from segmentlog.tools.arguments import (
     refuse_swapped,
     with_tier,
 )
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
-from segmentlog.tools.scans import Damage, cut, scan
+from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import printable
 
 __all__ = ["cat"]
@@ -97,6 +98,7 @@ class Bounds(NamedTuple):
             log, None, None, since_ms=self.since_ms, until_ms=None,
             last=self.last if self.since_ms is None else None, read_up_to=read.read_up_to,
             isolation_level=read.isolation_level, on_corrupt_batch=OnCorruptBatch.SKIP,
+            fail_on_data_loss=False,
         )  # fmt: skip
         if self.offset is not None and self.since_ms is None:
             start = end if self.offset < 0 else min(max(start, self.offset), end)
@@ -191,8 +193,9 @@ def cat(
 
     Partitions are written one after the other, each in the order of its offsets. Keys and values
     are written as they are; on a terminal, characters that would move the cursor, or hide or
-    reorder text, are written as escapes. Damaged batches are left out, and named on standard
-    error; the exit status is then 1.
+    reorder text, are written as escapes. Damaged batches, missing offsets, and records after the
+    beginning of an open transaction are left out, and named on standard error; the exit status is
+    then 1.
     """
     if exits and follow:
         raise OptionError("-e", "given beside --follow", "leave one of the two out")
@@ -215,10 +218,9 @@ def cat(
     read.all(opened, chosen, bounds)
     if follow and not read.is_done:
         read.follow(opened, chosen)
-    if not (follow or read.n_written):
+    if not (follow or read.n_written or read.failed.names):
         sys.stderr.write("nothing is selected: no record is within the given bounds\n")
-    if read.damage.is_found:
-        raise typer.Exit(PROBLEM)
+    read.failed.end()
 
 
 def _topic_of(directory: LogDirectory, topic: str | None) -> str:
@@ -245,7 +247,7 @@ class _Read:
 
     Attributes
     ----------
-    damage : is told of damaged batches.
+    failed : what is left out.
     n_written : the number of records so far.
     """
 
@@ -260,19 +262,20 @@ class _Read:
         by_record: bool,
     ) -> None:
         self.isolation_level, self.read_up_to = isolation_level, read_up_to
-        self.damage = Damage()
+        self.failed = Failed()
         self.n_written = 0
         self._format = written
         self._count = count
         self._write = _writer()
         self._by_record = by_record
-        self._policy = ScanPolicy(isolation_level)
+        self._policy = ScanPolicy(isolation_level, in_milliseconds=True)
         self._until_ms = until_ms
         self._columns = written.columns
         if until_ms is not None:
             self._columns = sorted({*written.columns, "timestamp"})
         self._next: dict[TopicPartition, int] = {}
         self._ended: set[TopicPartition] = set()
+        self._failing: set[TopicPartition] = set()
 
     @property
     def is_done(self) -> bool:
@@ -284,25 +287,65 @@ class _Read:
     ) -> None:
         """Write the records within `bounds` that are there."""
         topic, partitions = chosen
-        logs = [directory.log(*each) for each in partitions_of(directory, [topic], partitions)]
-        leave_compiler_out(sum(log.size_bytes for log in logs))
+        missing = missing_of(directory, [topic], partitions)
+        logs = []
+        for each in partitions_of(directory, [topic], partitions, missing):
+            with self.failed.of(each):
+                logs.append(directory.log(*each))
+        with suppress(SegmentLogError):  # which the read reports
+            leave_compiler_out(sum(log.size_bytes for log in logs))
+        is_first = not self._next
         for log in logs:
             each = log.topic_partition
-            if each in self._ended:
-                continue
-            known = self._next.get(each)
-            if known is None:
-                offsets = bounds.of(log, self)
-            else:
-                end = log.end_offset(self.read_up_to, self.isolation_level, OnCorruptBatch.SKIP)
-                offsets = OffsetRange(max(known, log.log_start_offset), end)
-            self._next[each] = max(offsets)
-            for rows in self._rows(log, offsets):
-                self._put(self._before_end(rows, each), each)
-                if self.is_done:
-                    return
-                if each in self._ended:
-                    break
+            if each not in self._ended and each not in self._failing:
+                self._failing.add(each)  # unless it is read to its end
+                with self.failed.of(each):
+                    self._one(log, bounds)
+                    if is_first and not self.is_done and each not in self._ended:
+                        self._tell_rest(log)
+                    self._failing.discard(each)
+            if self.is_done:
+                return
+        for lost in missing if is_first else ():
+            self.failed.add(lost.topic_partition, lost.reason)
+
+    def _one(self, log: Log, bounds: Bounds) -> None:
+        """Write the records of a log: within `bounds`, or after those that are written."""
+        each = log.topic_partition
+        known = self._next.get(each)
+        if known is None:
+            offsets = bounds.of(log, self)
+        else:
+            end = log.end_offset(
+                self.read_up_to, self.isolation_level, OnCorruptBatch.SKIP,
+                fail_on_data_loss=False,
+            )  # fmt: skip
+            offsets = OffsetRange(max(known, log.log_start_offset), end)
+        self._next[each] = max(offsets)
+        for rows in self._rows(log, offsets):
+            self._put(self._before_end(rows, each), each)
+            if self.is_done or each in self._ended:
+                return
+
+    def _tell_rest(self, log: Log) -> None:
+        """Name the offsets that the log has, or has promised, and that are not written."""
+        each = log.topic_partition
+        for reason in missing_offsets(log):
+            self.failed.add(each, reason)
+        if self.isolation_level != IsolationLevel.READ_COMMITTED:
+            return
+        end = log.end_offset(self.read_up_to, fail_on_data_loss=False)
+        opened = log.open_transactions(
+            self.read_up_to, OnCorruptBatch.SKIP, fail_on_data_loss=False
+        )
+        if opened:
+            producer_id, first = min(opened.items(), key=lambda pair: pair[1])
+            self.failed.add(
+                each,
+                f"the read ends at offset {first}, where a transaction of producer {producer_id} "
+                f"begins that is neither committed nor aborted; the offsets up to {end} follow: "
+                "--isolation-level read_uncommitted writes their records",
+            )
 
     def follow(self, directory: LogDirectory, chosen: tuple[str, Sequence[int]]) -> None:
         """Write records as they come, until the reader has gone."""
@@ -322,7 +365,7 @@ class _Read:
         from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 
         slices = cut(log, offsets)
-        reads = [partial(scan, each, self._columns, self._policy, self.damage) for each in slices]
+        reads = [partial(scan, each, self._columns, self._policy, self.failed) for each in slices]
         side_by_side = len(reads) > 1 and self._count is None
         yield from read_in_order(reads, n_threads_of(use_threads=side_by_side))
 
@@ -330,9 +373,7 @@ class _Read:
         """The rows before the first one that ends the partition."""
         if self._until_ms is None:
             return rows
-        is_late = pc.greater_equal(
-            rows.column("timestamp").cast(pa.int64()), self._until_ms * 1000
-        )
+        is_late = pc.greater_equal(rows.column("timestamp"), self._until_ms)
         first: int = pc.index(is_late, value=True).as_py()
         if first < 0:
             return rows

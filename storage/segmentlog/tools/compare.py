@@ -43,6 +43,7 @@ def compare(
     with progress("compared", None) as bar:
 
         def show(found: "ComparedPartition") -> None:
+            bar.name(escape(f"{found.topic}-{found.partition}"))
             if as_json:
                 row = found._asdict()
                 for side in ("left", "right"):

@@ -11,7 +11,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import ReadUpTo, TopicPartition
+from segmentlog.model import TopicPartition
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.segment import OpenSegment, Segment
 from segmentlog.settings.directory_settings import DirectorySettings
@@ -28,6 +28,7 @@ from segmentlog.tools.arguments import (
     command,
     with_tier,
 )
+from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
@@ -150,7 +151,11 @@ def describe_paths(
                 problem=f"{n_there} of {n_there + n_lost} partitions exist: {lost.reason}",
             )
             continue
-        log = directory.log(*topic_partition)
+        try:
+            log = directory.log(*topic_partition)
+        except SegmentLogError as error:
+            yield Description(*topic_partition, problem=str(error))
+            continue
         try:
             yield _describe(log, all_headers=all_headers)
         except (SegmentLogError, OSError) as error:
@@ -168,13 +173,9 @@ def _unreadable(topic_partition: TopicPartition, log: Log, error: Exception) -> 
 
 def _describe(log: Log, *, all_headers: bool) -> Description:
     seen = _every_header(log) if all_headers else _outer_headers(log)
-    problem = None
-    if lost := log.lost_offsets:
-        problem = str(lost)
-    else:
-        log.end_offset(ReadUpTo.LOG_END)  # warns of a high watermark that the log does not reach
+    problems = [*missing_offsets(log)]
     if log.end.damaged_from is not None:
-        problem = f"damaged from offset {log.end.damaged_from} on; verify reports where"
+        problems.append(damaged_end(log.end.damaged_from))
     return Description(
         *log.topic_partition,
         topicId=log.topic_id,
@@ -188,7 +189,7 @@ def _describe(log: Log, *, all_headers: bool) -> Description:
         codecs=[codec_name(codec) for codec in sorted(seen.codecs)],
         firstTimestamp=seen.first_ms,
         lastTimestamp=seen.last_ms,
-        problem=problem,
+        problem="; ".join(problems) or None,
     )
 
 

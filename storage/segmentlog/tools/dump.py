@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -15,12 +15,13 @@ from segmentlog.cluster.secrets import hide_secrets
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import is_file, open_file, status_of, survey
-from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, SegmentLogError
 from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
 from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.logs.log import Log
+from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.messages.as_json import KAFKAS_TOPICS
-from segmentlog.model import METADATA_TOPIC
+from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.names import parse_partition_directory, parse_segment_file
 from segmentlog.records.header import BatchHeader
 from segmentlog.segments.listing import SegmentFiles
@@ -35,6 +36,7 @@ from segmentlog.tools.arguments import (
     command,
     time_option,
 )
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.progress import progress
@@ -156,7 +158,7 @@ def dump(
     bounds = (start_offset, end_offset, since, until)
     selection = Selection.of(*bounds)._replace(last=last, key=wanted_key)
     topics, partitions = topic or (), partition or ()
-    is_valid = True
+    is_valid, failed = True, Failed()
     with ExitStack() as stack:
         bar = total = None
         if records or (output is not None and sys.stderr.isatty()):
@@ -173,15 +175,16 @@ def dump(
             is_valid = dump_paths(
                 paths, limited, selection, topics=topics, partitions=partitions,
                 with_records=records, as_topic=as_topic,
-                progress=bar.advance if bar else lambda _: None,
+                progress=bar.advance if bar else lambda _: None, failed=failed,
             )  # fmt: skip
     if output is not None:
         found = {"records": count.n_records} if records else {"batches": count.batches}
         found |= {"entries": count.entries} if count.entries else {}
         size = counted(**found, bytes=os.path.getsize(output))
         sys.stdout.write(f"{escape(output)}: {size}\n")
-    elif is_valid and not (count.batches or count.n_records or count.entries):
+    elif is_valid and not (failed.names or count.batches or count.n_records or count.entries):
         sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
+    failed.end()
     if not is_valid:
         raise typer.Exit(PROBLEM)
 
@@ -204,6 +207,7 @@ def dump_paths(
     with_records: bool = False,
     as_topic: str | None = None,
     progress: Callable[[int], object] = lambda _: None,
+    failed: Failed | None = None,
 ) -> bool:
     """Dump files and directories to `sink`; return whether everything that was read is valid.
 
@@ -216,24 +220,26 @@ def dump_paths(
     with_records : whether to dump records as well.
     as_topic : the topic whose secrets are hidden; by default that of each file.
     progress : called with the number of bytes of segments that are done.
+    failed : gets what cannot be read, and partitions that lack offsets.
 
     Raises
     ------
     SegmentLogError
         If a path is none of these, or holds no such topic.
     """
-    is_valid = True
+    is_valid, failed = True, failed or Failed()
     for given in paths:
         path = readable_path(given)
         survey(path)
         if is_file(path) and is_index_file(path):
             is_valid &= _dump_entries(given, path, sink)
             continue
-        for source in _sources(path, topics, partitions, selection, warns=True):
+        for source in _sources(path, topics, partitions, selection, failed):
             file = as_given(source.segment.path, [given])
             shown = source._replace(place=source.place._replace(file=file))
             topic = as_topic or shown.place.topic
-            is_valid &= _dump_segment(shown, sink, progress, topic if with_records else None)
+            with failed.of(file):
+                is_valid &= _dump_segment(shown, sink, progress, topic if with_records else None)
     return is_valid
 
 
@@ -246,7 +252,7 @@ def _size_of(
             source.segment.size
             for path in map(readable_path, paths)
             if not (is_file(path) and is_index_file(path))
-            for source in _sources(path, topics, partitions, selection)
+            for source in _sources(path, topics, partitions, selection, None)
         )
     except (SegmentLogError, OSError):
         return None
@@ -265,8 +271,7 @@ def _sources(
     topics: Sequence[str],
     partitions: Sequence[int],
     selection: Selection,
-    *,
-    warns: bool = False,
+    failed: Failed | None,
 ) -> Iterator[_Source]:
     """Segments of a path that may hold selected records, by partition and offset."""
     if is_file(path):
@@ -276,16 +281,33 @@ def _sources(
         return
     directory = open_log_dir(path)
     missing = missing_of(directory, topics, partitions)
-    for each in missing if warns else ():
-        logger.warning("%s is not dumped: %s", each.topic_partition, each.reason)
-    for topic, partition in partitions_of(directory, topics, partitions, missing):
-        log = directory.log(topic, partition)
-        segments = log.segments
-        wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
-        next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
-        for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
-            if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
-                yield _Source(Place(topic, partition, segment.path), segment, wanted)
+    if failed:
+        for lost in missing:
+            failed.add(lost.topic_partition, f"it is not dumped: {lost.reason}")
+    for each in partitions_of(directory, topics, partitions, missing):
+        with failed.of(each) if failed else nullcontext():
+            yield from _sources_of(_of_files(directory, each), selection)
+            if failed:
+                for reason in missing_offsets(directory.log(*each)):
+                    failed.add(each, reason)
+
+
+def _of_files(directory: LogDirectory, topic_partition: TopicPartition) -> Log:
+    """The log of a partition; without its checkpoints, which a dump of batches does not need."""
+    try:
+        return directory.log(*topic_partition)
+    except CorruptCheckpointError:
+        return directory.log_without_checkpoints(topic_partition)
+
+
+def _sources_of(log: Log, selection: Selection) -> Iterator[_Source]:
+    """Segments of a log that may hold selected records."""
+    segments = log.segments
+    wanted = selection.of_log(log.log_end_offset) if selection.last is not None else selection
+    next_bases = (*(segment.base_offset for segment in segments[1:]), 2**63)
+    for segment, next_base in zip(segments, next_bases, strict=False):  # a log may have none
+        if next_base > wanted.from_offset and segment.base_offset < wanted.to_offset:
+            yield _Source(Place(*log.topic_partition, segment.path), segment, wanted)
 
 
 def _lone_segment(path: str) -> tuple[Place, Segment]:

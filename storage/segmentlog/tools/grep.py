@@ -1,6 +1,5 @@
 """``segmentlog grep``: the records whose keys, values or headers match a pattern."""
 
-import logging
 import os
 import re
 import secrets
@@ -9,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,18 +42,17 @@ from segmentlog.tools.arguments import (
     time_option,
     with_tier,
 )
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
-from segmentlog.tools.scans import Damage, cut, scan
+from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import escape, escape_in_quotes, iso_time, to_json
 
 __all__ = ["Pattern", "grep"]
 
-logger = logging.getLogger(__name__)
-
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST, _BEYOND = -(2**63), 2**63  #: half-open: every time that Kafka can store
 _PIECE_ROWS = 1_000  #: a search of them as one text takes as long as the call
 
 #: Parts of a pattern that look at their surroundings: they may match in a value, and not where
@@ -119,14 +117,15 @@ def grep(
     With --key, --value or --header, only keys, values or headers are searched. Each record is a
     line. Records of aborted transactions are found, too. The exit status is that of grep: 0 if a
     record was found, 1 if no record was found, and 2 if something could not be read. Damaged
-    batches and missing partitions are named on standard error, and all others are searched.
+    batches, missing offsets and missing partitions are named on standard error, and all others are
+    searched.
     """
     if paths:
         refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
-    times = TimestampRange(_LEAST if since is None else since, _MOST if until is None else until)
+    times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
     run = _Search(search, times, read_up_to, shows_rows=not count)
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     directory = open_log_dir(*with_tier(paths, *tier))
@@ -144,8 +143,7 @@ def grep(
                     break
     if count:
         sys.stdout.write((to_json({"count": n_found}) if as_json else str(n_found)) + "\n")
-    if run.has_failed or run.damage.is_found:
-        raise typer.Exit(_FAILED)
+    run.failed.end()
     if not n_found:
         raise typer.Exit(_NOTHING)
 
@@ -267,20 +265,18 @@ class _Search:
 
     Attributes
     ----------
-    damage : is told of damaged batches.
-    has_failed : whether a partition could not be searched.
+    failed : what could not be searched.
     """
 
     def __init__(
         self, pattern: Pattern, times: TimestampRange, read_up_to: ReadUpTo, *, shows_rows: bool
     ) -> None:
-        self.damage = Damage()
-        self.has_failed = False
+        self.failed = Failed(_FAILED)
         self._pattern = pattern
         self._times = times
         self._read_up_to = read_up_to
-        has_times = times != (_LEAST, _MOST)
-        self._policy = ScanPolicy(timestamps=times if has_times else None)
+        has_times = times != (_LEAST, _BEYOND)
+        self._policy = ScanPolicy(timestamps=times if has_times else None, in_milliseconds=True)
         wanted = {*pattern.columns, "offset"}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
@@ -293,32 +289,28 @@ class _Search:
         """The slices to search, in the order of topic, partition and offset."""
         missing = missing_of(directory, topics, partitions)
         for lost in missing:
-            self._complain("%s is not searched: %s", lost.topic_partition, lost.reason)
+            self.failed.add(lost.topic_partition, f"it is not searched: {lost.reason}")
         since_ms = None if self._times.start_ms == _LEAST else self._times.start_ms
-        logs = [
-            directory.log(*each)
-            for each in partitions_of(directory, topics, partitions, missing)
-            if topics or each.topic not in INTERNAL_TOPICS
-        ]
+        logs = []
+        for each in partitions_of(directory, topics, partitions, missing):
+            if topics or each.topic not in INTERNAL_TOPICS:
+                with self.failed.of(each):
+                    logs.append(directory.log(*each))
         with suppress(SegmentLogError):  # which the search reports
             leave_compiler_out(sum(log.size_bytes for log in logs))
         found: list[LogSlice] = []
         for log in logs:
-            try:
+            with self.failed.of(log.topic_partition):
                 # A record that is old enough may follow a newer one, so the end is the log's.
                 offsets = find_bounds(
                     log, None, None, since_ms=since_ms, until_ms=None, last=None,
                     read_up_to=self._read_up_to, isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                    on_corrupt_batch=OnCorruptBatch.SKIP,
+                    on_corrupt_batch=OnCorruptBatch.SKIP, fail_on_data_loss=False,
                 )  # fmt: skip
                 found += cut(log, offsets, is_last=log is logs[-1])
-            except SegmentLogError as error:
-                self._complain("%s is not searched: %s", log.topic_partition, error)
+                for reason in missing_offsets(log):
+                    self.failed.add(log.topic_partition, reason)
         return found
-
-    def _complain(self, message: str, *arguments: object) -> None:
-        self.has_failed = True
-        logger.warning(message, *arguments)
 
     def found(
         self, slices: Sequence[LogSlice], advance: Callable[[int], object]
@@ -332,19 +324,19 @@ class _Search:
     def _search(
         self, log_slice: LogSlice, advance: Callable[[int], object]
     ) -> Iterator[pa.RecordBatch]:
-        for rows in scan(log_slice, self._columns, self._policy, self.damage):
-            matches = self._pattern.rows(rows)
-            if self._filters and matches.num_rows:
-                matches = self._within_times(matches)
-            if matches.num_rows:
-                yield matches
+        with self.failed.of(log_slice.topic_partition):
+            for rows in scan(log_slice, self._columns, self._policy, self.failed):
+                matches = self._pattern.rows(rows)
+                if self._filters and matches.num_rows:
+                    matches = self._within_times(matches)
+                if matches.num_rows:
+                    yield matches
         advance(log_slice.n_bytes)
 
     def _within_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        milliseconds = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-        since, until = self._times
+        times, (since, until) = rows.column("timestamp"), self._times
         return rows.filter(
-            pc.and_(pc.greater_equal(milliseconds, since), pc.less(milliseconds, until))
+            pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until - 1))
         )
 
 
@@ -365,7 +357,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _objects(rows: pa.RecordBatch) -> Iterator[str]:
-    for row in _records(rows):
+    for row in rows.to_pylist():
         found = {name: row[name] for name in ("topic", "partition", "offset", "timestamp")}
         found |= {name: _text(row[name]) for name in ("key", "value")}
         if "headers" in row:
@@ -381,7 +373,7 @@ def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Itera
     shown = _Marked.of(pattern, rows) if is_colored else _Marked(rows, b"", b"")
     begin, middle, end = (_PLACE, _OFFSET, _PLAIN) if is_colored else ("", "", "")
     place = escape(f"{rows.column('topic')[0]}-{rows.column('partition')[0]}")
-    for row in _records(shown.rows):
+    for row in shown.rows.to_pylist():
         at = f"{begin}{place}{end}:{middle}{row['offset']}{end}"
         parts = [at, iso_time(row["timestamp"])]
         parts += [f"{name}={shown.text(row[name])}" for name in ("key", "value")]
@@ -391,13 +383,6 @@ def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Itera
             )
             parts.append(f"headers={{{', '.join(pairs)}}}")
         yield " ".join(parts)
-
-
-def _records(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows, with timestamps in epoch milliseconds."""
-    at = rows.schema.get_field_index("timestamp")
-    times = pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
-    yield from rows.set_column(at, "timestamp", times).to_pylist()
 
 
 class _Marked(NamedTuple):

@@ -6,12 +6,15 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
+from segmentlog.disk.failures import Failures
+from segmentlog.errors import CorruptLogError, MalformedRecordError, SegmentLogError
 from segmentlog.kafka_tables import TABLES
 from segmentlog.kafka_tables import table as read_table
 from segmentlog.kafka_tables.without_metadata import (
@@ -22,7 +25,8 @@ from segmentlog.kafka_tables.without_metadata import (
 )
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
-from segmentlog.tools.arguments import READS, command
+from segmentlog.tools.arguments import READS, OnDamage, command
+from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
 
@@ -56,20 +60,26 @@ _MOST_SHOWN = 60
     "segmentlog groups /var/lib/kafka --json",
     "segmentlog groups /var/lib/kafka --history",
 )
-def groups(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+def groups(
+    paths: Directories,
+    as_json: EachRow = False,
+    history: History = False,
+    on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
+) -> None:
     """Show the groups of consumers, their committed offsets, and their lag.
 
     The lag is the end of the log minus the committed offset. It is negative if the log was
     truncated after the commit. A partition that is not in the directory has no log end and no lag.
     Offsets in an open transaction do not count; JSON shows them as pending_offset.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
+    read = _Read(paths, on_corrupt_batch)
     if history:
-        _write_rows(_rows(directory, "group_offsets", is_history=True))
+        _write_rows(read.rows("group_offsets", is_history=True))
+        read.failed.end()
         return
-    lag = _rows(directory, "consumer_lag")
+    lag = read.rows("consumer_lag")
     with_offsets = {row["group"] for row in lag}
-    without = [row for row in _rows(directory, "groups") if row["group"] not in with_offsets]
+    without = [row for row in read.rows("groups") if row["group"] not in with_offsets]
     rows = sorted(
         [*lag, *without],
         key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0),
@@ -78,6 +88,7 @@ def groups(paths: Directories, as_json: EachRow = False, history: History = Fals
         _write_rows(rows)
     else:
         _write_table(_LAG, rows)
+    read.failed.end()
 
 
 @command(
@@ -86,7 +97,12 @@ def groups(paths: Directories, as_json: EachRow = False, history: History = Fals
     "segmentlog transactions /var/lib/kafka --json",
     "segmentlog transactions /var/lib/kafka --history",
 )
-def transactions(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+def transactions(
+    paths: Directories,
+    as_json: EachRow = False,
+    history: History = False,
+    on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
+) -> None:
     """Show transactional ids, and the transactions that hold back the last stable offset.
 
     The first table shows the last state of each id. The second table shows the partitions in which
@@ -94,20 +110,26 @@ def transactions(paths: Directories, as_json: EachRow = False, history: History 
     Ongoing transaction after its timeout, and write the end markers of a transaction in a Prepare
     state.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
+    read = _Read(paths, on_corrupt_batch)
     if history:
-        _write_rows(_rows(directory, "transactions", is_history=True))
+        _write_rows(read.rows("transactions", is_history=True))
+        read.failed.end()
         return
-    known, opened = _rows(directory, "transactions"), _rows(directory, "open_transactions")
+    known = []
+    with read.failed.of("transactions"):  # the partitions show what the coordinators' topic lacks
+        known = read.rows("transactions")
+    opened = read.rows("open_transactions")
     known.sort(key=lambda row: str(row["transactional_id"]))
     if as_json:
         _write_rows({"table": "transactions", **row} for row in known)
         _write_rows({"table": "open_transactions", **row} for row in opened)
+        read.failed.end()
         return
     _write_table(_TRANSACTION, known)
     if opened:
         sys.stdout.write("\nopen:\n")
         _write_table(_OPEN, opened)
+    read.failed.end()
 
 
 @command(
@@ -116,7 +138,12 @@ def transactions(paths: Directories, as_json: EachRow = False, history: History 
     "segmentlog cluster /var/lib/kafka --json",
     "segmentlog cluster /var/lib/kafka --history",
 )
-def cluster(paths: Directories, as_json: EachRow = False, history: History = False) -> None:
+def cluster(
+    paths: Directories,
+    as_json: EachRow = False,
+    history: History = False,
+    on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
+) -> None:
     """Show a cluster by its metadata: features, brokers, topics, settings, and ACLs.
 
     The first lines have the ids of the cluster, of the node and of each log directory, from
@@ -126,31 +153,36 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
     directories of a cluster with ZooKeeper have no metadata: they show only the broker, its topics
     and its partitions.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
-    for row in () if history else _directory_ids(directory):
+    read = _Read(paths, on_corrupt_batch)
+    for row in () if history else _directory_ids(read.directory):
         if as_json:
             _write_rows([{"table": "log_directories", **row}])
             continue
         shown = (f"{name.replace('_', ' ')} {_cell(row[name])}" for name in _IDS)
         sys.stdout.write(f"{escape(as_given(row['path'], paths))}: {', '.join(shown)}\n")
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
-    if not history and is_of_zookeeper(directory):
+    if not history and is_of_zookeeper(read.directory):
         logger.warning(NO_METADATA)
+        failures = Failures(read.failed.add)
         found = {
-            name: table_without_metadata(directory, name, OnCorruptBatch.FAIL).to_pylist()
+            name: table_without_metadata(
+                read.directory, name, on_corrupt_batch, failures
+            ).to_pylist()
             for name in TABLES_WITHOUT_METADATA
         }
     else:
-        found = {name: _rows(directory, name, is_history=history) for name in names}
+        found = {name: read.rows(name, is_history=history) for name in names}
     if as_json or history:
         for name, rows in found.items():
             _write_rows({"table": name, **row} for row in rows)
+        read.failed.end()
         return
     sys.stdout.write("\n")
     if "features" not in found:
         _write_table(_BROKER[:1], found["brokers"])
         sys.stdout.write("\n")
         _write_table(("topic", "topic_id", "partitions"), _topics(found))
+        read.failed.end()
         return
     features = (f"{row['name']} {row['feature_level']}" for row in found["features"])
     sys.stdout.write(f"features: {escape(', '.join(sorted(features)))}\n\n")
@@ -161,6 +193,7 @@ def cluster(paths: Directories, as_json: EachRow = False, history: History = Fal
     _write_table(_CONFIG, sorted(found["configs"], key=lambda row: [str(row[n]) for n in _CONFIG]))
     counts = (f"{name} {len(found[name])}" for name in ("quotas", "acls", "scram_users"))
     sys.stdout.write(f"\n{', '.join(counts)}\n")
+    read.failed.end()
 
 
 @command(
@@ -174,22 +207,22 @@ def schemas(
     topic: Annotated[str, typer.Option(help="The topic of the schema registry.")] = "_schemas",
     as_json: EachRow = False,
     history: History = False,
+    on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
     """Show the schemas of a registry (Confluent, Karapace).
 
     The table shows the beginning of each schema, and JSON output contains the whole schema. A
     softly deleted schema can still be resolved by its id.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
-    rows = _rows(directory, "schemas", is_history=history, topic=topic)
-    if history:
-        _write_rows(rows)
-        return
-    rows.sort(key=lambda row: (row["subject"], row["version"]))
-    if as_json:
+    read = _Read(paths, on_corrupt_batch)
+    rows = read.rows("schemas", is_history=history, topic=topic)
+    if not history:
+        rows.sort(key=lambda row: (row["subject"], row["version"]))
+    if as_json or history:
         _write_rows(rows)
     else:
         _write_table(_SCHEMA, [row | {"schema": _beginning(row["schema"])} for row in rows])
+    read.failed.end()
 
 
 @command(
@@ -211,19 +244,21 @@ def table(
     ] = None,
     as_json: EachRow = False,
     history: History = False,
+    on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
     """Show any table of what Kafka knows about itself.
 
     Columns without a value in any row are left out, except in JSON. Bytes are shown in Base64.
     """
-    directory = open_log_dir(paths[0], *paths[1:])
-    rows = _rows(directory, name, is_history=history, topic=topic)
+    read = _Read(paths, on_corrupt_batch)
+    rows = read.rows(name, is_history=history, topic=topic)
     if as_json or history:
         _write_rows(rows)
-        return
-    names = [each.name for each in TABLES[name].columns]
-    has_value = {each for row in rows for each, value in row.items() if value is not None}
-    _write_table([each for each in names if not rows or each in has_value], rows)
+    else:
+        names = [each.name for each in TABLES[name].columns]
+        has_value = {each for row in rows for each, value in row.items() if value is not None}
+        _write_table([each for each in names if not rows or each in has_value], rows)
+    read.failed.end()
 
 
 def _directory_ids(directory: LogDirectory) -> list[dict[str, Any]]:
@@ -260,15 +295,61 @@ def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _rows(
-    directory: LogDirectory, name: str, *, is_history: bool = False, topic: str | None = None
-) -> list[dict[str, Any]]:
-    found = read_table(directory, name, history=is_history, topic=topic)
-    for at, field in enumerate(found.schema):
-        if pa.types.is_timestamp(field.type):
-            found = found.set_column(at, field.name, _texts(found[field.name]))
-    rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
-    return rows
+class _Read:
+    """Tables of some directories, without what cannot be read.
+
+    Parameters
+    ----------
+    paths : of the directories.
+    on_corrupt_batch : whether the rest of a damaged partition is shown.
+
+    Attributes
+    ----------
+    directory : what is read.
+    failed : what is left out.
+    """
+
+    def __init__(self, paths: Sequence[str], on_corrupt_batch: OnCorruptBatch) -> None:
+        self.directory = open_log_dir(paths[0], *paths[1:])
+        self.failed = Failed()
+        self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
+
+    def rows(
+        self, name: str, *, is_history: bool = False, topic: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The rows of a table."""
+        read = partial(read_table, self.directory, name, history=is_history, topic=topic)
+        bad: dict[str, SegmentLogError] = {}
+        found = read(on_failure=bad.__setitem__)
+        if bad and self._skips:
+            found = read(on_failure=self.failed.add, on_corrupt_batch=OnCorruptBatch.SKIP)
+        for each, error in bad.items():  # the library's warnings name what a read has skipped
+            reason = f"{error}; nothing of it is shown"
+            if isinstance(error, CorruptLogError | MalformedRecordError):
+                reason += ": --on-corrupt-batch skip shows the rest of it"
+            self.failed.add(each, "" if self._skips else reason)
+        self._tell_missing([topic] if topic else TABLES[name].topics(self._held))
+        for at, field in enumerate(found.schema):
+            if pa.types.is_timestamp(field.type):
+                found = found.set_column(at, field.name, _texts(found[field.name]))
+        rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
+        return rows
+
+    @property
+    def _held(self) -> Collection[str]:
+        missing = (each.topic_partition.topic for each in self.directory.missing_partitions(
+            [each.topic for each in TABLES.values() if each.topic]))  # fmt: skip
+        return {*self.directory.topics(internal=True), *missing}
+
+    def _tell_missing(self, topics: Sequence[str]) -> None:
+        """Name the partitions of the tables' topics that are not there, or lack offsets."""
+        for lost in self.directory.missing_partitions(topics) if topics else ():
+            self.failed.add(lost.topic_partition, lost.reason)
+        for each in self.directory.topic_partitions():
+            if each.topic in topics:
+                with self.failed.of(each):
+                    for reason in missing_offsets(self.directory.log(*each)):
+                        self.failed.add(each, reason)
 
 
 def _texts(times: pa.ChunkedArray) -> pa.Array:

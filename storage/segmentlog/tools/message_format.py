@@ -140,7 +140,7 @@ class TextFormat:
             case "o":
                 return _numbers(rows.column("offset"))
             case "T":
-                return _numbers(_milliseconds(rows))
+                return _numbers(rows.column("timestamp"))
             case "h":
                 return _headers_as_text(rows.column("headers"))
             case "k" | "s":
@@ -186,7 +186,7 @@ class JsonFormat:
             rows.column("timestampType")[0].as_py() if rows.num_rows else 0
         )
         if kind is not None:
-            lines += [f',"tstype":"{kind}","ts":'.encode(), _numbers(_milliseconds(rows))]
+            lines += [f',"tstype":"{kind}","ts":'.encode(), _numbers(rows.column("timestamp"))]
         lines += [f',"broker":{self._broker}'.encode(), _headers_as_json(rows.column("headers"))]
         for name, field in (("key", "key"), ("value", "payload")):
             lines += [f',"{field}":'.encode(), _quoted(rows.column(name))]
@@ -224,11 +224,6 @@ def _bytes_of(column: pa.Array) -> memoryview:
 
 def _numbers(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string()).cast(_BYTES)
-
-
-def _milliseconds(rows: pa.RecordBatch) -> pa.Array:
-    """Timestamps in epoch milliseconds; the microseconds of a scan are whole milliseconds."""
-    return pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
 
 
 def _null_shown(column: pa.Array) -> pa.Array:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from segmentlog.tools.arguments import WRITES, Partitions, Topics, command
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
@@ -60,9 +61,11 @@ def mirror(
         message = "give the log directories to copy, and last the directory of the copy"
         raise typer.BadParameter(message, param_hint="SRC... DST")
     *sources, destination = paths
+    failed = Failed()
     with progress("copied", None) as bar:
 
         def show(found: "MirroredPartition") -> None:
+            bar.name(escape(f"{found.topic}-{found.partition}"))
             bar.write(
                 to_json(json_fields(found)) if as_json else _line(found, paths, dry_run=dry_run)
             )
@@ -70,14 +73,16 @@ def mirror(
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
             assigned=assigned, dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
+            on_failure=failed.add,
         )  # fmt: skip
-    if not found and not as_json:
+    if not (found or failed.names or as_json):
         reason = (
             f"the metadata assigns no partition of the sources to {escape(destination)}"
             if assigned
             else "the sources have no such partition"
         )
         sys.stderr.write(f"segmentlog: {reason}\n")
+    failed.end()
 
 
 def _line(found: "MirroredPartition", paths: Sequence[str], *, dry_run: bool) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.layout.stream_checkpoint import (
     Offsets,
     StreamCheckpoint,
@@ -67,6 +67,7 @@ def offsets(
     if as_json:
         for lag in lags:
             row = {**lag._asdict(), "lag": lag.lag, "problem": lag.problem}
+            del row["error"]
             sys.stdout.write(f"{to_json(row)}\n")
     else:
         sys.stdout.write(_table(lags, with_source=len(chosen) > 1))
@@ -90,6 +91,7 @@ class _Lag(NamedTuple):
     offset: int | None
     logStartOffset: int | None  # noqa: N815 - field names of the JSON
     logEndOffset: int | None  # noqa: N815
+    error: str = ""  # of a log that cannot be read
 
     @property
     def lag(self) -> int | None:
@@ -102,6 +104,8 @@ class _Lag(NamedTuple):
     @property
     def problem(self) -> str | None:
         """The reason why the query cannot continue here, or None."""
+        if self.error:
+            return self.error
         if self.logStartOffset is None or self.logEndOffset is None:
             return "the checkpoint names the partition, but the directory does not contain it"
         holds = f"the log holds [{self.logStartOffset}, {self.logEndOffset})"
@@ -160,10 +164,14 @@ def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterat
     there = {each for each in directory.topic_partitions() if each.topic in topics}
     for each in sorted({*known, *there}):
         bounds: tuple[int | None, int | None] = (None, None)
+        error = ""
         if each in there:
-            log = directory.log(*each)
-            bounds = log.log_start_offset, log.log_end_offset
-        yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds)
+            try:
+                log = directory.log(*each)
+                bounds = log.log_start_offset, log.log_end_offset
+            except SegmentLogError as failure:
+                error = str(failure)
+        yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds, error)
 
 
 def _resolved(

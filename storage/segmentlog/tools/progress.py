@@ -1,6 +1,7 @@
-"""A bar on a terminal while a command works, and lines that go above it."""
+"""The progress of a command that works long: a bar on a terminal, and lines elsewhere."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -8,8 +9,12 @@ from typing import NamedTuple
 __all__ = ["Bar", "progress"]
 
 
+_QUIET_SECONDS = 2.0  #: of a work that needs no lines
+_BETWEEN_SECONDS = 10.0  #: two lines
+
+
 class Bar(NamedTuple):
-    """Functions that move a bar; without a bar, the first two do nothing.
+    """Functions that move a bar, or write the next line once it is due.
 
     Parameters
     ----------
@@ -31,7 +36,7 @@ def progress(
     is_bytes: bool = True,
     write: Callable[[str], object] | None = None,
 ) -> Iterator[Bar]:
-    """A bar on standard error, if this is a terminal.
+    """A bar on standard error if this is a terminal, and otherwise a line from time to time.
 
     A line of the report goes above the bar, if both are on the same terminal.
 
@@ -47,7 +52,8 @@ def progress(
         (write or sys.stdout.write)(line + "\n")
 
     if not sys.stderr.isatty():
-        yield Bar(lambda _: None, lambda _: None, write_line)
+        lines = _Lines(what, total, is_bytes=is_bytes)
+        yield Bar(lines.advance, lines.name, write_line)
         return
     from rich.console import Console
     from rich.progress import (
@@ -79,3 +85,33 @@ def progress(
             lambda name: bar.update(task, description=f"{what} {name}"),
             write_above if sys.stdout.isatty() else write_line,
         )
+
+
+class _Lines:
+    """Lines on standard error about a work that takes long: its phase, and how much is done."""
+
+    def __init__(self, what: str, total: int | None, *, is_bytes: bool) -> None:
+        self._what, self._phase = what, ""
+        self._of = "" if total is None else f" of {total:,}"
+        self._unit = " bytes" if is_bytes else ""
+        self._done = 0
+        self._begun = time.monotonic()
+        self._due = self._begun + _QUIET_SECONDS
+
+    def advance(self, done: int) -> None:
+        """Add what is done since the last call."""
+        self._done += done
+        self._write_if_due()
+
+    def name(self, phase: str) -> None:
+        """Begin a phase."""
+        self._phase = f" {phase}"
+        self._write_if_due()
+
+    def _write_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + _BETWEEN_SECONDS
+            done = f"{self._done:,}{self._of}{self._unit}, {now - self._begun:.0f} s"
+            sys.stderr.write(f"segmentlog: {self._what}{self._phase}: {done}\n")
+            sys.stderr.flush()

@@ -7,20 +7,9 @@ import pyarrow as pa
 from segmentlog.errors import CorruptLogError
 from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, OffsetRange, OnCorruptBatch, ScanPolicy
+from segmentlog.tools.failures import Failed
 
-__all__ = ["Damage", "cut", "scan"]
-
-
-class Damage:
-    """Whether a read has met damaged batches, which it has left out.
-
-    Attributes
-    ----------
-    is_found : whether it has.
-    """
-
-    def __init__(self) -> None:
-        self.is_found = False
+__all__ = ["cut", "scan"]
 
 
 def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
@@ -33,7 +22,7 @@ def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlic
 
 
 def scan(
-    log_slice: LogSlice, columns: Sequence[str], policy: ScanPolicy, damage: Damage
+    log_slice: LogSlice, columns: Sequence[str], policy: ScanPolicy, failed: Failed
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a slice; damaged batches are left out, and a warning names their offsets.
 
@@ -44,7 +33,7 @@ def scan(
     log_slice : the slice.
     columns : names of columns, with ``offset`` among them.
     policy : the rules of the read.
-    damage : is told of damage.
+    failed : gets the partition if it has damage.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
@@ -55,7 +44,7 @@ def scan(
                 next_offset = _last_offset(rows) + 1
             yield rows
     except CorruptLogError:
-        damage.is_found = True
+        failed.add(log_slice.topic_partition)
         rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
         skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
         yield from scan_slice(rest, columns=columns, policy=skips)

@@ -10,7 +10,7 @@ from segmentlog.records.header import BatchHeader
 
 __all__ = ["Selection", "last_offset"]
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_LEAST, _BEYOND = -(2**63), 2**63
 
 
 def last_offset(header: BatchHeader) -> int:
@@ -26,9 +26,9 @@ class Selection(NamedTuple):
     """
 
     from_offset: int = _LEAST
-    to_offset: int = _MOST
+    to_offset: int = _BEYOND
     from_ms: int = _LEAST
-    to_ms: int = _MOST
+    to_ms: int = _BEYOND
     last: int | None = None
     key: bytes | None = None
 
@@ -39,9 +39,9 @@ class Selection(NamedTuple):
         """A selection from the ends of its ranges; None for an open end."""
         return cls(
             _LEAST if from_offset is None else from_offset,
-            _MOST if to_offset is None else to_offset,
+            _BEYOND if to_offset is None else to_offset,
             _LEAST if from_ms is None else from_ms,
-            _MOST if to_ms is None else to_ms,
+            _BEYOND if to_ms is None else to_ms,
         )
 
     def of_log(self, end_offset: int) -> "Selection":
@@ -93,8 +93,9 @@ class Selection(NamedTuple):
             return records
         offsets, times = records.column("offset"), records.column("timestamp")
         bounds = (
-            pc.greater_equal(offsets, self.from_offset), pc.less(offsets, self.to_offset),
-            pc.greater_equal(times, self.from_ms), pc.less(times, self.to_ms),
+            pc.greater_equal(offsets, self.from_offset),
+            pc.less_equal(offsets, self.to_offset - 1),
+            pc.greater_equal(times, self.from_ms), pc.less_equal(times, self.to_ms - 1),
         )  # fmt: skip
         wanted = bounds[0]
         for bound in bounds[1:]:

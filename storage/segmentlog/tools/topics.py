@@ -7,7 +7,9 @@ and between two entries the offsets are taken to be evenly spread.
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.segments.segment import Segment
 from segmentlog.settings.cluster_metadata import read_partition_counts
 from segmentlog.tools.arguments import (
@@ -33,6 +35,8 @@ from segmentlog.tools.arguments import (
     command,
     with_tier,
 )
+from segmentlog.tools.failures import damaged_end, missing_offsets
+from segmentlog.tools.selection import last_offset
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 from segmentlog.tools.usage import write_leftovers
@@ -43,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _N_TIMES = 24  #: pieces of time in the picture of a topic
+_LEAST_MS = 946_684_800_000  #: the year 2000, when there was no Kafka
+_AHEAD_MS = 366 * 86_400_000  #: that a time may lie in the future
 _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a segment
 
 
@@ -68,8 +74,10 @@ def topics(
     """List topics: partitions in the directory, records, bytes, first and last time.
 
     The command reads names, checkpoints and a few index entries, so it is quick on logs of any
-    size. The bars show records over time; all topics share one time axis. The exit status is 1 if
-    a partition is missing or cannot be read.
+    size. The bars show records over time; all topics share one time axis. Times before the year
+    2000, or far in the future, do not stretch it: a topic that has no others has an axis of its
+    own, marked with *. The exit status is 1 if a partition is missing, lacks offsets or cannot be
+    read.
     """
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     opened = open_log_dir(*with_tier(paths, *tier))
@@ -99,7 +107,8 @@ class TopicSummary(NamedTuple):
     records : offsets between the starts and the ends of the logs.
     n_bytes : of ``.log`` files.
     first_ms, last_ms : the first and the last timestamp, or None without one.
-    points : for each partition, times and the offsets before them.
+    points : for each partition, times and the offsets before them; without absurd times if there
+        are others.
     problems : reasons why partitions are missing or cannot be read.
     """
 
@@ -115,10 +124,17 @@ class TopicSummary(NamedTuple):
 
     @property
     def rate(self) -> float | None:
-        """Records a second between the first and the last time, or None."""
-        if self.first_ms is None or self.last_ms is None or self.last_ms <= self.first_ms:
+        """Records a second between the ends of `span`, or None."""
+        first, last = self.span or (0, 0)
+        return self.records / (last - first) * 1000 if last > first else None
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The first and the last time of `points`, or None without one."""
+        if not self.points:
             return None
-        return self.records / (self.last_ms - self.first_ms) * 1000
+        first = min(int(times[0]) for times, _ in self.points)
+        return first, max(int(times[-1]) for times, _ in self.points)
 
     def counts(self, begin_ms: int, end_ms: int, n_times: int = _N_TIMES) -> NDArray[np.float64]:
         """Records in each of so many equal pieces of time.
@@ -141,11 +157,10 @@ class TopicSummary(NamedTuple):
         return found
 
     def as_json(self) -> dict[str, object]:
-        """The fields of a line of JSON; `counts` covers the topic's own times."""
+        """The fields of a line of JSON; `counts` covers the times of `points`."""
         counts: list[int] = []
-        if self.first_ms is not None and self.last_ms is not None:
-            end_ms = max(self.last_ms, self.first_ms + 1)
-            counts = [round(each) for each in self.counts(self.first_ms, end_ms).tolist()]
+        if self.span is not None:
+            counts = [round(each) for each in self.counts(*_axis([self.span])).tolist()]
         return {
             "topic": self.topic, "partitionsHere": self.n_here, "partitions": self.n_partitions,
             "records": self.records, "bytes": self.n_bytes, "recordsPerSecond": self.rate,
@@ -184,10 +199,14 @@ def summarize(
             continue
         problems = [f"{each}: {reason}" for each, reason in reasons.items() if each.topic == topic]
         numbers = [*there.get(topic, ()), *lost.get(topic, ())]
-        yield _summary(
-            topic, [directory.log(topic, each) for each in there.get(topic, ())],
-            known.get(topic, max(numbers) + 1), problems,
-        )  # fmt: skip
+        logs = []
+        for partition in there.get(topic, ()):
+            try:
+                logs.append(directory.log(topic, partition))
+            except SegmentLogError as error:
+                problems.append(f"{TopicPartition(topic, partition)}: {error}")
+        n_here = len(there.get(topic, ()))
+        yield _summary(topic, logs, n_here, known.get(topic, max(numbers) + 1), problems)
 
 
 def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
@@ -201,47 +220,68 @@ def _partition_counts(directory: LogDirectory) -> Mapping[str, int]:
 
 
 def _summary(
-    topic: str, logs: Sequence[Log], n_partitions: int, problems: list[str]
+    topic: str, logs: Sequence[Log], n_here: int, n_partitions: int, problems: list[str]
 ) -> TopicSummary:
     records = n_bytes = 0
-    points = []
+    points, times = [], list[int]()
     for log in logs:
         try:
             n_bytes += log.size_bytes
             records += log.log_end_offset - log.log_start_offset
+            records -= sum(lost.end_offset - lost.start_offset for lost in log.lost_segments)
+            problems += [f"{log.topic_partition}: {reason}" for reason in missing_offsets(log)]
+            if log.end.damaged_from is not None:
+                problems.append(f"{log.topic_partition}: {damaged_end(log.end.damaged_from)}")
             found = _points(log)
         except (SegmentLogError, OSError) as error:
             problems.append(f"{log.topic_partition}: {error}")
             continue
         if found is not None:
-            points.append(found)
-    first = min((int(times[0]) for times, _ in points), default=None)
-    last = max((int(times[-1]) for times, _ in points), default=None)
+            pairs, start, end = found
+            times += [int(pairs[0, 0]), int(pairs[:, 0].max())]
+            points.append(_rising(pairs, start, end))
+    first, last = min(times, default=None), max(times, default=None)
     return TopicSummary(
-        topic, len(logs), n_partitions, records, n_bytes, first, last, points, problems
+        topic, n_here, n_partitions, records, n_bytes, first, last, points, problems
     )
 
 
-def _points(log: Log) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Times that rise, and the number of offsets of a log before or at each; None without any."""
+def _are_plausible(times: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each time may be a record's: one in seconds, or in nanoseconds, is far off."""
+    return (times >= _LEAST_MS) & (times <= time.time() * 1000 + _AHEAD_MS)
+
+
+def _rising(
+    pairs: NDArray[np.int64], start: int, end: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Times that rise, and the number of offsets of a log before or at each."""
+    are_plausible = _are_plausible(pairs[:, 0])
+    if are_plausible.any():
+        pairs = pairs[are_plausible]
+    offsets = np.clip(np.maximum.accumulate(pairs[:, 1]), start, end)
+    return np.maximum.accumulate(pairs[:, 0]), offsets - start
+
+
+def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
+    """Times and offsets after them, and the bounds of the log; None without any time."""
     start, end = log.log_start_offset, log.log_end_offset
     segments = [segment for segment in log.untorn_segments if segment.size]
     if not segments or end <= start:
         return None
     ends = [*(segment.base_offset for segment in segments[1:]), end]
-    first = next(iter(segments[0].headers(0)), None)
-    if first is None:
+    found = list[tuple[int, int]]()
+    for placed in islice(segments[0].headers(0), _N_POINTS):
+        offset = max(placed.header.base_offset, start) if found else start
+        found.append((placed.header.first_timestamp, offset))
+        if _are_plausible(np.array([found[-1][0]]))[0]:
+            break
+    if not found:
         return None
-    found = [(first.header.first_timestamp, start)]
     n_entries = max(1, _N_POINTS // len(segments))
     for segment, segment_end in zip(segments, ends, strict=True):
         found += _entries(segment, n_entries, segment_end)
     pairs = np.array([each for each in found if each[0] >= 0], np.int64).reshape(-1, 2)
-    if not len(pairs):
-        return None
-    times = np.maximum.accumulate(pairs[:, 0])
-    offsets = np.clip(np.maximum.accumulate(pairs[:, 1]), start, end)
-    return times, offsets - start
+    return (pairs, start, end) if len(pairs) else None
 
 
 def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]:
@@ -252,23 +292,42 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
         for slot in dict.fromkeys(slots.tolist()):
             timestamp_ms, offset = index.entry(slot)
             yield timestamp_ms, offset + 1
-        yield opened.largest_timestamp(), end
+        largest = opened.largest_timestamp()
+        if not _are_plausible(np.array([largest]))[0]:
+            # Index entries after such a time are missing, so the last headers are looked at.
+            for placed in opened.headers(opened.floor_position(2**63 - 1)):
+                yield placed.header.max_timestamp, last_offset(placed.header) + 1
+        yield largest, end
 
 
 def _table(found: Sequence[TopicSummary]) -> str:
-    begin = min((each.first_ms for each in found if each.first_ms is not None), default=0)
-    end = max((each.last_ms for each in found if each.last_ms is not None), default=0)
+    spans = [each.span for each in found if each.span is not None]
+    shared = _axis([span for span in spans if _are_plausible(np.array(span)).all()] or spans)
     names = ["topic", "partitions", "records", "bytes", "records/s", "from", "to", "over time"]
     rows = [
         [
             escape(each.topic), _partitions(each), f"{each.records:,}", f"{each.n_bytes:,}",
             "-" if each.rate is None else f"{each.rate:,.3g}", _time(each.first_ms),
-            _time(each.last_ms), _bars(each.counts(begin, max(end, begin + 1))),
+            _time(each.last_ms), _over_time(each, shared),
         ]
         for each in found
     ]  # fmt: skip
     right = [False, False, True, True, True, False, False, False]
     return aligned(names, rows, right)
+
+
+def _axis(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The times that all spans lie in, which are not equal."""
+    begin = min((first for first, _ in spans), default=0)
+    return begin, max([begin + 1, *(last for _, last in spans)])
+
+
+def _over_time(summary: TopicSummary, shared: tuple[int, int]) -> str:
+    """The bars of a topic; with a mark if its times lie outside of those of the others."""
+    span = summary.span
+    if span is None or (span[0] <= shared[1] and shared[0] <= span[1]):
+        return _bars(summary.counts(*shared))
+    return f"{_bars(summary.counts(*_axis([span])))} *"
 
 
 def _partitions(summary: TopicSummary) -> str:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -12,11 +13,13 @@ import typer
 
 import segmentlog
 from segmentlog.compaction.plan import CompactedPartition, plan_compaction
+from segmentlog.disk.failures import Failures
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
-from segmentlog.errors import OptionError
+from segmentlog.errors import CorruptCheckpointError, OptionError, SegmentLogError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import TopicPartition
 from segmentlog.names import (
     CLEANER_OFFSET_CHECKPOINT,
     META_PROPERTIES_FILE,
@@ -41,6 +44,7 @@ from segmentlog.tools.arguments import (
     parse_settings,
     time_option,
 )
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
@@ -154,16 +158,18 @@ def retain(
     another limit: name this file, or give --kafka-defaults. A time that looks like seconds,
     microseconds or nanoseconds is marked.
     """
-    settings = parse_settings(setting)
+    settings, failed = parse_settings(setting), Failed()
     retaining = partial(
         segmentlog.retain, directory, topic or (), settings=settings, metadata=metadata,
         server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
+        on_failure=failed.add,
     )  # fmt: skip
     write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     kept: list[KeptSegment] = []
     on_kept = kept.append if explain or (dry_run and not as_json) else None
     if on_kept and dry_run:
-        leave_compiler_out(_size_of(directory))
+        with suppress(SegmentLogError):  # which the retention reports
+            leave_compiler_out(_size_of(directory))
     found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
     for each in found:
         if as_json:
@@ -188,6 +194,7 @@ def retain(
     if as_json:
         n_bytes = sum(each.n_bytes for each in found)
         write(to_json({"segments": len(found), "bytes": n_bytes, "dryRun": dry_run}) + "\n")
+        failed.end()
         return
     write(f"{'would remove' if dry_run else 'removed'} {_segments(found)}\n")
     if not dry_run:
@@ -196,6 +203,7 @@ def retain(
             topics=topic or (), purge=purge,
         )  # fmt: skip
         _write_when_freed({each.topic for each in found}, known, "retain or write")
+    failed.end()
 
 
 def _size_of(directory: str) -> int:
@@ -261,11 +269,11 @@ def compact(
     segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be
     running on the directory. The settings of the topic apply: `describe --settings` lists them.
     """
-    topics, settings = topic or (), parse_settings(setting)
+    topics, settings, failed = topic or (), parse_settings(setting), Failed()
     compacting = partial(
         segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
         dedupe_buffer_bytes=dedupe_buffer_bytes, server_properties=server_properties, roll=roll,
-        purge=purge,
+        purge=purge, on_failure=failed.add,
     )  # fmt: skip
     known = DirectorySettings.read(
         log_directory(directory), settings, metadata, server_properties,
@@ -277,12 +285,14 @@ def compact(
         planned = compacting(dry_run=True)
         if as_json and dry_run:
             _write_objects(planned, dry_run=True)
+            failed.end()
             return
         if not as_json:
             _write_compacted(planned)
         size = counted(partitions=len(planned), bytes=sum(each.bytes_before for each in planned))
         if dry_run:
             write(f"would compact {size}{'' if planned else why_none()}\n")
+            failed.end()
             return
         if ask and roll:
             ask("close active segments, and then compact the logs that are due?")
@@ -297,12 +307,14 @@ def compact(
         found = compacting(on_log=begin)
     if as_json:
         _write_objects(found, dry_run=False)
+        failed.end()
         return
     _write_compacted(found)
     saved = sum(each.bytes_before - each.bytes_after for each in found)
     size = f"{counted(partitions=len(found))}, removed {counted(bytes=saved)}"
     write(f"compacted {size}{'' if found else why_none()}\n")
     _write_when_freed({each.topic for each in found}, known, "compact or retain")
+    failed.end()
 
 
 def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
@@ -321,8 +333,9 @@ def _why_none(
     directory, now_ms = log_directory(path), int(time.time() * 1000)
     partitions = partitions_for_upkeep(directory, topics, has_settings=has_settings)
     cleaned = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
-    planned = plan_compaction(directory, partitions, known, cleaned, now_ms)
-    if not planned:
+    failures = Failures(lambda *_: None)  # which the compaction has named
+    planned = plan_compaction(directory, partitions, known, cleaned, now_ms, failures)
+    if not (planned or failures.errors):
         return ": no topic has cleanup.policy=compact (-s, or segmentlog configure)"
     reasons = Counter(each.why_not() for each in planned if not each.is_due)
     told = [f"{counted(partitions=n)}: {reason}" for reason, n in sorted(reasons.items())]
@@ -396,30 +409,38 @@ def delete_records(
     opened = open_log_dir(directory)
     numbers = partition or opened.topics(internal=True).get(topic) or [-1]
     for number in numbers:
-        opened.log(topic, number)  # refuse all before the first is changed
+        with suppress(CorruptCheckpointError):  # named below
+            opened.log(topic, number)  # refuse wrong names before the first is changed
+    failed = Failed()
     deleting = partial(
         segmentlog.delete_records, directory, topic, offset=offset, before=before, purge=purge
     )
     ask = None if dry_run else asking(yes=yes)
     if dry_run or ask:
-        planned = [deleting(number, dry_run=True) for number in numbers]
+        planned = []
+        for number in numbers:
+            with failed.of(TopicPartition(topic, number)):
+                planned.append(deleting(number, dry_run=True))
         for each in planned if dry_run or not as_json else ():
             _write_deleted(each, dry_run=True, as_json=as_json)
         if dry_run:
+            failed.end()
             return
         n_changed = sum(each.new_start > each.old_start or each.segments > 0 for each in planned)
         if ask and n_changed:
             ask(f"delete these records of {counted(partitions=n_changed)}?")
     n_segments = 0
     for number in numbers:
-        done = deleting(number)
-        n_segments += done.segments
-        _write_deleted(done, as_json=as_json)
+        with failed.of(TopicPartition(topic, number)):
+            done = deleting(number)
+            n_segments += done.segments
+            _write_deleted(done, as_json=as_json)
     if n_segments and not as_json:
         known = DirectorySettings.read(
             log_directory(directory), is_optional=True, topics=topic, purge=purge
         )
         _write_when_freed([topic], known, "retain or write")
+    failed.end()
 
 
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, RemoteSegmentError
+from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import TopicPartition
@@ -52,6 +52,14 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "failOnDataLoss=false (fail_on_data_loss=False) leaves it out.": (
         FindingKind.MISSING_PARTITION,
     ),
+    "missing segment: put its .log file back from another replica or a backup. Its index files "
+    "show the loss, and the next writer, segmentlog recover and a starting broker remove them: "
+    "keep a copy. A read leaves the offsets out.": (FindingKind.MISSING_SEGMENT,),
+    "damaged checkpoint: the logs were verified without it. Each finding says what to do.": (
+        FindingKind.CHECKPOINT,
+    ),
+    "unreadable file: the rest of the directory was verified. Make the file readable to this "
+    "user, or run the command as the broker's user.": (FindingKind.UNREADABLE_FILE,),
     "unfinished commit: if no writer is at work, segmentlog recover finishes or undoes it.": (
         FindingKind.UNFINISHED_COMMIT,
     ),
@@ -76,8 +84,6 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
-
-_NO_SIZE = (RemoteSegmentError, CorruptCheckpointError, LogDirectoryError, OSError)
 
 #: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
 _REPEATED = ("segments.log_end", "tiered.plan")
@@ -169,12 +175,7 @@ def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] |
     try:
         log = directory.log(*each)
         return len(log.segments), log.size_bytes
-    except (
-        RemoteSegmentError,
-        CorruptCheckpointError,
-        LogDirectoryError,
-        OSError,
-    ):  # a finding or an error says why
+    except (SegmentLogError, OSError):  # a finding or an error says why
         return None
 
 

@@ -23,13 +23,15 @@ from segmentlog.commit.guard import PartitionIntent
 from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.topics import check_partition_path
+from segmentlog.disk.failures import Failures
 from segmentlog.disk.sync_together import SyncTogether, do_together
 from segmentlog.disk.system_errors import FULL
+from segmentlog.errors import SegmentLogError
 from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["LogStartMove", "first_kept"]
+__all__ = ["LogStartMove", "first_kept", "prepare_move"]
 
 logger = logging.getLogger(__name__)
 
@@ -153,3 +155,21 @@ class LogStartMove:
         except BaseException:
             appender.abandon()
             raise
+
+
+def prepare_move(
+    held: HeldDirectory, partitions: Collection[TopicPartition], failures: Failures
+) -> tuple[LogStartMove, list[TopicPartition]]:
+    """A move of the logs that can be moved, and these logs; the others are `failures`.
+
+    All logs are prepared together, which is quicker, unless one of them is refused.
+    """
+    try:
+        return LogStartMove(held, partitions), [*partitions]
+    except (SegmentLogError, OSError):
+        sound = []
+        for each in partitions:
+            with failures.of(each):
+                LogStartMove(held, [each])
+                sound.append(each)
+        return LogStartMove(held, sound), sound

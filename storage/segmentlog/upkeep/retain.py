@@ -27,6 +27,7 @@ from typing import NamedTuple
 from segmentlog.arguments import topic_names
 from segmentlog.commit.effects import PutAside
 from segmentlog.commit.held import hold
+from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError, SegmentLogError
@@ -180,6 +181,7 @@ def retain(
     kafka_defaults: bool = False,
     purge: bool = False,
     on_kept: Callable[[KeptSegment], object] | None = None,
+    on_failure: OnFailure | None = None,
 ) -> list[RemovedSegment]:
     """Remove expired segments from a log directory on which no broker is running.
 
@@ -202,6 +204,8 @@ def retain(
         ``file.delete.delay.ms`` later.  A reader that needs one fails with `LogChangedError`.
     on_kept : called at the end for each partition that keeps segments, with the oldest of them,
         and the reason for which it stays.
+    on_failure : called with the name of each log that is damaged or cannot be read, and its error;
+        the other logs are treated.  Without it, the first of these errors is raised at the end.
 
     Returns
     -------
@@ -225,8 +229,9 @@ def retain(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
+    from segmentlog.upkeep.move_log_starts import prepare_move  # the compiled kernels load here
 
+    failures = Failures(on_failure)
     topics = topic_names("topics", topics)
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
@@ -241,7 +246,8 @@ def retain(
     def room() -> PutAside:
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
         now_ms = int(time.time() * 1000)
-        plans = _plans(directory, partitions, known(), now_ms, explains=False)
+        damaged = Failures(lambda *_: None)  # which the retention itself names
+        plans = _plans(directory, partitions, known(), now_ms, damaged, explains=False)
         going = [each for each in plans if each.expired]
         ends = [(*each.topic_partition, each.expired[-1].span.end_offset) for each in going]
         return PutAside(ends)
@@ -257,14 +263,14 @@ def retain(
         now_ms = int(time.time() * 1000)
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
         explains = on_kept is not None
-        plans = _plans(directory, partitions, known(), now_ms, explains=explains)
+        plans = _plans(directory, partitions, known(), now_ms, failures, explains=explains)
         kept = {each.topic_partition: each.kept for each in plans}
         plans = [each for each in plans if each.expired]
         found = [each.topic_partition for each in plans]
         if held.may_write and found:
-            move = LogStartMove(held, found)
+            move, found = prepare_move(held, found, failures)
             # Preparing may have cut a torn tail, and with it the end of the log.
-            plans = _plans(directory, found, known(), now_ms, explains=explains)
+            plans = _plans(directory, found, known(), now_ms, failures, explains=explains)
             kept |= {each.topic_partition: each.kept for each in plans}
             plans = [each for each in plans if each.expired]
             starts = {each.topic_partition: each.new_start for each in plans}
@@ -274,6 +280,7 @@ def retain(
     if on_kept is not None:
         for each in filter(None, kept.values()):
             on_kept(each)
+    failures.end()
     return [each for plan in plans for each in _removed(plan, known())]
 
 
@@ -282,6 +289,7 @@ def _plans(
     partitions: Iterable[TopicPartition],
     settings: DirectorySettings,
     now_ms: int,
+    failures: Failures,
     *,
     explains: bool,
 ) -> list[_Plan]:
@@ -289,11 +297,13 @@ def _plans(
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:
-        log = opened.log(*each)
-        plan = _plan(log, settings.config(each.topic), now_ms)
-        if explains:
-            plan = plan._replace(kept=_kept(log, settings, len(plan.expired), now_ms))
-        plans.append(plan)
+        config = settings.config(each.topic)
+        with failures.of(each):
+            log = opened.log(*each)
+            plan = _plan(log, config, now_ms)
+            if explains:
+                plan = plan._replace(kept=_kept(log, settings, len(plan.expired), now_ms))
+            plans.append(plan)
     _refuse_unset(plans, settings)
     return plans
 

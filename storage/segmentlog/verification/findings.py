@@ -22,7 +22,9 @@ class FindingKind(StrEnum):
     """The kind of a finding; values never change, because programs read reports."""
 
     UNFINISHED_COMMIT = "unfinished-commit"
+    CHECKPOINT = "checkpoint"
     MISSING_PARTITION = "missing-partition"
+    MISSING_SEGMENT = "missing-segment"
     RECOVERY_CUT = "recovery-cut"
     CORRUPT_BATCH = "corrupt-batch"
     UNSUPPORTED_BATCH = "unsupported-batch"

@@ -1,10 +1,11 @@
 """Check the offsets of a log: gaps, and segments that overlap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from segmentlog.kernels import layout
+from segmentlog.reads.listed import LostSegments
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
@@ -18,10 +19,12 @@ class OffsetCheck:
     Parameters
     ----------
     finding : makes findings.
+    lost : the gaps in which an index shows that segments are gone.
     """
 
-    def __init__(self, finding: MakeFinding) -> None:
+    def __init__(self, finding: MakeFinding, lost: Sequence[LostSegments] = ()) -> None:
         self._finding = finding
+        self._lost = {each.end_offset: each for each in lost}
         self._reached = -1  # offset after the segments that are done, if it is known
         self._expected = -1
         self._n_gaps = self._n_missing = 0
@@ -36,6 +39,13 @@ class OffsetCheck:
             yield self._finding(
                 Severity.ERROR, FindingKind.OVERLAPPING_SEGMENT, segment.path, 0, base,
                 f"begins at offset {base}, but the segment before it ends at offset {reached}",
+            )  # fmt: skip
+        elif base in self._lost:
+            lost = self._lost[base]
+            yield self._finding(
+                Severity.ERROR, FindingKind.MISSING_SEGMENT, segment.path, 0, lost.start_offset,
+                f"{lost}; keep its index files, which are the only sign of the loss, until the "
+                "segment is back from a replica or a backup", base,
             )  # fmt: skip
         elif -1 < reached < base:
             yield self._finding(

@@ -13,7 +13,6 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
-    LogDirectoryError,
     OptionError,
     RemoteSegmentError,
     SegmentLogError,
@@ -48,8 +47,8 @@ __all__ = ["verify"]
 _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 
 
-#: Errors that a single object of a tier may have, and the others not.
-_OF_AN_OBJECT = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO}
+#: Errors that a single log, or an object of a tier, may have, and the others not.
+_OF_ONE_LOG = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 
 
 @storage_errors()
@@ -86,10 +85,10 @@ def verify(
     Returns
     -------
     list of Finding
-        Unfinished commits, missing partitions, logs of the tier that no partition has, and then
-        the findings of each log: about its tier, and in the order of its files; at the end large
-        leftovers, if all topics are verified.  If the logs are sound, no finding has the severity
-        `Severity.ERROR`.
+        Unfinished commits, checkpoints that cannot be read, missing partitions, logs of the tier
+        that no partition has, and then the findings of each log: about its tier, and in the order
+        of its files; at the end large leftovers, if all topics are verified.  A log that cannot be
+        listed is a finding.  If the logs are sound, no finding has the severity `Severity.ERROR`.
 
     Raises
     ------
@@ -98,7 +97,8 @@ def verify(
     UnknownTopicOrPartitionError
         If one of `topics` is missing, or has none of `partitions`.
     LogDirectoryError, CorruptCheckpointError, StorageError
-        If a path is not a log, or a checkpoint or a directory cannot be read.
+        If a path is not a log; if the intent of an unfinished commit cannot be read; if the disk
+        or the store fails.
     """
     names = topic_names("topics", topics)
     numbers = [partitions] if isinstance(partitions, SupportsIndex) else partitions
@@ -118,10 +118,12 @@ def verify(
         )  # fmt: skip
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
+    corrupt = directory.corrupt_checkpoints
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
         yield from _of_directories(directory, names, numbers)
+        yield from map(_checkpoint, corrupt)
         yield from map(_missing, missing)
         tiers = None
         if is_tiered(directory.paths[0]):
@@ -130,25 +132,18 @@ def verify(
             tiers = TierCheck(with_records=records)
             yield from tiers.unknown_logs(directory.paths, names, numbers)
         for each in chosen:
+            log = directory.log_without_checkpoints(each)
+            reported = {*map(str, corrupt)}
             try:
                 log = directory.log(*each)
-            except CorruptCheckpointError as error:  # a finding about the directory names it, too
-                yield Finding(
-                    Severity.ERROR, FindingKind.UNREADABLE_FILE, *each, error.path, -1, -1,
-                    f"line {error.line} is malformed, so that the log start is not known; "
-                    f"{error.remedy}; the log is not verified",
-                )  # fmt: skip
-                continue
-            except LogDirectoryError as error:
-                yield Finding(
-                    Severity.ERROR, FindingKind.UNREADABLE_FILE, *each, error.path, -1, -1,
-                    f"{error.reason}; the log is not verified",
-                )  # fmt: skip
-                continue
+            except SegmentLogError as error:
+                if str(error) not in reported:
+                    yield _unreadable(log, error)
+                    continue
             if tiers is not None:
-                yield from _or_unreadable(log, tiers.findings(log))
+                yield from _or_unreadable(log, reported, tiers.findings(log))
             of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
-            yield from of_log if tiers is None else _or_unreadable(log, of_log)
+            yield from _or_unreadable(log, reported, of_log)
         if not names and not numbers:
             yield from _leftovers(directory)
 
@@ -195,21 +190,39 @@ def _of_start(log: Log) -> list[StartStep]:
     ]  # fmt: skip
 
 
-def _or_unreadable(log: Log, findings: Iterator[Finding]) -> Iterator[Finding]:
-    """Findings about a log with a tier; an object that cannot be read is one, and ends them.
+def _or_unreadable(
+    log: Log, reported: Collection[str], findings: Iterator[Finding]
+) -> Iterator[Finding]:
+    """Findings about a log; what ends them is one, too, unless its text was `reported`.
 
-    A failure of the whole store is not a finding.
+    A failure of the whole disk or store is not a finding.
     """
     try:
         yield from findings
     except OSError as error:
-        if error.errno not in _OF_AN_OBJECT:
+        if error.errno not in _OF_ONE_LOG:
             raise
-        yield Finding(
-            Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition,
-            error.filename or log.path, -1, -1,
-            f"{error.strerror or error}; the log is not verified to its end",
-        )  # fmt: skip
+        yield _unreadable(log, error)
+    except SegmentLogError as error:
+        if str(error) not in reported:
+            yield _unreadable(log, error)
+
+
+def _unreadable(log: Log, error: OSError | SegmentLogError) -> Finding:
+    path, reason = getattr(error, "path", log.path), str(error)
+    if isinstance(error, OSError):
+        path, reason = error.filename or log.path, error.strerror or reason
+    return Finding(
+        Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition, path, -1, -1,
+        f"{reason}; the log is not verified to its end",
+    )  # fmt: skip
+
+
+def _checkpoint(error: CorruptCheckpointError) -> Finding:
+    return Finding(
+        Severity.ERROR, FindingKind.CHECKPOINT, "", -1, error.path, -1, -1,
+        f"line {error.line}: {error.reason}; {error.remedy}",
+    )  # fmt: skip
 
 
 def _of_log(
@@ -257,12 +270,15 @@ def _would_lose(log: Log) -> Iterator[Finding]:
     if is_url(log.path) or not is_directory(log.path):
         return
     is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
-    point, log_start = (
-        read_offsets(directory, name).get(log.topic_partition, 0)
-        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
-    )
-    committed_to = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT).get(log.topic_partition, -1)
     try:
+        point, log_start, committed_to = (
+            read_offsets(directory, name).get(log.topic_partition, otherwise)
+            for name, otherwise in (
+                (RECOVERY_POINT_CHECKPOINT, 0),
+                (LOG_START_CHECKPOINT, 0),
+                (HIGH_WATERMARK_CHECKPOINT, -1),
+            )
+        )
         plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
     except SegmentLogError:  # recovery leaves such a log as it is
         return

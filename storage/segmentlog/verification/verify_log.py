@@ -68,7 +68,7 @@ class _LogCheck:
         decoder = RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
         self._checks = Checks(
             log, self._finding, progress, BatchWindows(_WINDOW_BYTES), decoder,
-            OffsetCheck(self._finding), TransactionCheck(self._finding),
+            OffsetCheck(self._finding, log.lost_segments), TransactionCheck(self._finding),
             ProducerCheck(self._finding) if with_producers else None,
         )  # fmt: skip
         self._is_all_read = True
@@ -114,7 +114,10 @@ class _LogCheck:
         """Index files whose segment is gone."""
         if not self._log.segments or not is_directory(self._log.path):
             return  # a partition that is being made, one segment alone
+        lost = self._log.lost_segments
         for base_offset, path in indexes_without_log(self._log.path):
+            if any(each.start_offset <= base_offset < each.end_offset for each in lost):
+                continue  # the finding about the missing segment names it
             yield self._finding(
                 Severity.WARNING, FindingKind.INDEX_WITHOUT_LOG, path, -1, base_offset,
                 "no segment has this base offset: a crash has left the file; the next writer, "

@@ -298,6 +298,26 @@ def test_the_warning_about_many_partitions_stays_short(
     assert "t-5:" not in caplog.text
 
 
+def test_a_reader_that_follows_is_told_of_changes_alone(
+    log_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One state is one warning, whatever the number of looks, and a new state is another."""
+    told: dict = {}
+
+    def look(high_watermark: int) -> list[str]:
+        caplog.clear()
+        write_checkpoint(log_dir, "replication-offset", f"orders 0 {high_watermark}")
+        directory = segmentlog.open_log_dir(log_dir)
+        directory.end_offsets([TopicPartition("orders", 0)], told=told)
+        return [each.split(": ", 1)[1].split(",")[0] for each in caplog.messages]
+
+    assert ["the high watermark is 9"] == look(9)
+    assert [] == look(9) + look(9)
+    assert ["the high watermark is 12"] == look(12)
+    assert [] == look(3) + look(1)  # the stream reads them later
+    assert ["the high watermark is 12"] == look(12)
+
+
 def test_reading_to_the_log_end_warns_of_nothing(
     log_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
+from segmentlog.tools import progress
+
 Run = Callable[..., Result]
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 
@@ -100,3 +102,21 @@ def test_a_dump_says_what_it_has_written(run: Run, example_data: str, tmp_path: 
         assert (f"{output}: {what}, {size} bytes\n", "") == (printed.stdout, printed.stderr)
     entries = run("dump", f"{example_data}/cleaner-offset-checkpoint", "-o", tmp_path / "e").stdout
     assert "0 batches, 1 entry, " in entries
+
+
+def test_lines_tell_of_the_progress_without_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A work that takes long writes its phase and its counts; a short one writes none."""
+    clock = iter([0.0, 1.0, 3.0, 4.0, 14.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    with progress.progress("verify", 9_000) as bar:
+        bar.advance(1000)
+        bar.name("orders-0")
+        bar.advance(1000)
+        bar.advance(1000)
+
+    assert (
+        "segmentlog: verify orders-0: 1,000 of 9,000 bytes, 3 s\n"
+        "segmentlog: verify orders-0: 3,000 of 9,000 bytes, 14 s\n"
+    ) == capsys.readouterr().err

@@ -292,15 +292,21 @@ def test_a_path_that_is_no_log_is_refused(
     assert 1 == result.stderr.count("\n")
 
 
-def test_a_damaged_checkpoint_is_a_finding(run: Run, log_dir: Path) -> None:
-    """Without the checkpoint, the bounds of the logs are not known: each log is named."""
-    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\nsegments 0 x\n")
-    found = findings(run("verify", log_dir, "--json", status=1))
+@pytest.mark.parametrize(
+    "name",
+    ["log-start-offset-checkpoint", "replication-offset-checkpoint",
+     "recovery-point-offset-checkpoint", "cleaner-offset-checkpoint"],
+)  # fmt: skip
+def test_a_damaged_checkpoint_is_a_finding(run: Run, log_dir: Path, name: str) -> None:
+    """The logs are verified without it."""
+    (log_dir / name).write_text("0\n1\nsegments 0 x\n")
+    change(log_dir / "segments-0" / f"{0:020d}.log", 80, b"\xff\xff")
+    result = run("verify", log_dir, "--json", status=1)
+    found = {each["kind"]: each for each in findings(result)}
 
-    assert {"start-drops", "unreadable-file"} == {each["kind"] for each in found}
-    assert all(each["path"].endswith("log-start-offset-checkpoint") for each in found)
-    named = {each["topic"] for each in found if each["kind"] == "unreadable-file"}
-    assert "segments" in named
+    assert str(log_dir / name) == found["checkpoint"]["path"]
+    assert found["checkpoint"]["message"].startswith("line 3: ")
+    assert "corrupt-batch" in found
 
 
 def on_terminals(*arguments: str, stdout: int | None = None) -> tuple[bytes, bytes]:

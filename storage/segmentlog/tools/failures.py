@@ -1,0 +1,91 @@
+"""Failures of a command over many things: named on standard error, counted, in its status.
+
+All such commands follow one rule: continue after a failure, name each one, count them, and fail at
+the end.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import typer
+
+from segmentlog.disk.failures import Failures
+from segmentlog.disk.readable import is_file
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.logs.log import Log
+from segmentlog.tools.arguments import PROBLEM
+from segmentlog.tools.text import counted, escape
+
+__all__ = ["Failed", "damaged_end", "missing_offsets"]
+
+_MOST_NAMED = 10
+
+
+class Failed:
+    """The failures of a command.
+
+    Parameters
+    ----------
+    status : the exit status if there is one.
+
+    Attributes
+    ----------
+    names : of the things that failed, or that are shown in part.
+    """
+
+    def __init__(self, status: int = PROBLEM) -> None:
+        self._status = status
+        self._failures = Failures(self.add)
+        self.names: dict[str, None] = {}
+        self._told: set[str] = set()
+
+    def of(self, name: object) -> AbstractContextManager[None]:
+        """Do the work of one thing, and continue after it if it fails; see `Failures.of`."""
+        return self._failures.of(name)
+
+    def add(self, name: object, reason: object = "") -> None:
+        """Note a failure, and name it, unless the library's warnings have named it."""
+        self.names[str(name)] = None
+        if reason:
+            told = str(reason)
+            line = told if str(name) in told else f"{name}: {told}"
+            if line not in self._told:
+                self._told.add(line)
+                sys.stderr.write(f"segmentlog: {escape(line)}\n")
+
+    def end(self) -> None:
+        """End the command with its status if there is a failure, after their number."""
+        if self.names:
+            n = counted(failures=len(self.names))
+            named = ", ".join([*self.names][:_MOST_NAMED])
+            more = ", …" if len(self.names) > _MOST_NAMED else ""
+            sys.stderr.write(f"segmentlog: {n}: {escape(named)}{more}; all else was done\n")
+            raise typer.Exit(self._status)
+
+
+def damaged_end(offset: int) -> str:
+    """A log whose last segment is damaged, in words."""
+    return f"damaged from offset {offset} on; segmentlog verify reports where"
+
+
+def missing_offsets(log: Log) -> Iterator[str]:
+    """The offsets that a log promises and does not have, and a way on, in words."""
+    remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
+    for lost in log.lost_segments:
+        yield f"{lost}; {remedy}"
+    if lost_end := log.lost_offsets:
+        yield f"{lost_end}; {remedy}"
+        return
+    try:
+        promised = log.high_watermark_checkpoint
+    except CorruptCheckpointError as error:
+        yield f"whether records are missing at the end is not known: {error}"
+        return
+    end = log.log_end_offset
+    if promised is not None and promised > end and not is_file(log.path):
+        yield (
+            f"offsets [{end}, {promised}) are missing: the high watermark is {promised}, and the "
+            f"log ends at {end}; a crash has lost them, the end is damaged, or the checkpoint is "
+            "newer than this copy; segmentlog verify shows more"
+        )

@@ -1,0 +1,271 @@
+"""One bad thing ends no command: it is named, the others are done, and the status is not 0."""
+
+import errno
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.errors import SegmentLogError
+from segmentlog.segments import listing
+
+Run = Callable[..., Result]
+
+
+def flip(log: Path, at: int) -> None:
+    """Change one bit of a file."""
+    data = bytearray(log.read_bytes())
+    data[at] ^= 4
+    log.write_bytes(data)
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> Path:
+    """Three topics with old records of each key; a batch of the second one is damaged."""
+    logs = tmp_path / "logs"
+    for topic in "abc":
+        with segmentlog.open_writer(logs, topic) as writer:
+            for _ in range(3):
+                for i in range(3):
+                    keys = [f"k{j}" for j in range(20)]
+                    writer.append(pa.table({"key": keys, "value": [f"{i}-{key}" for key in keys]}))
+                    writer.flush()
+                writer.roll()
+    flip(logs / "b-0" / f"{60:020d}.log", -20)
+    return logs
+
+
+COMPACT = ("-s", "cleanup.policy=compact", "-s", "min.cleanable.dirty.ratio=0")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_logs_after_a_damaged_one_are_compacted(
+    run: Run, compacted: Path, as_json: bool
+) -> None:
+    """Results are printed for those that are done, and the damaged log is as it was."""
+    before = (compacted / "b-0" / f"{60:020d}.log").read_bytes()
+    options = ("--json",) if as_json else ()
+    done = run("compact", compacted, *COMPACT, *options, status=1)
+    left = {topic: segmentlog.read(compacted, topic).num_rows for topic in "ac"}
+
+    assert left["a"] == left["c"] < 180
+    assert ["a", "c"] == [
+        json.loads(line)["topic"] if as_json else line[0] for line in done.stdout.splitlines()[:2]
+    ]
+    assert "b-0" in done.stderr
+    assert done.stderr.endswith("segmentlog: 1 failure: b-0; all else was done\n")
+    assert before == (compacted / "b-0" / f"{60:020d}.log").read_bytes()
+
+
+def test_python_compacts_the_others_and_then_raises(compacted: Path) -> None:
+    """The error is that of the damaged log; with a callback, the results are returned."""
+    flip(compacted / "a-0" / f"{60:020d}.log", -20)
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    with pytest.raises(SegmentLogError, match="a-0") as caught:
+        segmentlog.compact(compacted, settings=settings)
+    told: dict[str, SegmentLogError] = {}
+    found = segmentlog.compact(
+        compacted, settings=settings | {"min.compaction.lag.ms": "0"}, on_failure=told.__setitem__
+    )
+
+    assert segmentlog.read(compacted, "c").num_rows < 180
+    assert [True] == ["b-0" in note for note in caught.value.__notes__]
+    assert ([], ["a-0", "b-0"]) == (found, sorted(told))
+
+
+def test_retention_goes_on(run: Run, compacted: Path) -> None:
+    """Segments of the sound logs go, and the damaged log is named."""
+    last = max((compacted / "b-0").glob("*.log"))
+    last.write_bytes(b"\xff" * 70)
+    (compacted / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    listed = sorted(each.name for each in (compacted / "b-0").glob("*.log"))
+    for name in ("recovery-point-offset-checkpoint",):
+        (compacted / name).write_text("0\n3\na 0 180\nb 0 999\nc 0 180\n")
+    done = run("retain", compacted, "-s", "retention.bytes=1", "--yes", status=1)
+
+    assert {"a-0", "c-0"} <= {line.split(":")[0] for line in done.stdout.splitlines()}
+    assert "b-0" in done.stderr
+    assert listed == sorted(each.name for each in (compacted / "b-0").glob("*.log"))
+
+
+@pytest.fixture
+def unlistable(example_data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of which one partition belongs to another user, and another one is damaged."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (log,) = (copy / "orders-2").glob("*.log")
+    flip(log, 80)
+    list_names = listing.list_names
+
+    def refuse(path: str) -> list[str]:
+        if Path(path).name == "customers-0":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return list_names(path)
+
+    monkeypatch.setattr(listing, "list_names", refuse)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("verify",), 1), (("topics",), 1), (("describe",), 1), (("dump", "--records"), 1),
+        (("grep", "order"), 2),
+    ],
+)  # fmt: skip
+def test_an_unlistable_partition_hides_no_other(
+    run: Run, unlistable: Path, command: tuple, status: int
+) -> None:
+    """It is named with the reason, and the damage after it is found."""
+    name, *options = command
+    where = [*options, unlistable] if name == "grep" else [unlistable, *options]
+    done = run(name, *where, status=status)
+    shown = done.stdout + done.stderr
+
+    assert "customers-0" in shown
+    assert "cannot be listed: Permission denied" in shown
+    assert "payments" in shown or name == "verify"
+    assert "orders-2" in shown
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "replication-offset-checkpoint"])
+@pytest.mark.parametrize("command", ["topics", "describe", "verify", "dump"])
+def test_a_torn_checkpoint_ends_no_command(
+    run: Run, example_data: str, tmp_path: Path, name: str, command: str
+) -> None:
+    """All is shown that can be shown without it."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (copy / name).write_bytes(b"\0" * 40)
+    done = run(command, copy, status=1)
+
+    assert "orders" in done.stdout or command == "verify"
+    assert name in done.stdout + done.stderr
+
+
+def test_copies_and_comparisons_go_on(run: Run, example_data: str, tmp_path: Path) -> None:
+    """The other partitions are copied and compared, and no mark says that all is well."""
+    source = shutil.copytree(example_data, tmp_path / "source")
+    copy = tmp_path / "copy"
+    run("mirror", source, copy)
+    flip(max((source / "customers-0").glob("*.log"), key=lambda each: each.stat().st_size), 200)
+    compared = run("compare", source, copy, status=1)
+    (log,) = (copy / "orders-1").glob("*.log")
+    log.unlink()
+    log.mkdir()
+    mirrored = run("mirror", source, copy, status=1)
+
+    assert {"orders-0", "orders-1", "orders-2", "payments-0"} == {
+        line.split(":")[0] for line in compared.stdout.splitlines()
+    }
+    assert compared.stderr.endswith("segmentlog: 1 failure: customers-0; all else was done\n")
+    assert {"orders-0", "orders-2", "payments-0"} <= {
+        line.split(":")[0] for line in mirrored.stdout.splitlines()
+    }
+    assert "orders-1" in mirrored.stderr
+
+
+def test_deletion_of_records_goes_on(run: Run, example_data: str, tmp_path: Path) -> None:
+    """An offset that one partition does not have is no offset to refuse the others for."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    (log,) = (copy / "orders-0").glob("*.log")
+    log.write_bytes(b"\xff" * 30 + log.read_bytes()[30:])
+    done = run("delete-records", copy, "--topic", "orders", "--before", "2025-10-11", "--yes",
+               status=1)  # fmt: skip
+
+    assert {"orders-1", "orders-2"} == {line.split(":")[0] for line in done.stdout.splitlines()
+                                        if line.startswith("orders")}  # fmt: skip
+    assert "segmentlog: 1 failure: orders-0; all else was done\n" in done.stderr
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    """A copy of a broker's directory in which one partition of the groups is damaged."""
+    copy = shutil.copytree("examples/cluster", tmp_path / "cluster")
+    flip(damaged_groups(copy), 75)
+    return copy
+
+
+def damaged_groups(directory: Path) -> Path:
+    """The largest log of the groups."""
+    logs = directory.glob("__consumer_offsets-*/*.log")
+    return max(logs, key=lambda each: each.stat().st_size)
+
+
+def test_groups_of_other_partitions_are_shown(run: Run, cluster: Path) -> None:
+    """The damaged partition has no rows, or on request those of its other batches."""
+    name = damaged_groups(cluster).parent.name
+    whole = segmentlog.table("examples/cluster", "group_offsets").to_pylist()
+    others = [row for row in whole if f"__consumer_offsets-{row['record_partition']}" != name]
+    skipped = segmentlog.table(cluster, "group_offsets", on_corrupt_batch="skip").num_rows
+    by_default = run("groups", cluster, "--json", status=1)
+    rest = run("groups", cluster, "--json", "--on-corrupt-batch", "skip", status=1)
+
+    def n_offsets(result: Result) -> int:
+        rows = map(json.loads, result.stdout.splitlines())
+        return sum(row.get("offset") is not None for row in rows)
+
+    assert len(others) == n_offsets(by_default) < n_offsets(rest) == skipped
+    assert f"{name}/" in by_default.stderr
+    assert "--on-corrupt-batch skip shows the rest of it" in by_default.stderr
+    assert rest.stderr.endswith(f"segmentlog: 1 failure: {name}; all else was done\n")
+
+
+def test_python_reads_the_other_partitions(cluster: Path) -> None:
+    """`table` raises at the end, or returns the other partitions to a caller with a callback."""
+    told: list[str] = []
+    found = segmentlog.table(
+        cluster, "group_offsets", on_failure=lambda name, _: told.append(name)
+    )
+
+    assert [damaged_groups(cluster).parent.name] == told
+    assert found.num_rows
+    with pytest.raises(SegmentLogError, match=told[0]):
+        segmentlog.table(cluster, "group_offsets")
+
+
+def test_a_damaged_topic_has_no_lag_and_hides_no_group(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group has its other partitions' lag, and the log that cannot be read is named."""
+    copy = shutil.copytree("examples/cluster", tmp_path / "cluster")
+    list_names = listing.list_names
+
+    def refuse(path: str) -> list[str]:
+        if Path(path).name == "orders-1":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return list_names(path)
+
+    monkeypatch.setattr(listing, "list_names", refuse)
+    rows = [
+        json.loads(line) for line in run("groups", copy, "--json", status=1).stdout.splitlines()
+    ]
+    lags = {row["partition"]: row["lag"] for row in rows if row.get("topic") == "orders"}
+
+    assert {0, 1, 2} == lags.keys()
+    assert [1] == [partition for partition, lag in lags.items() if lag is None]
+
+
+def test_transactions_are_shown_without_their_topic(run: Run, tmp_path: Path) -> None:
+    """A broker that coordinates none may have partitions with open transactions."""
+    golden = "tests/golden/kafka-4.3.1/cluster"
+    copy = shutil.copytree(golden if Path(golden).is_dir() else "examples/cluster", tmp_path / "d")
+    for path in copy.glob("__transaction_state-*"):
+        shutil.rmtree(path)
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (copy / name).unlink(missing_ok=True)
+    done = run("transactions", copy, "--json", status=1)
+
+    assert "holds no partition of __transaction_state" in done.stderr
+    assert all(
+        json.loads(line)["table"] == "open_transactions" for line in done.stdout.splitlines()
+    )
+
+
+@pytest.mark.parametrize("command", ["cluster", "schemas", "table", "transactions", "groups"])
+def test_there_is_one_option_for_damage(run: Run, command: str) -> None:
+    """Commands about Kafka's own topics take it under one name."""
+    assert "--on-corrupt-batch" in run(command, "--help").stdout

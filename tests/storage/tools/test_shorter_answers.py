@@ -1,0 +1,113 @@
+"""A command that shows less than there is says so, with offsets, a way on and its exit status."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import Result
+
+import segmentlog
+from segmentlog.testing.reference import Record, encode_batch
+
+Run = Callable[..., Result]
+
+TRANSACTIONAL = 0x10
+
+
+def test_a_read_up_to_an_open_transaction_says_so(run: Run, tmp_path: Path) -> None:
+    """The records before it are written, and the option that writes the others is named."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    batches = [encode_batch([Record(0, 0, b"k", b"first")])]
+    batches += [encode_batch([Record(1, 0, b"k", b"open")], attributes=TRANSACTIONAL,
+                             producer=(5, 0, 0))]  # fmt: skip
+    batches += [encode_batch([Record(i, 0, b"k", b"later")]) for i in range(2, 9)]
+    (path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    whole = run("cat", tmp_path, "t", status=1)
+    beyond = run("cat", tmp_path, "t", "-o", 5, status=1)
+    expected = (
+        "segmentlog: t-0: the read ends at offset 1, where a transaction of producer 5 begins "
+        "that is neither committed nor aborted; the offsets up to 9 follow: --isolation-level "
+        "read_uncommitted writes their records\nsegmentlog: 1 failure: t-0; all else was done\n"
+    )
+
+    assert ("first\n", expected) == (whole.stdout, whole.stderr)
+    assert ("", expected) == (beyond.stdout, beyond.stderr)
+    assert "" == run("cat", tmp_path, "t", "-c", 1).stderr
+    everything = run("cat", tmp_path, "t", "--isolation-level", "read_uncommitted")
+    assert (9, "") == (len(everything.stdout.splitlines()), everything.stderr)
+
+
+@pytest.fixture
+def gone(tmp_path: Path) -> Path:
+    """Topics that lack segments: in the middle, at the end, all of them; and one that is whole."""
+    logs = tmp_path / "logs"
+    for topic in ("all", "end", "middle", "whole"):
+        with segmentlog.open_writer(logs, topic) as writer:
+            for begin in range(0, 300, 60):
+                writer.append(pa.table({"value": [f"v{i}" for i in range(begin, begin + 60)]}))
+                writer.roll()
+    lost = {"all": range(0, 360, 60), "end": range(180, 360, 60), "middle": (120, 180)}
+    for topic, bases in lost.items():
+        for base in bases:
+            (logs / f"{topic}-0" / f"{base:020d}.log").unlink(missing_ok=True)
+    return logs
+
+
+RANGES = {"all-0": "offsets [0, 300)", "end-0": "offsets [180, 300)",
+          "middle-0": "offsets [120, 240)"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [(("topics",), 1), (("describe",), 1), (("grep", "v7"), 2), (("dump", "--records"), 1)],
+)
+def test_missing_offsets_are_named(run: Run, gone: Path, command: tuple, status: int) -> None:
+    """Each of the topics is named with its offsets, and the others are as they are."""
+    name, *options = command
+    where = [*options, gone] if name == "grep" else [gone, *options]
+    shown = run(name, *where, status=status).stderr
+
+    for topic, offsets in RANGES.items():
+        assert any(topic in line and f"{offsets} " in line for line in shown.splitlines())
+    assert "whole" not in shown
+
+
+def test_a_topic_without_segments_is_not_empty(run: Run, gone: Path) -> None:
+    """`cat` names what is missing, in place of a word about bounds."""
+    found = run("cat", gone, "all", status=1)
+    middle = run("cat", gone, "middle", status=1)
+
+    assert "" == found.stdout
+    assert "all-0: offsets [0, 300) are missing: " in found.stderr
+    assert "within the given bounds" not in found.stderr
+    assert 180 == len(middle.stdout.splitlines())
+    assert "middle-0: offsets [120, 240) between two segments are missing: " in middle.stderr
+    assert "" == run("cat", gone, "whole").stderr
+    # No error here asks for an option that only the library has.
+    assert 180 == len(run("cat", gone, "end", "--read-up-to", "highWatermark", status=1)
+                      .stdout.splitlines())  # fmt: skip
+
+
+def test_lost_records_are_not_counted(run: Run, gone: Path) -> None:
+    """The number of records of a topic is that of the offsets that its segments have."""
+    lines = run("topics", gone, "--json", status=1).stdout.splitlines()
+    found = {row["topic"]: row for row in map(json.loads, lines)}
+
+    assert {"all": 0, "end": 180, "middle": 180, "whole": 300} == {
+        topic: row["records"] for topic, row in found.items()
+    }
+    assert [1, 1, 1, 0] == [len(row["problems"]) for row in found.values()]
+
+
+def test_a_lost_partition_is_named_by_cat(run: Run, example_data: str, tmp_path: Path) -> None:
+    """The other partitions are written."""
+    copy = shutil.copytree(example_data, tmp_path / "data")
+    shutil.rmtree(copy / "orders-1")
+    found = run("cat", copy, "orders", "-f", r"%p\n", status=1)
+
+    assert {"0", "2"} == {*found.stdout.split()}
+    assert "orders-1: its high watermark is 317" in found.stderr
