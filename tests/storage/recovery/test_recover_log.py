@@ -1,5 +1,6 @@
 """A log after an unclean stop: which parts stay, go, are kept aside, or are built again."""
 
+import errno
 import os
 import shutil
 import struct
@@ -16,7 +17,12 @@ from crashing import Crash, crash_at, cut_loop
 import segmentlog
 from segmentlog.append.prepare import ready_to_append
 from segmentlog.commit.held import HeldDirectory
-from segmentlog.errors import LogDirectoryError, MalformedBatchError, UnsupportedFormatError
+from segmentlog.errors import (
+    LogDirectoryError,
+    MalformedBatchError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
@@ -27,6 +33,7 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot, snapshot_path
+from segmentlog.recovery import recover_log as recover_log_module
 from segmentlog.recovery.recover_directory import DirectoryRecovery
 from segmentlog.recovery.recover_log import RecoveryPlan, plan_recovery, recover_log
 from segmentlog.recovery.steps import RecoveryKind
@@ -471,6 +478,25 @@ def test_a_far_segment_is_split_before_an_append(tmp_path: Path) -> None:
     with segmentlog.open_writer(tmp_path, "t") as writer:
         writer.append(pa.table({"value": [b"x"]}))
     assert [*FAR_OFFSETS, 3 * FAR + 4] == offsets(partition)
+
+
+def test_a_split_on_a_full_disk_leaves_the_segment_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No half-written file is left, and all records can be read."""
+    partition = far_log(tmp_path)
+
+    def fill(path: str, to: str, begin: int, end: int) -> None:
+        Path(to).write_bytes(b"half")
+        if begin:
+            raise OSError(errno.ENOSPC, "No space left on device", to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recover_log_module, "copy_bytes", fill)
+        with pytest.raises(StorageError, match="No space left on device"):
+            list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
+    assert [f"{0:020d}.log"] == [path.name for path in partition.iterdir()]
+    assert FAR_OFFSETS == offsets(partition)
 
 
 @cut_loop
