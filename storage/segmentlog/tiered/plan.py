@@ -293,7 +293,7 @@ def _chain(
         if chain and chain[-1].end_offset == _UNKNOWN:
             if each.start_offset == chain[-1].start_offset:
                 continue
-            chain[-1] = chain[-1]._replace(end_offset=each.start_offset - 1)
+            chain[-1] = _ended(tier, chain[-1], each.start_offset)
         if chain and each.start_offset <= chain[-1].end_offset:
             border = _border(tier, chain[-1], each.start_offset)
             if border.is_end:  # what is known of the end is not true
@@ -303,11 +303,25 @@ def _chain(
         chain.append(each)
     if chain and chain[-1].end_offset == _UNKNOWN:
         last = chain[-1]
-        end = _reached(tier, last) if local_start is None else local_start - 1
-        chain[-1] = last._replace(end_offset=max(end, last.start_offset))
+        if local_start is not None and last.start_offset < local_start:
+            chain[-1] = _ended(tier, last, local_start)
+        else:
+            chain[-1] = last._replace(end_offset=max(_reached(tier, last), last.start_offset))
     if chain and local_start is None:
         _check_indexes(tier, chain[-1])
     return chain
+
+
+def _ended(tier: Layout, segment: RemoteSegment, limit: int) -> RemoteSegment:
+    """A segment with damaged last batches, which ends at `limit` unless it has that offset, too.
+
+    Damage at or after that offset does not matter; a read reports damage before it.
+    """
+    try:
+        is_end = _border(tier, segment, limit).is_end
+    except RemoteSegmentError:
+        is_end = True
+    return segment._replace(end_offset=limit - 1 if is_end else limit)
 
 
 def missing_offsets(
