@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
-from segmentlog.logs import is_url, offsets_as_json, read_initial_offsets, readable_path
+from segmentlog.logs import offsets_as_json, read_initial_offsets, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = ["InitialOffsets"]
@@ -33,12 +33,11 @@ class InitialOffsets:
     """
 
     def __init__(self, location: str) -> None:
-        path = readable_path(location)
-        # `hdfs:/checkpoints` is a usual form, and would be a directory named `hdfs:` here.
-        if is_url(path) or re.match(r"\s*(?!file:)[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE):
+        # `hdfs:/checkpoints` is a usual form of URLs in Spark.
+        if re.match(r"\s*(?!file:)[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE):
             accepted = "give a local directory: <checkpointLocation>/sources/0"
             raise OptionError("initialOffsetsLocation", location, accepted)
-        self.path = Path(path) / "0"
+        self.path = Path(readable_path(location)) / "0"
 
     def read(self) -> dict[TopicPartition, int] | None:
         """The offsets; None if there is no file.

@@ -64,7 +64,8 @@ class OptionError(SegmentLogError, ValueError):
     code = ErrorCode.OPTION
 
     def __init__(self, option: str, value: str, accepted: str) -> None:
-        value = masked(option, value) or ""  # a URL with a password, or a setting of a client
+        if isinstance(value, str):  # a caller without types may have given anything
+            value = masked(option, value) or ""  # a URL with a password, or a client's setting
         super().__init__(option, value, accepted)
         self.option = option
         self.value = value

@@ -335,7 +335,7 @@ class LogDirectory:
             raise LogDirectoryError(*self._doubled[topic_partition])
         return self._open(topic_partition, *self._places[topic_partition])
 
-    def state_of(self, parent: str) -> State:
+    def _state_of(self, parent: str) -> State:
         """The state of one of the log directories, at the moment at which it was opened.
 
         Raises

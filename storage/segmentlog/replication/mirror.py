@@ -65,9 +65,14 @@ from segmentlog.disk.durable import (
 from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.look import look
 from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists, list_names, status_of
+from segmentlog.disk.readable import exists, is_directory, list_names, status_of
 from segmentlog.disk.system_errors import storage_errors
-from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    StorageError,
+    UnsupportedFormatError,
+)
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import only_in_a_tier, partitions_of
 from segmentlog.logs.log import Log
@@ -472,7 +477,7 @@ class _Mirror:
                 if os.path.dirname(each.log.path) == parent
             }
             state = state.with_writes_of(
-                self._source.state_of(parent), topics, {**known, **copied}
+                self._source._state_of(parent), topics, {**known, **copied}
             )
         return state
 
@@ -533,6 +538,10 @@ class _Follower:
             sync_directory(self._held.directory)
         names = list_names(self._path)
         states = {each.state for name in names if (each := parse_segment_file(name)) is not None}
+        for name in names:
+            path = os.path.join(self._path, name)
+            if parse_segment_file(name) is not None and is_directory(path):
+                raise StorageError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if FileState.SWAP in states:
             finish_swaps(self._path)
         remove_indexes_without_log(self._path)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
 from segmentlog.disk.readable import exists, is_directory, list_names
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.model import METADATA_TOPIC, TopicPartition
@@ -131,7 +131,10 @@ def _unclean(loading: LoadingDirectory) -> StartStep:
 def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
     """Logs and files that are no longer served: who removes them, and when."""
     for each in loading.partitions():
-        size = sum(list_segments(each.path).sizes)
+        try:
+            size = sum(list_segments(each.path).sizes)
+        except LogDirectoryError:  # which is reported where the log is loaded
+            continue
         if each.state == DirectoryState.DELETE:
             yield StartStep(
                 StartAction.DELETE, *each.topic_partition, each.path,
@@ -163,5 +166,6 @@ def _leftovers(loading: LoadingDirectory) -> Iterator[StartStep]:
             if deleted:
                 yield StartStep(
                     StartAction.DELETE, *each.topic_partition, each.path,
-                    f"{len(deleted)} files are deleted (.deleted); a starting broker removes them",
+                    f"{len(deleted)} deleted {'file' if len(deleted) == 1 else 'files'} "
+                    "(.deleted): a starting broker removes them",
                 )  # fmt: skip

@@ -296,7 +296,9 @@ def _would_lose(log: Log) -> Iterator[Finding]:
 def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
     """A note for each kind of leftovers, if they are large; its path is the largest place."""
     by_kind: dict[UsageKind, list[UsedSpace]] = {}
-    for used in large_leftovers(directory.log_directories):
+    # Those of a broker have a note each, which says what the broker does with them.
+    paths = [each for each in directory.log_directories if not is_of_a_broker(plain_path(each))]
+    for used in large_leftovers(paths):
         by_kind.setdefault(used.kind, []).append(used)
     for kind, found in by_kind.items():
         n_bytes = sum(used.n_bytes for used in found)
