@@ -31,17 +31,31 @@ EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 #: these texts run in one process, which makes the resource once.
 SHARING = {": SparkSession": "a session of Spark", "explorer: Explorer": "states of a disk"}
 
-#: Folders without Spark and brokers, and slow tests there, which start processes or compile.
-FAST = ("storage", "properties", "architecture/test_house", "architecture/test_door",
-        "architecture/test_documents")  # fmt: skip
+#: Folders without Spark and brokers, and the files there that take more than three seconds.
+FAST = ("storage", "properties", "connector/options", "architecture/test_house",
+        "architecture/test_door", "architecture/test_documents",
+        "architecture/test_public_face")  # fmt: skip
 NOT_FAST = (
-    "storage/test_kernel_cache", "storage/kernels/test_hostile", "storage/tools/test_cli",
-    "storage/tools/test_warmup", "storage/writes/test_shared_values",
-    "storage/writes/test_large", "storage/segments/test_resync", "storage/test_damage",
-    "storage/upkeep/test_delete_topic", "storage/tools/test_progress",
-    "storage/tools/test_verify", "storage/writes/test_overwrite",
-    "storage/stage/test_stager", "storage/disk/remote/test_object_store",
-    "storage/upkeep/test_retain", "storage/compaction/test_dead_tasks",
+    "properties/test_decode_equals_reference", "properties/test_encode_equals_reference",
+    "properties/test_legacy_slices", "storage/append/test_small_appends",
+    "storage/arrow_dataset/test_log_dataset", "storage/commit/test_change",
+    "storage/commit/test_network_mount", "storage/commit/test_unfinished",
+    "storage/compaction/test_dead_tasks", "storage/compaction/test_erase",
+    "storage/disk/remote/test_object_store", "storage/disk/test_planted_links",
+    "storage/kernels/test_hostile", "storage/logs/test_refresh_equals_open",
+    "storage/producers/test_repeated_flushes", "storage/reads/test_narrowed_scans",
+    "storage/records/test_arenas", "storage/records/test_one_pass",
+    "storage/recovery/test_recover_log", "storage/replication/test_mirror",
+    "storage/segments/test_resync", "storage/stage/test_stager", "storage/test_damage",
+    "storage/test_kernel_cache", "storage/tiered/test_aiven_joined",
+    "storage/tiered/test_local_tier", "storage/tools/test_cat", "storage/tools/test_cli",
+    "storage/tools/test_describe", "storage/tools/test_doctor", "storage/tools/test_dump",
+    "storage/tools/test_going_on", "storage/tools/test_grep", "storage/tools/test_json_lines",
+    "storage/tools/test_progress", "storage/tools/test_verify", "storage/tools/test_warmup",
+    "storage/upkeep/test_delete_topic", "storage/upkeep/test_preflight",
+    "storage/upkeep/test_retain", "storage/verification/test_tier", "storage/writes/test_large",
+    "storage/writes/test_overwrite", "storage/writes/test_places",
+    "storage/writes/test_shared_values", "storage/writes/test_writer",
 )  # fmt: skip
 
 
