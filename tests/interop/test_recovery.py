@@ -178,7 +178,13 @@ def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     shutil.copytree(source, ours)
     # Whole batches follow the flipped bit, and other logs end below their high watermarks.
     run("recover", ours, status=3 if is_harmed else 0)
-    assert "0 errors, 0 warnings" in run("verify", ours)
+    *findings, counts = run("verify", ours).splitlines()
+    # A starting broker drops the snapshots that are harmed, and so a recovery leaves them.
+    warned = [line for line in findings if line.startswith("warning ")]
+    dropped = re.compile(rf"warning start-drops: {re.escape(str(ours))}/\S+\.snapshot\b")
+    assert [] == [line for line in warned if not dropped.match(line)]
+    assert f": 0 errors, {len(warned)} warnings, " in counts
+    assert is_harmed or not warned
     put(broker, source)
     broker.start()
     broker.stop()
