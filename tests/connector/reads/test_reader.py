@@ -255,7 +255,7 @@ def test_partition_directories_and_files_are_paths_too(
 ) -> None:
     """The paths are `load([...])`, a partition directory, one file, and a file URI."""
     both = spark.read.format("segmentlog").load(
-        [f"{example_data}/orders-0", f"file://{example_data}/orders-2"]
+        [f"{example_data}/orders-0", Path(example_data, "orders-2").as_uri()]
     )
     one = load(spark, f"{example_data}/orders-1/00000000000000000000.log")
 

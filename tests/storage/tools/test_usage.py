@@ -37,7 +37,7 @@ def test_a_line_for_each_kind_and_the_largest_leftovers(run: Run, copy: Path) ->
     assert first.endswith(UsageKind.DELETED.removal)
     assert ["all", *sums] == total.split()
     assert [".deleted", "-delete"] == [line.split()[0] for line in places.splitlines()[1:]]
-    assert str(copy / f"orders-1.{SUFFIX}-delete") == places.splitlines()[2].split()[-1]
+    assert places.splitlines()[2].endswith(f" {copy / f'orders-1.{SUFFIX}-delete'}")
     assert len(found) == len(run("usage", copy, "--all").stdout.split("\n\n")[1].splitlines()) - 1
 
 
