@@ -47,11 +47,12 @@ def around_calls(
 
     def wrapped(name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **keywords: object) -> object:
-            if keywords.get("dir_fd") is None:
+            parent = keywords.pop("dir_fd", None)  # `shutil` gives None, too
+            if parent is None:
                 return around(name, partial(real, *arguments, **keywords))
             # A name in an open directory: the watcher gets the path.
-            path = str(Path(f"/proc/self/fd/{keywords['dir_fd']}").readlink() / str(arguments[0]))
-            made = partial(real, *arguments, **keywords)
+            path = str(Path(f"/proc/self/fd/{parent}").readlink() / str(arguments[0]))
+            made = partial(real, *arguments, dir_fd=parent, **keywords)
             return around(name, partial(lambda *_: made(), path, *arguments[1:]))
 
         return call
