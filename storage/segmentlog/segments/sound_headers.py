@@ -122,7 +122,10 @@ class _Walk:
         last, reason = self._last, "its offsets overlap those of the batch after it"
         if last is not None:
             first = first_offset(self._opened.file, last.position, last.header)
-            if is_too_high(last.header, first, self._least_offset, header.base_offset):
+            least, limit = self._least_offset, self._opened.segment.offset_limit
+            # One flipped bit has moved the last batch, or it alone is beyond the segment.
+            is_beyond = last.header.last_offset >= limit > header.base_offset >= least
+            if is_beyond or is_too_high(last.header, first, least, header.base_offset):
                 raise self._malformed(last, reason)
         raise self._malformed(
             placed, "its base offset is not above the last offset of the batch before it"
