@@ -270,10 +270,11 @@ class ListedSegments:
         """
         if not self.files or self.segments[-1].size <= self.end.position:
             return self.segments
-        if self.end.offset < self._committed_to:  # damage, which a look-up reports
-            return self.segments
         active = copy.copy(self.segments[-1])
-        active.size = self.end.position
+        if self.end.offset < self._committed_to:
+            active.may_be_torn = False  # it is damage, which a look-up reports
+        else:
+            active.size = self.end.position
         return (*self.segments[:-1], active)
 
     def still_holds(self, path: str) -> bool:

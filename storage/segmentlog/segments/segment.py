@@ -80,7 +80,8 @@ class Segment:
     """
 
     __slots__ = (
-        "base_offset", "inode", "is_active", "is_sealed", "offset_limit", "path", "size",
+        "base_offset", "inode", "is_active", "is_sealed", "may_be_torn", "offset_limit", "path",
+        "size",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +100,8 @@ class Segment:
         self.inode = files.inode
         self.is_sealed = is_sealed
         self.is_active = is_active
+        #: The end of the active segment; a high watermark beyond it promises that it is whole.
+        self.may_be_torn = is_active
 
     def __repr__(self) -> str:
         return f"Segment({self.path!r}, size={self.size})"
@@ -217,8 +220,8 @@ class OpenSegment(Closing):
     def headers(self, position: int, end: int | None = None) -> Iterator[PlacedHeader]:
         """Batch headers from byte `position` on; their checksums are not verified.
 
-        In the active segment, the headers end before the first batch that is not whole.  They also
-        end before zeros to the end of the file, if no offset is missing there: a broker
+        If the end may be torn, the headers end before the first batch that is not whole.  They
+        also end before zeros to the end of the file, if no offset is missing there: a broker
         preallocates the active segment, and a crash may undo the cut of a closed one.
 
         Only headers are read, in windows that small batches share.  The first window is about as
@@ -235,7 +238,7 @@ class OpenSegment(Closing):
             If a length is less than a header's; if a batch of a segment that never overlaps the
             next one begins in it.
         TruncatedBatchError
-            If the last batch of a closed segment is not whole.
+            If the last batch is not whole, and the end cannot be torn.
         UnsupportedFormatError
             If a batch has a magic above 2.
         FileNotFoundError
@@ -244,7 +247,7 @@ class OpenSegment(Closing):
         segment, file = self.segment, self.file
         limit = segment.size if end is None else min(end, segment.size)
         window, window_at, window_bytes = b"", 0, _FIRST_WINDOW_BYTES
-        least = -1 if segment.is_active else segment.offset_limit
+        least = -1 if segment.may_be_torn else segment.offset_limit
         next_offset = segment.base_offset
         while position + layout.SMALLEST_BATCH_BYTES <= limit:
             at = position - window_at
@@ -269,7 +272,7 @@ class OpenSegment(Closing):
                 raise MalformedBatchError(segment.path, position, base_offset, reason)
             yield placed
             position, next_offset = placed.end, placed.header.last_offset + 1
-        if position < limit == segment.size and not segment.is_active:
+        if position < limit == segment.size and not segment.may_be_torn:
             at = position - window_at
             raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
 

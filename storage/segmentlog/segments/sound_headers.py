@@ -36,7 +36,7 @@ def sound_headers(
 
     Parameters
     ----------
-    opened : the segment; a torn tail of the active one ends the walk.
+    opened : the segment; a torn tail, if it may have one, ends the walk.
     position : byte at which a batch begins.
     skips : whether damage is left out.
     warns : whether damage that is left out is logged.
@@ -138,10 +138,10 @@ class _Walk:
         return is_newer_format(head, self._next_offset, opened.segment.size - position)
 
     def is_torn(self, error: CorruptLogError | UnsupportedFormatError) -> bool:
-        """Whether an error is about the torn tail of the active segment, or zeros at its end."""
+        """Whether an error is about the torn tail of the segment, or zeros at its end."""
         is_at_the_end = self._last is None or error.position >= self._last.end
         return (
-            self._opened.segment.is_active
+            self._opened.segment.may_be_torn
             and is_at_the_end
             and self._after(error.position) is None
         )
