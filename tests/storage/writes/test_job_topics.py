@@ -110,7 +110,6 @@ def test_a_directory_with_zeros_before_its_number(tmp_path: Path) -> None:
     for refused in (
         lambda: write(tmp_path, ONE),
         lambda: segmentlog.read(tmp_path, "t"),
-        lambda: segmentlog.verify(tmp_path),
         lambda: segmentlog.compact(tmp_path, "t", settings={"cleanup.policy": "compact"}),
         lambda: segmentlog.delete_records(tmp_path, "t", 0, offset=1),
         lambda: directory.refresh().log("t", 0),
@@ -118,6 +117,9 @@ def test_a_directory_with_zeros_before_its_number(tmp_path: Path) -> None:
         with pytest.raises(LogDirectoryError, match=r"t-00: has zeros in its name"):
             refused()
     assert 1 == segmentlog.read(tmp_path, "u").num_rows
+    (finding,) = segmentlog.verify(tmp_path)
+    assert ("t", 0, str(tmp_path / "t-00")) == (finding.topic, finding.partition, finding.path)
+    assert "t-00: has zeros in its name" in finding.message
     (tmp_path / "t-00").rename(tmp_path / "t-0")
     assert 1 == segmentlog.read(tmp_path, "t").num_rows
 

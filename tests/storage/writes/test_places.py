@@ -283,8 +283,8 @@ def test_a_file_system_that_gives_everything_one_owner(
         found = real(path, **options)
         fields = [*found]
         fields[stat.ST_UID] = 4711
-        times = {name: getattr(found, name) for name in dir(found) if name.endswith("time_ns")}
-        return os.stat_result(fields, times)
+        named = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return os.stat_result(fields, named)
 
     for path in (*shared.rglob("*"),):
         path.chmod(path.stat().st_mode | stat.S_IWGRP)
