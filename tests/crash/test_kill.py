@@ -59,12 +59,14 @@ def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) ->
             acknowledged = max([acknowledged, *map(int, printed)])
             steps[step_of(directory)] += 1
             assert n_whole_jobs(directory) - 1 in (acknowledged, acknowledged + 1)
+            reader.await_look()
     print(dict(steps), reader.n_looks)
 
     with segmentlog.open_writer(directory, "t"):  # an empty job recovers, too
         pass
     assert_settled(directory)
-    assert reader.n_looks > n_kills
+    assert reader.n_looks >= n_kills
     segments = segmentlog.open_log_dir(directory).log("t", 0).segments
     assert {*range(0, acknowledged, 3)} <= {each.base_offset // N_ROWS for each in segments}
-    assert n_kills - steps["no guard"] >= (0.3 * n_kills if n_kills > 100 else 1)
+    if n_kills > 100:  # where five kills come is a matter of luck
+        assert n_kills - steps["no guard"] >= 0.3 * n_kills

@@ -1,7 +1,7 @@
 """Numbered jobs of writers that are killed, and the jobs that a reader may see.
 
 Job `n` has ten rows of the value `n` in each of four partitions.  Run as a program, this looks at
-a directory again and again until its standard input ends, and prints how often it did.
+a directory again and again until its standard input ends, and prints a line for each look.
 """
 
 import os
@@ -63,13 +63,18 @@ class Reader:
         )  # fmt: skip
         return self
 
+    def await_look(self) -> None:
+        """Wait for the end of a look."""
+        assert self._process.stdout is not None
+        self.n_looks += bool(self._process.stdout.readline())  # an error is shown at the end
+
     def __exit__(self, *_: object) -> None:
         output, errors = self._process.communicate()
         assert self._process.returncode == 0, errors
-        self.n_looks = int(output)
+        self.n_looks += len(output.splitlines())
 
 
-def _look_until_told(directory: Path) -> int:
+def _look_until_told(directory: Path) -> None:
     is_over = threading.Event()
 
     def wait() -> None:
@@ -77,15 +82,15 @@ def _look_until_told(directory: Path) -> int:
         is_over.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    n_looks, n_before = 0, 0
+    n_before = 0
     while not is_over.is_set():
         n_jobs = n_whole_jobs(directory)
         assert n_jobs >= n_before, "jobs that were visible are gone"
-        n_looks, n_before = n_looks + 1, n_jobs
-    return n_looks
+        n_before = n_jobs
+        print(n_jobs, flush=True)
 
 
 if __name__ == "__main__":
     os.nice(10)  # the killed process needs the processor more
-    print(_look_until_told(Path(sys.argv[1])), flush=True)
+    _look_until_told(Path(sys.argv[1]))
     os._exit(0)  # the thread at the end of standard input is still there
