@@ -537,10 +537,11 @@ class _Follower:
             create_directory(self._path)
             sync_directory(self._held.directory)
         names = list_names(self._path)
-        states = {each.state for name in names if (each := parse_segment_file(name)) is not None}
-        for name in names:
+        parsed = {name: each for name in names if (each := parse_segment_file(name)) is not None}
+        states = {each.state for each in parsed.values()}
+        for name in parsed:  # found before the guard: a rename over a directory fails after it
             path = os.path.join(self._path, name)
-            if parse_segment_file(name) is not None and is_directory(path):
+            if is_directory(path):
                 raise StorageError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if FileState.SWAP in states:
             finish_swaps(self._path)

@@ -119,6 +119,7 @@ def verify(
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
     corrupt = directory.corrupt_checkpoints
+    reported = {*map(str, corrupt)}
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
@@ -133,7 +134,6 @@ def verify(
             yield from tiers.unknown_logs(directory.paths, names, numbers)
         for each in chosen:
             log = directory.log_without_checkpoints(each)
-            reported = {*map(str, corrupt)}
             try:
                 log = directory.log(*each)
             except SegmentLogError as error:
