@@ -18,7 +18,9 @@ ARCHIVES = sorted(Path(__file__).parent.glob("written-*.tar.xz"))
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The directories of one version."""
     with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
+        # As an attribute, because Python 3.11.3 and older have no argument for it.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path)
     return tmp_path
 
 

@@ -262,7 +262,8 @@ def test_a_separate_metadata_directory_decides_about_strays(directory: Path) -> 
 
     expected = [(StartAction.STRAY, "orders-1", "partition.metadata")]
     properties = directory.parent / "server.properties"
-    properties.write_text(f"node.id=1\nmetadata.log.dir={elsewhere}\n")
+    named = "".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in str(elsewhere))
+    properties.write_text(f"node.id=1\nmetadata.log.dir={named}\n")  # Java takes it for Latin-1
     assert expected == harm(segmentlog.preflight(directory, metadata=elsewhere))
     assert expected == harm(segmentlog.preflight(directory, server_properties=properties))
 
