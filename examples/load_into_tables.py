@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -100,14 +101,14 @@ def open_catalog(target: str) -> Catalog:
 
 def main(source: str, target: str) -> None:
     """Load a topic twice into each table, and show that the second load finds nothing new."""
-    catalog = open_catalog(target)
-    for _ in range(2):
-        print(f"Delta: {load_into_delta(source, 'orders', f'{target}/orders')} new records")
-        n_records = load_into_iceberg(source, "orders", catalog, "logs.orders")
-        print(f"Iceberg: {n_records} new records")
-    n_in_delta = DeltaTable(f"{target}/orders").to_pyarrow_table().num_rows
-    n_in_iceberg = catalog.load_table("logs.orders").scan().to_arrow().num_rows
-    print(f"Delta has {n_in_delta} records, Iceberg has {n_in_iceberg}")
+    with closing(open_catalog(target)) as catalog:
+        for _ in range(2):
+            print(f"Delta: {load_into_delta(source, 'orders', f'{target}/orders')} new records")
+            n_records = load_into_iceberg(source, "orders", catalog, "logs.orders")
+            print(f"Iceberg: {n_records} new records")
+        n_in_delta = DeltaTable(f"{target}/orders").to_pyarrow_table().num_rows
+        n_in_iceberg = catalog.load_table("logs.orders").scan().to_arrow().num_rows
+        print(f"Delta has {n_in_delta} records, Iceberg has {n_in_iceberg}")
 
 
 if __name__ == "__main__":

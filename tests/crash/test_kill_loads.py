@@ -5,6 +5,8 @@ import runpy
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,16 @@ while True:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> dict[str, Any]:
-    """The functions of the recipe."""
+def recipe(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The functions of the recipe; its catalogs are closed, or Python would warn of them later."""
     if "%" in str(tmp_path):
         # `write_deltalake("/tmp/a%20b", table)` writes there, and then looks in "/tmp/a b".
         pytest.skip("deltalake decodes percent signs in local paths")
-    return runpy.run_path(str(RECIPE))
+    functions = runpy.run_path(str(RECIPE))
+    usual = functions["open_catalog"]
+    with ExitStack() as opened:
+        functions["open_catalog"] = lambda target: opened.enter_context(closing(usual(target)))
+        yield functions
 
 
 def append(directory: Path, n_records: int) -> None:
