@@ -46,7 +46,8 @@ class Query:
     def reader(self, **options: Any) -> DataStreamReader:
         """The source with its options."""
         reader = self._spark.readStream.format("segmentlog")
-        return reader.options(**{**self._options, **options})
+        given = {**self._options, **options}  # Spark 4.2 does not take None
+        return reader.options(**{name: each for name, each in given.items() if each is not None})
 
     def _take(self, frame: DataFrame, number: int) -> None:
         taken = frame.select(F.col("value").cast("string").cast("int")).collect()

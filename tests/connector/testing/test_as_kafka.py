@@ -303,7 +303,7 @@ def test_other_formats_are_as_before(
     assert 4 == spark.read.csv(path, header=True).count()
     assert 4 == spark.read.option("header", True).csv(path).count()
     assert 4 == spark.read.format("kafka").option("header", True).csv(path).count()
-    assert 4 == spark.read.options(header=True, sep=None).load(path, format="csv").count()
+    assert 4 == spark.read.options(header=True, sep=",").load(path, format="csv").count()
 
 
 def test_streams_of_other_formats_are_as_before(
