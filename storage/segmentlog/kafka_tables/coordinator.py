@@ -15,7 +15,7 @@ from segmentlog.messages.records import (
     coordinator_schemas,
     read_coordinator_record,
 )
-from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
 
 __all__ = [
     "PlacedRecord",
@@ -166,9 +166,13 @@ def _rows(
 
 
 def placed_rows(
-    log: Log, on_corrupt_batch: OnCorruptBatch
+    log: Log,
+    on_corrupt_batch: OnCorruptBatch,
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
 ) -> Iterator[tuple[bytes | None, bytes | None, dict[str, int]]]:
-    """Key, value, and the columns `ORIGIN` of every record, in the order of the log, to its end.
+    """Key, value, and the columns `ORIGIN` of every record, in the order of the log.
+
+    Committed records end at the last stable offset, with a warning if more follow.
 
     Raises
     ------
@@ -176,7 +180,20 @@ def placed_rows(
         If the log is damaged.
     """
     read_up_to = end_of_read(log, on_corrupt_batch)
-    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
+    scan = log.scan(
+        columns=_SCANNED,
+        read_up_to=read_up_to,
+        isolation_level=isolation_level,
+        on_corrupt_batch=on_corrupt_batch,
+    )
+    if isolation_level == IsolationLevel.READ_COMMITTED:
+        stable = log.last_stable_offset(read_up_to, on_corrupt_batch)
+        if stable < log.log_end_offset:
+            logger.warning(
+                "%s: offsets from %d on are not read: a transaction that begins there was neither "
+                "committed nor aborted",
+                log.path, stable,
+            )  # fmt: skip
     partition = log.topic_partition.partition
     for batch in scan:
         columns = [*(batch[name] for name in _SCANNED[:3]), batch["timestamp"].cast(pa.int64())]

@@ -7,7 +7,7 @@ from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
 from segmentlog.messages.records import frame_key, framed_schemas, read_frame
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import IsolationLevel, OnCorruptBatch
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments
 
 __all__ = ["segment_changes", "unknown_segment_records"]
@@ -18,6 +18,8 @@ _STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEG
 #: Fields that are columns as they are.
 _SAME = ("start_offset", "end_offset", "broker_id", "segment_size_in_bytes",
          "segment_leader_epochs", "custom_metadata", "txn_index_empty")  # fmt: skip
+
+_AS_BROKERS_READ = IsolationLevel.READ_UNCOMMITTED  #: ``TopicBasedRemoteLogMetadataManager``
 
 
 def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
@@ -34,7 +36,7 @@ def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict
     """
     schemas = framed_schemas(REMOTE_LOG_METADATA)
     announced = AnnouncedSegments()
-    for _, value, origin in placed_rows(log, on_corrupt_batch):
+    for _, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
         try:
             message = read_frame(value or b"", schemas)
         except ValueError as error:
@@ -70,7 +72,7 @@ def unknown_segment_records(
         If the log is damaged.
     """
     known = framed_schemas(REMOTE_LOG_METADATA)
-    for key, value, origin in placed_rows(log, on_corrupt_batch):
+    for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
         try:
             is_known = frame_key(value or b"") in known
         except ValueError as error:

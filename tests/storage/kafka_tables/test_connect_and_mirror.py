@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -171,3 +172,75 @@ def test_other_records_are_an_error_without_their_bytes(
     assert "secret" not in str(e.value)
     found = segmentlog.table(directory, f"connect_{table}", on_corrupt_batch="skip")
     assert found.num_rows == 0
+
+
+def schema(subject: str, version: int) -> Pair:
+    """A record of a schema registry."""
+    key = {"keytype": "SCHEMA", "subject": subject, "version": 1, "magic": 1}
+    fields = {"id": version, "schema": f'{{"type": "fixed", "name": "A", "size": {version}}}'}
+    return record(json.dumps(key), fields | {"subject": subject, "version": 1})
+
+
+def status(name: str, number: int) -> Pair:
+    """A record of Connect's topic of states."""
+    value = {"state": "RUNNING", "worker_id": "w:1", "generation": number}
+    return record(f"status-connector-{name}", value)
+
+
+def sync(name: str, number: int) -> Pair:
+    """An offset sync of MirrorMaker 2."""
+    return text(name) + bytes(4), struct.pack(">qq", number, number)
+
+
+def checkpoint(name: str, number: int) -> Pair:
+    """A checkpoint of MirrorMaker 2."""
+    key = text(name) + text("t") + bytes(4)
+    return key, struct.pack(">hqq", 0, number, number) + text("")
+
+
+@pytest.mark.parametrize(
+    ("table", "topic", "make", "name", "number"),
+    [
+        ("connect_configs", "connect-configs",
+         lambda name, n: record(f"commit-{name}", {"tasks": n}), "connector", "tasks"),
+        ("connect_offsets", "connect-offsets",
+         lambda name, n: record([name, {}], {"n": n}), "connector", "source_offset"),
+        ("connect_status", "connect-status", status, "connector", "generation"),
+        ("schemas", "_schemas", schema, "subject", "id"),
+        ("mm2_offset_syncs", "mm2-offset-syncs.b.internal", sync, "topic", "offset"),
+        ("mm2_checkpoints", "a.checkpoints.internal", checkpoint, "group", "offset"),
+    ],
+)  # fmt: skip
+def test_records_of_aborted_transactions_never_counted(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    table: str,
+    topic: str,
+    make: Callable[[str, int], Pair],
+    name: str,
+    number: str,
+) -> None:
+    """A worker with exactly-once sources reads committed records, up to an open transaction."""
+    log = Coordinator().add(make("kept", 1), make("set", 2))
+    log.add(make("kept", 3), (make("set", 0)[0], None), make("new", 4), producer=7).end(7, 0)
+    log.add(make("set", 5), make("made", 6), producer=7).add(make("after", 8)).end(7, 1)
+    directory = log.write(tmp_path / "decided", 0, topic)
+    rows = segmentlog.table(directory, table).to_pylist()
+    expected = {"kept": 1, "set": 5, "made": 6, "after": 8}
+    if table == "connect_offsets":
+        expected = {each: f'{{"n": {n}}}' for each, n in expected.items()}
+
+    assert expected == {row[name]: row[number] for row in rows}
+    history = segmentlog.table(directory, table, history=True)
+    assert [0, 1, 6, 7, 8] == history["record_offset"].to_pylist()
+    assert ["set"] * 5 == history["change"].to_pylist()
+    assert not caplog.records
+    log.add(make("kept", 9), producer=8).add(make("later", 10))
+    directory = log.write(tmp_path / "open", 0, topic)
+    rows = segmentlog.table(directory, table).to_pylist()
+    assert expected == {row[name]: row[number] for row in rows}
+    (warning,) = caplog.messages
+    assert (
+        f"{directory / topic}-0: offsets from 10 on are not read: a transaction that begins there "
+        "was neither committed nor aborted"
+    ) == warning
