@@ -166,7 +166,9 @@ class ScanPolicy(NamedTuple):
     user on this machine together; None for no limit.  With `spare_page_cache`, pages of files
     that the read brings into the page cache do not stay there.  `ended` are open transactions that
     count as aborted, by producer id and first offset.  With `in_milliseconds`, timestamps are
-    integers as they are stored, which hold every time; microseconds do not.
+    integers as they are stored, which hold every time; microseconds do not.  With
+    `header_names_as_bytes`, names of headers are the bytes that are stored; as text, bytes that
+    are not UTF-8 become U+FFFD, as in a Java consumer, and different names become equal.
     """
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -179,6 +181,7 @@ class ScanPolicy(NamedTuple):
     spare_page_cache: bool = False
     ended: tuple[tuple[int, int], ...] = ()
     in_milliseconds: bool = False
+    header_names_as_bytes: bool = False
 
 
 class TimestampAndOffset(NamedTuple):

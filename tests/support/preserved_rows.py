@@ -12,7 +12,10 @@ __all__ = ["make", "rows"]
 
 
 def rows(first: int, n_rows: int, **changed: Any) -> pa.Table:
-    """Records with all columns; `changed` has other values by column, each for one offset."""
+    """Records with all columns; `changed` has other values by column, each for one offset.
+
+    Names of headers may be text or bytes.
+    """
     numbers = range(first, first + n_rows)
     columns: dict[str, list[Any]] = {
         "offset": [*numbers],
@@ -29,7 +32,7 @@ def rows(first: int, n_rows: int, **changed: Any) -> pa.Table:
         "partition": pa.int32(),
         "timestampType": pa.int32(),
         "timestamp": pa.timestamp("us", "UTC"),
-        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        "headers": pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
     }
     return pa.table({name: pa.array(each, types.get(name)) for name, each in columns.items()})
 

@@ -661,16 +661,29 @@ class Log:
             strings=strings, on_invalid_utf8=on_invalid_utf8,
             max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
         )  # fmt: skip
-        schema = record_schema(columns, include_headers=include_headers, text=policy.text)
-        return self.scan_offsets(offsets, schema, policy, use_threads=use_threads)
+        names = record_schema(columns, include_headers=include_headers).names
+        return self.scan_offsets(offsets, names, policy, use_threads=use_threads)
 
     def scan_offsets(
-        self, offsets: OffsetRange, schema: pa.Schema, policy: ScanPolicy, *, use_threads: bool
+        self,
+        offsets: OffsetRange,
+        columns: Sequence[str],
+        policy: ScanPolicy,
+        *,
+        use_threads: bool = True,
     ) -> pa.RecordBatchReader:
         """`scan` for bounds, columns and rules that are known."""
         from segmentlog.reads.ordered_reads import cut_for_threads, n_threads_of, read_in_order
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
         from segmentlog.records.read_memory import ReadMemory
+        from segmentlog.records.schema import record_schema
+
+        schema = record_schema(
+            columns,
+            text=policy.text,
+            in_milliseconds=policy.in_milliseconds,
+            header_names_as_bytes=policy.header_names_as_bytes,
+        )
 
         def batches() -> Iterator[pa.RecordBatch]:
             slices = (
@@ -678,7 +691,7 @@ class Log:
             )
             n_threads = n_threads_of(use_threads=len(slices) > 1)
             with ReadMemory() as memory:
-                read = partial(scan_slice, columns=schema.names, policy=policy, memory=memory)
+                read = partial(scan_slice, columns=columns, policy=policy, memory=memory)
                 yield from read_in_order([partial(read, each) for each in slices], n_threads)
 
         return pa.RecordBatchReader.from_batches(schema, batches())

@@ -93,9 +93,12 @@ def scan_slice(
     """
     policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names
-    in_ms = policy.in_milliseconds
-    text = TextColumns(wanted, policy.text, policy.on_invalid_utf8, in_milliseconds=in_ms)
-    schema = record_schema(text.scanned, in_milliseconds=in_ms)
+    text = TextColumns(wanted, policy.text, policy.on_invalid_utf8)
+    schema = record_schema(
+        text.scanned,
+        in_milliseconds=policy.in_milliseconds,
+        header_names_as_bytes=policy.header_names_as_bytes,
+    )
     topic_partition = log_slice.topic_partition
     attempt = 0
     place = log_slice.files[0].path if log_slice.files else log_slice.topic

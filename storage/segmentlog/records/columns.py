@@ -229,7 +229,9 @@ class Output:
         pair = kind.value_type
         n_headers = int(state[output.N_HEADERS])
         n_bytes, n_nulls = int(state[output.HEADER_KEY_BYTES]), int(state[output.LIST_NULLS])
-        keys = _as_utf8(self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0))
+        keys = self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0)
+        if pa.types.is_string(pair.field("key").type):
+            keys = _as_utf8(keys)
         values = self._header_values.to_arrow(
             pair.field("value").type,
             n_headers,

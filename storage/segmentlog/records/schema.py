@@ -20,9 +20,11 @@ __all__ = [
     "record_schema",
 ]
 
-_HEADERS_TYPE = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
+
+def _headers_type(names: pa.DataType) -> pa.ListType:
+    pair = pa.struct([pa.field("key", names), pa.field("value", pa.binary())])
+    return pa.list_(pa.field("element", pair))
+
 
 #: All columns.  ``headers`` comes last, because it is optional.
 _ALL = pa.schema(
@@ -34,7 +36,7 @@ _ALL = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
         ("timestampType", pa.int32()),
-        ("headers", _HEADERS_TYPE),
+        ("headers", _headers_type(pa.string())),
     ]
 )
 
@@ -55,11 +57,13 @@ def record_schema(
     include_headers: bool = False,
     text: Sequence[str] = (),
     in_milliseconds: bool = False,
+    header_names_as_bytes: bool = False,
 ) -> pa.Schema:
     """Arrow schema of `columns`, in their order; of all columns when it is None.
 
     The columns of `text`, some of `segmentlog.model.BYTES_OR_TEXT`, are strings.  With
-    `in_milliseconds`, the timestamp is a stored one: an integer of any size.
+    `in_milliseconds`, the timestamp is a stored one: an integer of any size.  With
+    `header_names_as_bytes`, the names of headers are binary.
 
     Raises
     ------
@@ -75,14 +79,19 @@ def record_schema(
         if name not in COLUMNS or columns.count(name) > 1:
             accepted = f"columns are {', '.join(COLUMNS)}, each at most once"
             raise OptionError("columns", name, accepted)
-    return _schema_of(columns, tuple(text), in_milliseconds)
+    return _schema_of(columns, tuple(text), in_milliseconds, header_names_as_bytes)
 
 
 @lru_cache
 def _schema_of(
-    columns: tuple[str, ...], text: tuple[str, ...], in_milliseconds: bool
+    columns: tuple[str, ...],
+    text: tuple[str, ...],
+    in_milliseconds: bool,
+    header_names_as_bytes: bool,
 ) -> pa.Schema:
     types = dict.fromkeys(text, pa.string())
+    if header_names_as_bytes:
+        types["headers"] = _headers_type(pa.binary())
     if in_milliseconds:
         types["timestamp"] = pa.int64()
     fields = [_ALL.field(name) for name in columns]

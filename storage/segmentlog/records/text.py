@@ -11,7 +11,6 @@ import pyarrow as pa
 from segmentlog.errors import InvalidUtf8Error
 from segmentlog.model import OnInvalidUtf8, TopicPartition
 from segmentlog.records.columns import decode_as_java
-from segmentlog.records.schema import record_schema
 
 __all__ = ["TextColumns"]
 
@@ -24,7 +23,6 @@ class TextColumns:
     columns : names of the requested columns, in order.
     text : the columns to return as text, if they are requested: ``key``, ``value`` or both.
     on_invalid : the treatment of bytes that are not UTF-8.
-    in_milliseconds : whether timestamps are integers, as they are stored.
 
     Attributes
     ----------
@@ -36,12 +34,10 @@ class TextColumns:
         columns: Sequence[str],
         text: Sequence[str],
         on_invalid: OnInvalidUtf8,
-        *,
-        in_milliseconds: bool = False,
     ) -> None:
+        self._columns = tuple(columns)
         self._text = frozenset(text) & frozenset(columns)
         self._on_invalid = on_invalid
-        self._schema = record_schema(columns, text=text, in_milliseconds=in_milliseconds)
         fails = bool(self._text) and on_invalid == OnInvalidUtf8.FAIL
         needs_offset = fails and "offset" not in columns
         self.scanned = (*columns, "offset") if needs_offset else tuple(columns)
@@ -60,9 +56,9 @@ class TextColumns:
             self._to_text(batch, name, topic_partition)
             if name in self._text
             else batch.column(name)
-            for name in self._schema.names
+            for name in self._columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, names=self._columns)
 
     def _to_text(
         self, batch: pa.RecordBatch, name: str, topic_partition: TopicPartition

@@ -77,7 +77,7 @@ from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.choose import only_in_a_tier, partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, ReadUpTo, TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
@@ -113,6 +113,7 @@ logger = logging.getLogger(__name__)
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
 _MIRRORED_FILE = "segmentlog.mirrored"
 _MIRRORED_FORMAT = 1
+_AS_STORED = ScanPolicy(header_names_as_bytes=True)
 _COMPARED = ["offset", "timestamp", "key", "value", "headers"]
 _COMPARED_OFFSETS = 4096  #: offsets whose records are compared at once
 
@@ -629,7 +630,11 @@ class _Follower:
             for begin in range(start, end, _COMPARED_OFFSETS):
                 after = min(begin + _COMPARED_OFFSETS, end)
                 ours, theirs = (
-                    each.scan(begin, after, columns=_COMPARED, read_up_to=ReadUpTo.LOG_END)
+                    each.scan_offsets(
+                        each.bounds(begin, after, read_up_to=ReadUpTo.LOG_END),
+                        _COMPARED,
+                        _AS_STORED,
+                    )
                     for each in (own, self.log)
                 )
                 with ours, theirs:

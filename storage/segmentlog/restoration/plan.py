@@ -312,14 +312,14 @@ class Preflight:
         }
         if not logs:
             return found
-        from segmentlog.verification.compare import COMPARED, digest_of
+        from segmentlog.verification.compare import AS_STORED, COMPARED, digest_of
 
         wanted = digest_of(
             each.select([*COMPARED]) for each in self._records.of(topic_partition, found.offsets)
         )
         for log in logs.values():
-            with log.scan(
-                columns=COMPARED, read_up_to=ReadUpTo.LOG_END, include_headers=True
+            with log.scan_offsets(
+                log.bounds(read_up_to=ReadUpTo.LOG_END), COMPARED, AS_STORED
             ) as batches:
                 if digest_of(batches) == wanted:
                     continue

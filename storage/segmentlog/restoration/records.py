@@ -76,8 +76,6 @@ class RestoredRecords:
         offsets : of the log; a bound by time takes the place of a bound by offset.
         on_records : called with the number of records of each batch.
         """
-        from segmentlog.records.schema import record_schema
-
         log = self._source.log(*topic_partition)
         ended: tuple[tuple[int, int], ...] = ()
         isolation_level = IsolationLevel.READ_COMMITTED
@@ -91,9 +89,13 @@ class RestoredRecords:
             read_up_to=ReadUpTo.LOG_END, isolation_level=isolation_level,
             on_corrupt_batch=self.on_corrupt_batch,
         )  # fmt: skip
-        policy = ScanPolicy(IsolationLevel.READ_COMMITTED, self.on_corrupt_batch, ended=ended)
-        schema = record_schema(_COLUMNS, include_headers=True)
-        with log.scan_offsets(bounds, schema, policy, use_threads=True) as batches:
+        policy = ScanPolicy(
+            IsolationLevel.READ_COMMITTED,
+            self.on_corrupt_batch,
+            ended=ended,
+            header_names_as_bytes=True,
+        )
+        with log.scan_offsets(bounds, _COLUMNS, policy) as batches:
             for batch in batches:
                 yield batch
                 on_records(batch.num_rows)

@@ -72,7 +72,9 @@ def _line(found: "ComparedPartition") -> str:
         return f"{name}: only {there}: {side.n_records if side else 0} records"
     ranges = [f"[{each.log_start_offset}, {each.log_end_offset})" for each in (left, right)]
     if found.diverges_at is not None:
-        return f"{name}: differs at offset {found.diverges_at}: {ranges[0]}, {ranges[1]}"
+        fields = ", ".join(found.differs_in)
+        how = f" in {fields}" if fields else ", where only one has a record"
+        return f"{name}: differs at offset {found.diverges_at}{how}: {ranges[0]}, {ranges[1]}"
     if found.comparison == "disjoint":
         return f"{name}: nothing in common: {ranges[0]}, {ranges[1]}"
     if ranges[0] == ranges[1]:

@@ -23,15 +23,33 @@ from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import partitions_of
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import INTERNAL_TOPICS, OffsetRange, OnCorruptBatch, ReadUpTo, TopicPartition
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    ScanPolicy,
+    TopicPartition,
+)
 
-__all__ = ["COMPARED", "ComparedPartition", "Comparison", "Side", "compare", "digest_of"]
+__all__ = [
+    "AS_STORED",
+    "COMPARED",
+    "ComparedPartition",
+    "Comparison",
+    "Side",
+    "compare",
+    "digest_of",
+]
 
 #: Offsets that are digested together.
 WINDOW = 1 << 16
 
 #: The columns that are compared, in their order in a digest.
 COMPARED = ("offset", "timestamp", "timestampType", "key", "value", "headers")
+
+#: The rules of a read whose records are compared.
+AS_STORED = ScanPolicy(header_names_as_bytes=True)
 
 
 class Comparison(StrEnum):
@@ -74,6 +92,8 @@ class ComparedPartition(NamedTuple):
     diverges_at : the first offset with another record, or with a record on one side alone; None if
         the logs do not diverge.
     error : why a log cannot be read; its side is None then.
+    differs_in : the fields in which the records at `diverges_at` differ, of `COMPARED`; empty if
+        only one side has a record there.
     """
 
     topic: str
@@ -83,6 +103,7 @@ class ComparedPartition(NamedTuple):
     right: Side | None
     diverges_at: int | None = None
     error: str | None = None
+    differs_in: tuple[str, ...] = ()
 
 
 @storage_errors()
@@ -244,6 +265,7 @@ class _Both:
     def result(self) -> ComparedPartition:
         """Read both to their ends."""
         diverges_at: int | None = None
+        differs_in: tuple[str, ...] = ()
         reads = [_windows(_scan(each, self._on_corrupt_batch)) for each in self._logs]
         heads = [next(each, None) for each in reads]
         while any(head is not None for head in heads):
@@ -257,7 +279,7 @@ class _Both:
                 heads[i] = next(reads[i], None)
             (left, left_digest), (right, right_digest) = rows
             if diverges_at is None and left_digest != right_digest:
-                diverges_at = self._difference(left, right)
+                diverges_at, differs_in = self._difference(left, right)
         ranges = {(each.log_start_offset, each.log_end_offset) for each in self._logs}
         same = Comparison.EQUAL if len({end for _, end in ranges}) == 1 else Comparison.PREFIX
         if self._common.start_offset >= self._common.end_offset and len(ranges) > 1:
@@ -268,14 +290,25 @@ class _Both:
             self._digests[0].side(self._logs[0]),
             self._digests[1].side(self._logs[1]),
             diverges_at,
+            differs_in=differs_in,
         )
 
-    def _difference(self, left: pa.Table | None, right: pa.Table | None) -> int | None:
-        """The first offset of a window at which the rows differ, of those that both logs cover."""
-        one, other = (self._in_common(each) for each in (left, right))
-        n_equal = _n_equal(one, other)
-        offsets = [each["offset"][n_equal].as_py() for each in (one, other) if len(each) > n_equal]
-        return min(offsets, default=None)
+    def _difference(
+        self, left: pa.Table | None, right: pa.Table | None
+    ) -> tuple[int | None, tuple[str, ...]]:
+        """The first offset of a window at which the rows differ, of those that both logs cover.
+
+        With it, the fields in which they differ.
+        """
+        sides = [self._in_common(each) for each in (left, right)]
+        n_equal = _n_equal(*sides)
+        rows = [each.slice(n_equal, 1) for each in sides if len(each) > n_equal]
+        offsets = [each["offset"][0].as_py() for each in rows]
+        if len({*offsets}) == 1 < len(offsets):
+            one, other = rows
+            differing = (name for name in COMPARED if not one[name].equals(other[name]))
+            return offsets[0], tuple(differing)
+        return min(offsets, default=None), ()
 
     def _in_common(self, rows: pa.Table | None) -> pa.Table:
         if rows is None:
@@ -297,10 +330,10 @@ def _n_equal(left: pa.Table, right: pa.Table) -> int:
 
 
 def _scan(log: Log, on_corrupt_batch: OnCorruptBatch) -> pa.RecordBatchReader:
-    return log.scan(
-        log.log_start_offset, log.log_end_offset, columns=COMPARED, read_up_to=ReadUpTo.LOG_END,
-        on_corrupt_batch=on_corrupt_batch,
-    )  # fmt: skip
+    offsets = log.bounds(log.log_start_offset, log.log_end_offset, read_up_to=ReadUpTo.LOG_END)
+    return log.scan_offsets(
+        offsets, COMPARED, AS_STORED._replace(on_corrupt_batch=on_corrupt_batch)
+    )
 
 
 def _windows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

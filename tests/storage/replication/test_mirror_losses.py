@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from broker_copies import T0
 from crashing import Crash, Forward, around_calls, crash_at, cut_loop
+from preserved_rows import make, rows
 
 import segmentlog
 from segmentlog.commit.held import hold
@@ -54,6 +55,19 @@ def test_records_written_after_a_failover_are_kept_and_reported(
     assert b"b2" in kept.read_bytes()
     assert b"b3" in kept.read_bytes()
     assert f"were cut off; kept in {kept}" in caplog.text
+
+
+def test_names_of_headers_are_compared_as_bytes(tmp_path: Path) -> None:
+    """A record whose header has another name is not a record of the source."""
+    source, to = (
+        make(tmp_path / name.hex(), rows(0, 9, headers=(4, [(name, b"v")])))
+        for name in (b"h\xff", b"h\xfe")
+    )
+    (to / "t-0" / "partition.metadata").unlink()  # each has its own topic id
+    (found,) = segmentlog.mirror(source, to=to)
+    assert 4 == found.cut_at
+    (compared,) = segmentlog.compare(source, to)
+    assert "equal" == compared.comparison
 
 
 def test_records_of_a_failover_at_offsets_that_the_source_has_lost_are_kept(

@@ -86,14 +86,14 @@ def recent(directory: Path) -> Path:
     """A lost directory whose records are of today, at offsets 40 to 59."""
     now = time.time_ns() // 1000
     times = pa.array([now + i for i in range(20)], pa.timestamp("us", "UTC"))
-    table = rows(40, 20)
+    table = rows(40, 20, headers=(44, [(b"h\xff", b"v")]))
     return make(directory, table.set_column(3, "timestamp", times))
 
 
 def test_records_keep_their_offsets_times_and_headers(
     restore: Restore, target: Path, tmp_path: Path
 ) -> None:
-    """The topic id is that of the target."""
+    """The topic id is that of the target; names of headers keep bytes that are not UTF-8."""
     source = recent(tmp_path / "lost")
     (found,) = restore(source).partitions
     assert (20, 40, 60) == (found.n_records, found.log_start_offset, found.log_end_offset)

@@ -57,7 +57,31 @@ def test_another_value_is_found(
     left, right = make(tmp_path / "a", rows(0, 100)), make(tmp_path / "b", changed)
     found = only(left, right)
     assert (Comparison.DIVERGING, 61) == (found.comparison, found.diverges_at)
+    assert (name,) == found.differs_in
     assert found.left.sha256 != found.right.sha256
+
+
+def test_names_of_headers_are_compared_as_bytes(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 differ, although a consumer shows both as U+FFFD."""
+    left, right = (
+        make(tmp_path / name.hex(), rows(0, 9, headers=(4, [(name, b"v"), (b"\xc3\xa4", None)])))
+        for name in (b"h\xff", b"h\xfe")
+    )
+    shown = [segmentlog.read(each, "t", include_headers=True) for each in (left, right)]
+    assert shown[0].equals(shown[1])
+    assert "h\ufffd" == shown[0]["headers"][4][0]["key"].as_py()
+    found = only(left, right)
+    assert (Comparison.DIVERGING, 4, ("headers",)) == (
+        found.comparison, found.diverges_at, found.differs_in,
+    )  # fmt: skip
+    assert Comparison.EQUAL == only(left, left).comparison
+
+
+def test_all_fields_that_differ_are_named(tmp_path: Path) -> None:
+    """They come in the order of a digest."""
+    left = make(tmp_path / "a", rows(0, 9))
+    right = make(tmp_path / "b", rows(0, 9, value=(4, b"x"), timestamp=(4, 5), key=(6, b"y")))
+    assert (4, ("timestamp", "value")) == only(left, right)[5:8:2]
 
 
 @pytest.mark.parametrize("gone", [0, 15, 16, 61, 98])
@@ -73,6 +97,7 @@ def test_a_missing_record_is_found(
     found = only(left, right)
     expected = (Comparison.DIVERGING, gone) if gone else (Comparison.EQUAL, None)
     assert expected == (found.comparison, found.diverges_at)
+    assert () == found.differs_in
     assert found == only(right, left)._replace(left=found.left, right=found.right)
 
 
