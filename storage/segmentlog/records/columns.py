@@ -1,6 +1,7 @@
 """The memory of columns: numpy for the kernels to fill, Arrow to hand out."""
 
 import functools
+import itertools
 import re
 from typing import Any
 
@@ -13,7 +14,7 @@ from segmentlog.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.records.arenas import Arenas, Lent
 
-__all__ = ["Constants", "Output", "decode_as_java", "scalar"]
+__all__ = ["Constants", "Output", "decode_as_java", "headers_as_java", "scalar"]
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -241,6 +242,17 @@ class Output:
         pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
         buffers = [self._list_valid.unless(n_nulls), self._list_ends.arrow]
         return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls, children=[pairs])
+
+
+def headers_as_java(headers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Headers whose names are bytes, as a type whose names are text; bad bytes as in Java."""
+    try:
+        return headers.cast(kind)
+    except pa.ArrowInvalid:
+        rows = headers.to_pylist()
+    for pair in itertools.chain.from_iterable(row or () for row in rows):
+        pair["key"] = decode_as_java(pair["key"])
+    return pa.array(rows, kind)
 
 
 def _as_utf8(keys: pa.Array) -> pa.Array:

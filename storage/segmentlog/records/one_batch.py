@@ -26,9 +26,12 @@ from segmentlog.records.schema import record_schema
 
 __all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
 
-#: Schema of the batches of `BatchReader`; the timestamp is epoch milliseconds of any size.
+#: Schema of the batches of `BatchReader`; the timestamp is epoch milliseconds of any size, and
+#: the name of a header has any bytes.
 RECORDS_SCHEMA: pa.Schema = record_schema(
-    ["offset", "timestamp", "key", "value", "headers"], in_milliseconds=True
+    ["offset", "timestamp", "key", "value", "headers"],
+    in_milliseconds=True,
+    header_names_as_bytes=True,
 )
 
 _TIMESTAMPS = record_schema(["offset", "timestamp"], in_milliseconds=True)

@@ -268,7 +268,9 @@ class _Read:
         self._count = count
         self._write = _writer()
         self._by_record = by_record
-        self._policy = ScanPolicy(isolation_level, in_milliseconds=True)
+        self._policy = ScanPolicy(
+            isolation_level, in_milliseconds=True, header_names_as_bytes=True
+        )
         self._until_ms = until_ms
         self._columns = written.columns
         if until_ms is not None:

@@ -46,7 +46,7 @@ from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.scans import cut, scan
-from segmentlog.tools.text import escape, escape_in_quotes, iso_time, to_json
+from segmentlog.tools.text import as_text, escape, escape_in_quotes, iso_time, to_json
 
 __all__ = ["Pattern", "grep"]
 
@@ -228,7 +228,7 @@ class Pattern:
         """Whether a name or a value of each row's headers matches; None if none does."""
         pairs = headers.flatten()
         matches = np.zeros(len(pairs), bool)
-        for each in (pairs.field("key").cast(pa.binary()), pairs.field("value")):
+        for each in (pairs.field("key"), pairs.field("value")):
             found = self._in_values(each)
             if found is not None:
                 matches |= found.to_numpy(zero_copy_only=False)
@@ -276,7 +276,11 @@ class _Search:
         self._times = times
         self._read_up_to = read_up_to
         has_times = times != (_LEAST, _BEYOND)
-        self._policy = ScanPolicy(timestamps=times if has_times else None, in_milliseconds=True)
+        self._policy = ScanPolicy(
+            timestamps=times if has_times else None,
+            in_milliseconds=True,
+            header_names_as_bytes=True,
+        )
         wanted = {*pattern.columns, "offset"}
         if shows_rows:
             wanted |= {"topic", "partition", "key", "value", "timestamp"}
@@ -353,7 +357,7 @@ def _line_writer(
 
 
 def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "surrogateescape")
+    return None if data is None else as_text(data)
 
 
 def _objects(rows: pa.RecordBatch) -> Iterator[str]:
@@ -362,7 +366,7 @@ def _objects(rows: pa.RecordBatch) -> Iterator[str]:
         found |= {name: _text(row[name]) for name in ("key", "value")}
         if "headers" in row:
             found["headers"] = [
-                {"key": each["key"], "value": _text(each["value"])}
+                {name: _text(each[name]) for name in ("key", "value")}
                 for each in row["headers"] or ()
             ]
         yield to_json(found)
@@ -407,11 +411,10 @@ class _Marked(NamedTuple):
             rows = rows.set_column(rows.schema.get_field_index(name), name, marked)
         return cls(rows, begin, end)
 
-    def text(self, value: bytes | str | None) -> str:
+    def text(self, data: bytes | None) -> str:
         """Text in quotes, in which marks have become colours; or null."""
-        if value is None:
+        if data is None:
             return "null"
-        data = value.encode() if isinstance(value, str) else value
         if not self.begin:
             return f"'{_escaped(data)}'"
         first, *others = data.split(self.begin)
@@ -425,8 +428,7 @@ class _Marked(NamedTuple):
 def _marked_headers(pattern: Pattern, lists: pa.Array, begin: bytes, end: bytes) -> pa.Array:
     """Headers with marks around the matches in their names and values; none instead of null."""
     pairs = lists.flatten()
-    names = pairs.field("key").cast(pa.binary())
-    marked = [pattern.marked(each, begin, end) for each in (names, pairs.field("value"))]
+    marked = [pattern.marked(pairs.field(each), begin, end) for each in ("key", "value")]
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     structs = pa.StructArray.from_arrays(marked, ["key", "value"])
@@ -434,4 +436,4 @@ def _marked_headers(pattern: Pattern, lists: pa.Array, begin: bytes, end: bytes)
 
 
 def _escaped(data: bytes) -> str:
-    return escape_in_quotes(data.decode("utf-8", "surrogateescape"))
+    return escape_in_quotes(as_text(data))

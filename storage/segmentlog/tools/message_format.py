@@ -237,7 +237,7 @@ def _pairs_of(headers: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     counts = pc.fill_null(pc.list_value_length(headers), 0)
     pairs = headers.flatten()
     return (
-        pairs.field("key").cast(pa.large_string()).cast(_BYTES),
+        pairs.field("key").cast(_BYTES),
         pairs.field("value").cast(_BYTES),
         counts,
     )

@@ -14,7 +14,7 @@ from segmentlog.messages.as_json import KAFKAS_TOPICS, record_as_json
 from segmentlog.model import METADATA_TOPIC, Codec, TimestampType
 from segmentlog.records.header import BatchHeader
 from segmentlog.tools.selection import last_offset
-from segmentlog.tools.text import Encoding, encoder
+from segmentlog.tools.text import Encoding, as_text, encoder
 from segmentlog.tools.walk import Found
 
 __all__ = [
@@ -217,7 +217,7 @@ def record_rows(
             row["key"], row["value"] = text_of(key, value)
         row["headers"] = [
             {
-                "key": each["key"],
+                "key": as_text(each["key"]),
                 "value": None if each["value"] is None else text.value(each["value"]),
             }
             for each in record["headers"] or ()

@@ -25,7 +25,7 @@ from segmentlog.tools.rows import (
     timestamp_type,
 )
 from segmentlog.tools.tables import TableSink
-from segmentlog.tools.text import escape_json, to_json
+from segmentlog.tools.text import as_text, escape_json, to_json
 from segmentlog.tools.walk import Found
 
 __all__ = [
@@ -226,7 +226,7 @@ def record_lines(
 
 def _header_pairs(headers: list[dict[str, Any]], text: RecordText) -> str:
     return ", ".join(
-        f'{{"key": {quoted(key)}, "value": '
+        f'{{"key": {quoted(as_text(key))}, "value": '
         f"{'null' if value is None else quoted(text.value(value))}}}"
         for key, value in map(dict.values, headers)
     )
@@ -266,6 +266,8 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        from segmentlog.records.columns import headers_as_java  # loads the compiler
+
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
@@ -280,7 +282,9 @@ class ColumnSink:
             "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), n_rows),
             "timestamp": records.column("timestamp").cast(pa.timestamp("ms", tz="UTC")),
             "timestampType": pa.repeat(pa.scalar(int(kind), pa.int32()), n_rows),
-            "headers": records.column("headers").cast(_RECORD_SCHEMA.field("headers").type),
+            "headers": headers_as_java(
+                records.column("headers"), _RECORD_SCHEMA.field("headers").type
+            ),
             "isControl": pa.repeat(pa.scalar(header.is_control), n_rows),
             "controlType": pa.array(controls, pa.string()),
             "producerId": pa.repeat(pa.scalar(header.producer_id, pa.int64()), n_rows),

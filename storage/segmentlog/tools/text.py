@@ -22,6 +22,7 @@ from segmentlog.times import iso_time
 __all__ = [
     "Encoding",
     "as_given",
+    "as_text",
     "counted",
     "encoder",
     "escape",
@@ -135,14 +136,15 @@ def encoder(encoding: Encoding) -> Callable[[bytes], str]:
     """The function from bytes to text by `encoding`; `escape` or `to_json` makes it printable."""
     match encoding:
         case Encoding.TEXT:
-            return _as_text
+            return as_text
         case Encoding.HEX:
             return bytes.hex
         case Encoding.BASE64:
             return lambda data: base64.b64encode(data).decode("ascii")
 
 
-def _as_text(data: bytes) -> str:
+def as_text(data: bytes) -> str:
+    """Text from which bytes that are not UTF-8 can be shown."""
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -100,6 +100,16 @@ def test_damaged_batches_are_left_out(run: Run, tmp_path: Path) -> None:
     assert ["v0", "v1", "v3", "v4"] == run("cat", path, status=1).stdout.split()
 
 
+def test_names_of_headers_are_their_bytes(run: Run, tmp_path: Path) -> None:
+    """Like kcat, the command writes bytes that are not UTF-8 as they are."""
+    path = tmp_path / "t-0"
+    path.mkdir()
+    batch = encode_batch([Record(0, 0, None, b"v", ((b"h\xff", b"1"),))])
+    (path / f"{0:020d}.log").write_bytes(batch)
+
+    assert b"h\xff=1\n" == run("cat", path, "-f", r"%h\n").stdout_bytes
+
+
 def test_transactions_are_read_as_kcat_reads_them(run: Run, example_data: str) -> None:
     """Aborted records are left out by default, and so are records of an open transaction."""
     by_default = run("cat", example_data, "payments", "-f", "%o ").stdout.split()

@@ -208,16 +208,19 @@ def test_output_is_never_written_over(run: Run, partition: Path, tmp_path: Path)
 
 def test_keys_and_values_have_the_encoding_that_is_asked_for(run: Run, tmp_path: Path) -> None:
     """Keys and values have separate encodings. Values of headers have that of values."""
-    record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h", b"\xfd"),))
+    record = Record(0, T0, b"\xff\0", b"\xfe", ((b"h\xfc", b"\xfd"),))
     (tmp_path / FIRST).write_bytes(encode_batch([record]))
     result = run("dump", tmp_path / FIRST, "--records", "-f", "json",
                  "--keys", "hex", "--values", "base64")  # fmt: skip
     (row,) = json_rows(result, "record")
 
-    assert ("ff00", "/g==", [{"key": "h", "value": "/Q=="}]) == (
+    assert ("ff00", "/g==", [{"key": r"h\xfc", "value": "/Q=="}]) == (
         row["key"], row["value"], row["headers"],
     )  # fmt: skip
     assert (2, 1) == (row["keySize"], row["valueSize"])
+    run("dump", tmp_path / FIRST, "--records", "-f", "arrow", "-o", tmp_path / "out.arrow")
+    (row,) = pa.ipc.open_stream(tmp_path / "out.arrow").read_all().to_pylist()
+    assert [{"key": "h\ufffd", "value": b"\xfd"}] == row["headers"]
 
 
 def test_nothing_in_a_log_reaches_the_terminal_raw(run: Run, tmp_path: Path) -> None:
