@@ -12,7 +12,6 @@ from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
 
 __all__ = ["IDS", "T0", "broker", "killed_in_sequence"]
 
-_WITH_TIMES = segmentlog.ProducerConfig(use_timestamps=True)
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 T0 = TopicPartition("t", 0)
 
@@ -25,8 +24,12 @@ def broker(
     high_watermark: int | None = None,
     topic_id: str = IDS[0],
     cluster: str = "c1",
+    segment_bytes: int = 1 << 30,
 ) -> Path:
     """A log directory with one partition, to which the leaders of these epochs appended values."""
+    config = segmentlog.ProducerConfig(
+        segmentlog.TopicConfig(segment_bytes=segment_bytes), use_timestamps=True
+    )
     path = directory / f"b{node}"
     partition, starts, end = path / "t-0", [], 0
     with segmentlog.open_writer(path, "t", num_partitions=1):
@@ -35,7 +38,7 @@ def broker(
         starts.append((epoch, end))
         write_leader_epochs(str(partition / "leader-epoch-checkpoint"), starts)
         if values:
-            with segmentlog.open_writer(path, "t", config=_WITH_TIMES) as writer:
+            with segmentlog.open_writer(path, "t", config=config) as writer:
                 # Leaders of one epoch append the same records.
                 times = pa.array([epoch * 1000 + end + i for i in range(len(values))])
                 writer.append(

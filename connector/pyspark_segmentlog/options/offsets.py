@@ -45,6 +45,7 @@ class OffsetBound:
     everywhere : `EARLIEST` or `LATEST` for all partitions, or None if they are named.
     topics : `EARLIEST` or `LATEST` by topic.
     partitions : offsets, `EARLIEST` or `LATEST` by partition.
+    topic_ids : the ids of topics, where a checkpoint has them.
     is_checkpoint : whether `partitions` are those of a checkpoint: other partitions are at
         `EARLIEST`, and it may name partitions that are not read.
     error : why the checkpoint could not be read; it is raised when the bound is needed.  A stream
@@ -56,6 +57,7 @@ class OffsetBound:
     everywhere: int | None = None
     topics: tuple[tuple[str, int], ...] = ()
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
+    topic_ids: tuple[tuple[str, str], ...] = ()
     is_checkpoint: bool = False
     error: SegmentLogError | None = None
 
@@ -100,7 +102,11 @@ class OffsetBound:
                 f"{error.accepted} as {_CHECKPOINT}PATH#SOURCE" if source else error.accepted
             )
             raise OptionError(option, text, accepted) from None
-        return cls(option, text, partitions=tuple(offsets.items()), is_checkpoint=True)
+        (name,) = (each for each, found in checkpoint.sources.items() if found is offsets)
+        ids = checkpoint.topic_ids[name]
+        return cls(
+            option, text, None, (), tuple(offsets.items()), tuple(ids.items()), is_checkpoint=True
+        )
 
     @classmethod
     def _parse_map(cls, option: str, text: str) -> "OffsetBound":

@@ -52,6 +52,7 @@ class Triggers:
     max_offsets, min_offsets, max_bytes : bounds of a micro-batch, or None.
     max_delay_ms : how long a micro-batch waits for `min_offsets`; 0 without such a bound.
     initial_offsets_location : directory of the file with the initial offsets, or None.
+    topic_ids_in_checkpoint : whether offsets that Spark keeps contain the ids of topics.
     poll_interval_ms : time between two looks that are expensive.
     """
 
@@ -60,6 +61,7 @@ class Triggers:
     max_bytes: int | None
     max_delay_ms: int
     initial_offsets_location: str | None
+    topic_ids_in_checkpoint: bool
     poll_interval_ms: int
 
     @classmethod
@@ -81,6 +83,7 @@ class Triggers:
             max_bytes=given["maxBytesPerTrigger"],
             max_delay_ms=given["maxTriggerDelay"] if least else 0,
             initial_offsets_location=given["initialOffsetsLocation"],
+            topic_ids_in_checkpoint=given["topicIdsInCheckpoint"],
             poll_interval_ms=given["pollInterval"],
         )
 
@@ -92,7 +95,7 @@ class ReadOptions:
     Attributes
     ----------
     paths : as the user wrote them; with a tier, in the form that holds both.
-    replicas : the treatment of a partition that several of them hold.
+    replicas, include_deleted_topics : how directories of several brokers are read.
     subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
     start, end : by the option of the highest precedence, not yet resolved.
     late_binding, include_headers, strings, fail_on_data_loss, read_up_to, min_partitions,
@@ -107,6 +110,7 @@ class ReadOptions:
 
     paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
     replicas: Replicas
+    include_deleted_topics: bool
     subscribe: tuple[str, ...]
     subscribe_pattern: str | None
     assign: tuple[TopicPartition, ...]
@@ -155,6 +159,7 @@ class ReadOptions:
         return cls(
             paths=paths,
             replicas=given["replicas"],
+            include_deleted_topics=given["includeDeletedTopics"],
             subscribe=given["subscribe"] or (),
             subscribe_pattern=given["subscribePattern"],
             assign=given["assign"] or (),
@@ -189,8 +194,9 @@ class ReadOptions:
         LogDirectoryError, StorageError
             See `segmentlog.open_log_dir` and `segmentlog.open_replicas`.
         """
-        opens = open_replicas if self.replicas == Replicas.RECONCILE else open_log_dir
-        return opens(*self.paths)
+        if self.replicas != Replicas.RECONCILE:
+            return open_log_dir(*self.paths)
+        return open_replicas(*self.paths, include_deleted_topics=self.include_deleted_topics)
 
     def follows_retention(self, topic_partition: TopicPartition) -> bool:
         """Whether the read of a partition starts at whatever offset is earliest when it runs.

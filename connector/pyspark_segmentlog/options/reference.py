@@ -121,6 +121,9 @@ READ_OPTIONS = (
            "the same partition: `refuse` refuses the read; `reconcile` takes the directories as "
            "those of the brokers of one cluster, and returns the log that the cluster would serve",
            one_of(Replicas)),
+    Option("includeDeletedTopics", "`false`", _BOOLEAN, "With `replicas=reconcile`: whether "
+           "topics that the cluster has deleted, by its newest metadata, and of which a broker "
+           "still has logs, are read; by default they are left out, with a warning", boolean),
     Option("remoteStorage", "none", "a path or a URL", "The tier into which the brokers have "
            "copied segments (KIP-405): partitions begin with their remote segments; without "
            "`path`, the partitions of the tier are read"),
@@ -249,6 +252,11 @@ READ_OPTIONS = (
            "these offsets again; `0` is the number of the source in the query, and a named source "
            "has its name in place of the number",
            used_by=_STREAM),
+    Option("topicIdsInCheckpoint", "`true`", _BOOLEAN, "Streams: whether the offsets in the "
+           "checkpoint also contain the ids of the topics, so that a restarted query notices a "
+           "topic that was deleted and created again; with `false`, ids of the checkpoint are "
+           "neither written nor compared, such as for a query that moves to a restored cluster",
+           boolean, _STREAM),
     Option("pollInterval", "`100ms`", "a duration such as `100ms`", "Streams: how often a stream "
            "looks for new records if a look is expensive: with `readUpTo=logEnd`, and for a URL",
            parse_duration, _STREAM),

@@ -17,7 +17,13 @@ from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.initial_offsets import InitialOffsets
 from pyspark_segmentlog.reads.limits import MinimumDelay, limit_bytes, limit_offsets
 from pyspark_segmentlog.reads.planner import PlannedMoment
-from pyspark_segmentlog.reads.stream_offsets import Offsets, OffsetsJson, from_json, to_json
+from pyspark_segmentlog.reads.stream_offsets import (
+    Offsets,
+    OffsetsJson,
+    from_json,
+    to_json,
+    topic_ids_of,
+)
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import (
     LogChangedError,
@@ -98,16 +104,19 @@ class FollowedDirectory:
             file = InitialOffsets(location) if location else None
             found = file.read() if file else None
             if found is None:
-                found = self._again(self._starts)
-                if file:
-                    file.write(found)
-                    found = file.read() or found
-            self._initial = to_json(found)
-        return self._initial
+                self._initial = self._again(self._starts)
+                if not file:
+                    return self._initial
+                file.write(from_json(self._initial), topic_ids_of(self._initial))
+                found = file.read()
+            if file and found is not None:
+                self._initial = to_json(found, file.topic_ids())
+        return self._initial or {}
 
-    def _starts(self) -> dict[TopicPartition, int]:
+    def _starts(self) -> OffsetsJson:
         moment = self._look()
         starts = moment.starts()
+        self._topic_ids = dict(moment.topic_ids)
         if self._options.fail_on_data_loss:
             for each, at in starts.items():
                 if at > moment.log_end(each):
@@ -116,7 +125,13 @@ class FollowedDirectory:
                         f"{moment.log_end(each)}: give an offset up to that end"
                     )
                     raise OptionError("startingOffsets", f"{at} for {each}", accepted)
-        return starts
+        return self._to_json(starts, moment)
+
+    def _to_json(self, offsets: Offsets, moment: PlannedMoment) -> OffsetsJson:
+        """Offsets for the checkpoint, with the ids of their topics."""
+        if not self._triggers.topic_ids_in_checkpoint:
+            return to_json(offsets)
+        return to_json(offsets, {each.topic: found for each, found in moment.topic_ids.items()})
 
     def end_with_what_is_there(self) -> None:
         """Have the stream end at the ends of the next poll (``Trigger.AvailableNow``)."""
@@ -142,15 +157,19 @@ class FollowedDirectory:
             moment, last = self._look(), self._poll
             if last and self._delay is None and last[:3] == (moment, takes_all, start):
                 return last.answer
-            answer = to_json(self._next_end(moment, from_json(start), takes_all=takes_all))
+            first = from_json(start)
+            if self._final is None:
+                moment = self._with_all(moment, first)
+            end = self._next_end(moment, first, takes_all=takes_all)
+            self._check_topics(moment, first, start)
+            # The offsets may be those of another version, without ids: then nothing has changed.
+            answer = start if end == first else self._to_json(end, moment)
             self._poll = _Poll(moment, takes_all, start, answer)
             return answer
 
         return self._again(once)
 
     def _next_end(self, moment: PlannedMoment, start: Offsets, *, takes_all: bool) -> Offsets:
-        if self._final is None:
-            moment = self._with_all(moment, start)
         ends = self._ends(moment, start)
         if takes_all:
             return ends
@@ -169,7 +188,7 @@ class FollowedDirectory:
         """The ends of the last look, for the progress of the query."""
         moment = self._moment or self._again(self._look)
         if self._newest is None or self._newest[0] is not moment:
-            self._newest = moment, to_json(moment.ends())
+            self._newest = moment, self._to_json(moment.ends(), moment)
         return self._newest[1]
 
     @without_collector()
@@ -190,10 +209,13 @@ class FollowedDirectory:
         def once() -> list[LogSlice]:
             moment = self._with_all(self._look(), last)
             cuts = moment.cut(self._ranges(moment, first, last))
+            self._check_topics(moment, first, start)
+            self._check_topics(moment, last, end)
             return [each for slices in cuts.values() for each in slices]
 
         slices = self._again(once)
-        self._check_topics(slices)
+        for each in slices:  # which were listed after the ids were read
+            self._check_topic(each.topic_partition, each.start_offset, each.topic_id)
         tasks = self._tasks(slices)
         logger.info("%s", json.dumps(_described(slices, len(tasks))))
         return tasks
@@ -305,20 +327,33 @@ class FollowedDirectory:
                 log_end = moment.log_end(each)
                 raise StreamOffsetError(str(each), at, log_end, _shorter(log_end))
 
-    def _check_topics(self, slices: Sequence[LogSlice]) -> None:
-        """Notice a topic that was deleted and created again: its offsets mean other records."""
-        for each in slices:
-            if not each.topic_id:  # a broker writes the file later than the first records
-                continue
-            known = self._topic_ids.setdefault(each.topic_partition, each.topic_id)
-            if each.topic_id != known:
-                self._topic_ids[each.topic_partition] = each.topic_id
-                reason = (
-                    f"and its topic was deleted and created again (id {each.topic_id}, not "
-                    f"{known}): start the query with a new checkpointLocation; "
-                    "failOnDataLoss=false continues at this offset"
-                )
-                self._lose(each.topic_partition, each.start_offset, each.start_offset, reason)
+    def _check_topics(self, moment: PlannedMoment, offsets: Offsets, logged: OffsetsJson) -> None:
+        """Notice topics that were deleted and created again: their offsets mean other records.
+
+        Parameters
+        ----------
+        offsets : that are known of the topics.
+        logged : the same offsets as JSON, which may have the ids that the topics had.
+        """
+        known = topic_ids_of(logged) if self._triggers.topic_ids_in_checkpoint else {}
+        for each, topic_id in moment.topic_ids.items():
+            if each in offsets:
+                if each.topic in known:
+                    self._topic_ids.setdefault(each, known[each.topic])
+                self._check_topic(each, offsets[each], topic_id)
+
+    def _check_topic(self, each: TopicPartition, at: int, topic_id: str) -> None:
+        if not topic_id:  # a broker writes the file later than the first records
+            return
+        known = self._topic_ids.setdefault(each, topic_id)
+        if topic_id != known:
+            reason = (
+                f"and its topic was deleted and created again (id {topic_id}, not {known}): start "
+                "the query with a new checkpointLocation; failOnDataLoss=false continues at this "
+                "offset"
+            )
+            self._lose(each, at, at, reason)
+            self._topic_ids[each] = topic_id
 
     def _lose(self, each: TopicPartition, at: int, log_offset: int, reason: str) -> None:
         """Fail, or say once, that records are lost."""

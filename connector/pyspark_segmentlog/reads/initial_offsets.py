@@ -9,11 +9,18 @@ the other has begun.
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
-from segmentlog.logs import offsets_as_json, read_initial_offsets, readable_path
+from segmentlog.logs import (
+    offsets_as_json,
+    read_initial_offsets,
+    read_initial_topic_ids,
+    readable_path,
+)
 from segmentlog.model import TopicPartition
 
 __all__ = ["InitialOffsets"]
@@ -64,7 +71,17 @@ class InitialOffsets:
             raise CorruptCheckpointError(str(self.path), 1, reason, remedy)
         return found
 
-    def write(self, offsets: Offsets) -> None:
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics of the offsets that `read` has returned, as far as they are known.
+
+        Raises
+        ------
+        StorageError
+            If the file cannot be read.
+        """
+        return read_initial_topic_ids(str(self.path))
+
+    def write(self, offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
         """Keep the offsets, unless another run has just kept its own; durable when it returns.
 
         Raises
@@ -74,7 +91,7 @@ class InitialOffsets:
         """
         # The name appears when the content is on the disk, and no other content takes its place:
         # a query that reads half a file cannot be started again.
-        content = f"\0v1\n{offsets_as_json(offsets)}"
+        content = f"\0v1\n{offsets_as_json(offsets, topic_ids)}"
         draft = self.path.with_name(f".0.{os.getpid()}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,12 @@ from pyspark_segmentlog.options.timestamps import TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from pyspark_segmentlog.reads.offset_ranges import PartitionRange, available, split_ranges
 from pyspark_segmentlog.reads.task_groups import group_slices
-from segmentlog.errors import LogChangedError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    LogChangedError,
+    OptionError,
+    StreamOffsetError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.logs import (
     LogDirectory,
     exists,
@@ -158,10 +163,13 @@ class PlannedMoment:
     ) -> None:
         self._options = options
         self._known_ends: Mapping[TopicPartition, int] = {}
+        self._known_ids: Mapping[TopicPartition, str] = {}
         self._told: dict[tuple[str, TopicPartition], str] = {} if before is None else before._told
         if directory is not None and before is not None:
             ends = before.__dict__.get("_ends", {})  # an earlier look may have failed
             self._known_ends = {each: ends[each] for each in directory.unmoved if each in ends}
+            ids = before.__dict__.get("topic_ids", {})
+            self._known_ids = {each: ids[each] for each in directory.unmoved if each in ids}
         if directory is not None:
             self.directory = directory
             self.assigned = _selected(options, directory)
@@ -193,6 +201,15 @@ class PlannedMoment:
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         return {each: known[each] if each in known else found[each] for each in self.assigned}
+
+    @cached_property
+    def topic_ids(self) -> Mapping[TopicPartition, str]:
+        """The ids of the topics of the partitions, where they are known."""
+        ids = {
+            each: self._known_ids.get(each) or self.directory.log(*each).known_topic_id
+            for each in self.assigned
+        }
+        return {each: topic_id for each, topic_id in ids.items() if topic_id}
 
     def earliest(self, topic_partition: TopicPartition) -> int:
         """The log start of a partition."""
@@ -311,8 +328,23 @@ class PlannedMoment:
     ) -> dict[TopicPartition, int]:
         if isinstance(bound, OffsetBound):
             bound.warn_of_missing(self.assigned)
-            return bound.resolve(self.assigned)
+            found = bound.resolve(self.assigned)
+            self._check_topics(bound, found)
+            return found
         return self._by_time(bound, is_start=is_start)
+
+    def _check_topics(self, bound: OffsetBound, found: Mapping[TopicPartition, int]) -> None:
+        """Refuse offsets of a checkpoint in a topic that was created again, or say so."""
+        known = dict(bound.topic_ids)
+        for each, at in found.items():
+            now, then = self.topic_ids.get(each), known.get(each.topic)
+            if now is None or then is None or now == then or at < 0:
+                continue
+            reason = f"and its topic was deleted and created again (id {now}, not {then})"
+            if self._options.fail_on_data_loss:
+                remedy = f"{reason}: give another {bound.option}; failOnDataLoss=false reads it"
+                raise StreamOffsetError(str(each), at, at, remedy)
+            logger.warning("%s: offset %d is that of a checkpoint, %s", each, at, reason)
 
     def _by_time(
         self, bound: TimestampBound, *, is_start: bool, one_segment: bool = True

@@ -1,4 +1,4 @@
-"""Offsets of a stream, as its checkpoint has them: the JSON of Spark's ``kafka`` source.
+"""Offsets of a stream, as its checkpoint has them: the JSON of Spark's ``kafka`` source, and ids.
 
 ::
 
@@ -6,16 +6,17 @@
 
 A number is the offset of the next record to read.  Spark compares the texts of two offsets, so
 topics and partitions come in one order: partitions by their numbers, as `kafka` sorts them.
+`segmentlog.layout.stream_checkpoint` says how the ids of topics are written.
 """
 
 from collections.abc import Mapping
 from typing import TypeAlias
 
 from segmentlog.errors import OptionError
-from segmentlog.logs import offsets_as_topics, offsets_of_topics
+from segmentlog.logs import offsets_as_topics, offsets_of_topics, topic_ids_of
 from segmentlog.model import TopicPartition
 
-__all__ = ["Offsets", "OffsetsJson", "from_json", "to_json"]
+__all__ = ["Offsets", "OffsetsJson", "from_json", "to_json", "topic_ids_of"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 OffsetsJson: TypeAlias = dict[str, dict[str, int]]

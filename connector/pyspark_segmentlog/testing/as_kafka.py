@@ -259,6 +259,7 @@ def _load(
     passed = options_of_read(given, is_stream=is_stream)
     if is_stream:
         passed[initial_offsets.OPTION] = initial_offsets.new_link()
+        passed["topicIdsInCheckpoint"] = "false"  # a job may compare the offsets with kafka's
     _pass_on(self, passed)
     return _original(self, "load")(self, directory)
 

@@ -47,6 +47,7 @@ class DatasetOptions(TypedDict, total=False):
     spare_page_cache: bool
     fail_on_data_loss: bool
     replicas: Replicas | str
+    include_deleted_topics: bool
     remote_storage: str | os.PathLike[str] | None
     remote_storage_layout: RemoteStorageLayout | str | None
     remote_storage_key_file: str | os.PathLike[str] | None
@@ -180,6 +181,7 @@ def dataset(
     spare_page_cache: bool = False,
     fail_on_data_loss: bool = True,
     replicas: Replicas | str = Replicas.REFUSE,
+    include_deleted_topics: bool = False,
     remote_storage: str | os.PathLike[str] | None = None,
     remote_storage_layout: RemoteStorageLayout | str | None = None,
     remote_storage_key_file: str | os.PathLike[str] | None = None,
@@ -209,6 +211,8 @@ def dataset(
     replicas : the treatment of a partition that several of the paths hold: ``refuse`` it, or
         ``reconcile`` the copies, as `open_replicas` does, because the paths are those of the
         brokers of a cluster.
+    include_deleted_topics : with ``reconcile``: whether topics that the cluster has deleted, by
+        its metadata, and of which a broker still has logs, are read, too.
     remote_storage, remote_storage_layout, remote_storage_key_file : a tier; see `open_log_dir`.
 
     Raises
@@ -241,7 +245,11 @@ def dataset(
             paths, remote_storage, remote_storage_layout, remote_storage_key_file,
             fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
-        directory = open_log_dir(*given) if is_one else open_replicas(given[0], *given[1:])
+        directory = (
+            open_log_dir(*given)
+            if is_one
+            else open_replicas(*given, include_deleted_topics=include_deleted_topics)
+        )
     snapshot = take_snapshot(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),

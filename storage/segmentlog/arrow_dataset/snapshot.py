@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, refused, whole_number
@@ -168,7 +169,10 @@ def take_snapshot(
             fail_on_data_loss=fail_on_data_loss,
         )
         partitions.append(PartitionSnapshot(log, offsets))
-    opens = open_replicas if isinstance(directory, ReplicatedDirectory) else open_log_dir
+    opens: Callable[..., LogDirectory] = open_log_dir
+    if isinstance(directory, ReplicatedDirectory):
+        included = directory.include_deleted_topics
+        opens = partial(open_replicas, include_deleted_topics=included)
     return Snapshot(directory.paths, tuple(partitions), policy, opens)
 
 

@@ -15,6 +15,10 @@ A file of ``offsets`` has a version, a line of settings, and the sources, in the
     -                                        1:-
 
 A ``-`` is a source that has no offset yet.  The offset of a partition is the next one to read.
+
+Offsets mean nothing in a topic that was deleted and created again.  So `segmentlog` adds the ids
+of topics, as topics without partitions whose names no topic can have: ``"orders@ID":{}``.  `kafka`
+and earlier versions of `segmentlog` find no offsets there, and read the others.
 Rules: ``OffsetSeqLog``, ``CommitLog`` and ``KafkaSourceInitialOffsetWriter`` of Spark.
 """
 
@@ -22,6 +26,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.disk.paths import readable_path, why_not_there
@@ -33,7 +38,8 @@ from segmentlog.model import TopicPartition
 
 __all__ = [
     "Offsets", "StreamCheckpoint", "checkpoint_offsets", "offsets_as_json", "offsets_as_topics",
-    "offsets_of_json", "offsets_of_topics", "read_initial_offsets", "read_stream_checkpoint",
+    "offsets_of_json", "offsets_of_topics", "read_initial_offsets", "read_initial_topic_ids",
+    "read_stream_checkpoint", "topic_ids_of",
 ]  # fmt: skip
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -41,6 +47,7 @@ Offsets: TypeAlias = Mapping[TopicPartition, int]
 
 _LEAST, _LARGEST = -2, 2**63 - 1
 _VOID = "-"
+_BEFORE_ID = "@"  #: no name of a topic has it
 _VERSION = re.compile(r"v([0-9]{1,9})\s*")
 _TORN = "restore the checkpoint from a copy that was made while its query was stopped"
 
@@ -57,12 +64,14 @@ class StreamCheckpoint(NamedTuple):
     sources : the offsets after `batch` by the number of each source, or by its name if the query
         names its sources; None for a source whose offsets are not those of partitions, or that
         has none yet.
+    topic_ids : the ids of the topics of each source, by topic, as far as the checkpoint has them.
     """
 
     path: str
     batch: int
     planned_batch: int | None
     sources: Mapping[str, Offsets | None]
+    topic_ids: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def offsets(self, source: str | None = None) -> Offsets:
         """The offsets of a source.
@@ -133,7 +142,15 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
             else offsets_of_json(text)
             for name, text in {**dict.fromkeys(starts, _VOID), **sources}.items()
         }
-    return StreamCheckpoint(path, committed, planned if planned > committed else None, known)
+        ids = {
+            name: read_initial_topic_ids(f"{path}/sources/{name}/0")
+            if sources.get(name, _VOID) == _VOID
+            else topic_ids_of(json.loads(sources[name]))
+            for name, found in known.items()
+            if found is not None
+        }
+    not_committed = planned if planned > committed else None
+    return StreamCheckpoint(path, committed, not_committed, known, ids)
 
 
 def checkpoint_offsets(
@@ -202,17 +219,28 @@ def offsets_of_topics(topics: object) -> dict[TopicPartition, int] | None:
     return dict(sorted(found.items()))
 
 
-def offsets_as_topics(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets in the form of `kafka`, for JSON: topics sorted, partitions as numbers."""
+def offsets_as_topics(
+    offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, dict[str, int]]:
+    """Offsets in the form of `kafka`, for JSON: topics sorted, partitions as numbers; then ids."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
-    return topics
+    return topics | {
+        f"{topic}{_BEFORE_ID}{topic_ids[topic]}": {} for topic in topics if topic in topic_ids
+    }
 
 
-def offsets_as_json(offsets: Offsets) -> str:
+def offsets_as_json(offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> str:
     """The text of `offsets_as_topics`, without blanks."""
-    return json.dumps(offsets_as_topics(offsets), ensure_ascii=False, separators=(",", ":"))
+    topics = offsets_as_topics(offsets, topic_ids)
+    return json.dumps(topics, ensure_ascii=False, separators=(",", ":"))
+
+
+def topic_ids_of(topics: Mapping[str, object]) -> dict[str, str]:
+    """The ids that parsed JSON of `offsets_as_topics` has, by topic."""
+    found = (name.split(_BEFORE_ID) for name, entry in topics.items() if entry == {})
+    return {parts[0]: parts[1] for parts in found if len(parts) == 2}
 
 
 def _shown(path: str) -> str:
@@ -313,12 +341,8 @@ def _read_offsets(path: str) -> dict[str, str]:
     return found
 
 
-@storage_errors()
 def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
     """The offsets at which a source of `kafka` began; None if they are those of another source.
-
-    The first byte is 0 for the sake of Spark 2.1.0, which wrote the length of the text there, and
-    no version.
 
     Parameters
     ----------
@@ -331,6 +355,22 @@ def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
     StorageError
         If the disk or the store fails.
     """
+    return offsets_of_topics(_read_initial(path))
+
+
+def read_initial_topic_ids(path: str) -> dict[str, str]:
+    """The ids of topics in such a file, by topic; empty if `kafka` has written it."""
+    topics = _read_initial(path)
+    return topic_ids_of(topics) if isinstance(topics, dict) else {}
+
+
+@storage_errors()
+def _read_initial(path: str) -> object:
+    """The JSON of such a file; None if it is a log of another source.
+
+    The first byte is 0 for the sake of Spark 2.1.0, which wrote the length of the text there, and
+    no version.
+    """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":
         _, lines = _parsed(path, data[1:], (1,))
@@ -340,13 +380,12 @@ def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
         return None  # a log of another source, such as that of files
     else:
         text, number = data[1:].decode(errors="replace"), 1
-    _check_json(path, number, text)
-    return offsets_of_json(text)
+    return _check_json(path, number, text)
 
 
-def _check_json(path: str, line: int, text: str) -> None:
+def _check_json(path: str, line: int, text: str) -> object:
     try:
-        json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         reason = f"expected JSON, found {text[:40]!r}"
         raise CorruptCheckpointError(_shown(path), line, reason, _TORN) from None

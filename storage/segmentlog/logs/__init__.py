@@ -12,7 +12,9 @@ from segmentlog.layout.stream_checkpoint import (
     offsets_of_json,
     offsets_of_topics,
     read_initial_offsets,
+    read_initial_topic_ids,
     read_stream_checkpoint,
+    topic_ids_of,
 )
 from segmentlog.logs.log import Log, find_offset
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
@@ -31,8 +33,10 @@ __all__ = [
     "offsets_of_topics",
     "open_log_dir",
     "read_initial_offsets",
+    "read_initial_topic_ids",
     "read_stream_checkpoint",
     "readable_path",
     "report_missing",
     "tiered_paths",
+    "topic_ids_of",
 ]

@@ -133,6 +133,7 @@ class LogDirectory:
         self._doubled: dict[TopicPartition, tuple[str, str]] = {}
         self._misnamed: dict[TopicPartition, LogDirectoryError] = {}
         self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
+        self._left_out: dict[TopicPartition, str] = {}  # the reasons
         self._logs: dict[TopicPartition, Log] = {}
         self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
         self._listed: list[TopicPartition] = []  # since the last look at their ends
@@ -260,7 +261,7 @@ class LogDirectory:
             MissingPartition(each, end, os.path.join(view.path, HIGH_WATERMARK_CHECKPOINT))
             for view in self._whole
             for each, end in view.missing().items()
-            if each not in self._places
+            if each not in self._places and each not in self._left_out
         )
 
     def partitions_not_in_use(self) -> dict[str, list[str]]:
@@ -499,6 +500,9 @@ class LogDirectory:
 
     def _unknown(self, topic: str, partition: int) -> SegmentLogError:
         where = ", ".join(map(plain_path, self.paths))
+        for left_out, reason in self._left_out.items():
+            if left_out.topic == topic and partition in (-1, left_out.partition):
+                return UnknownTopicOrPartitionError(topic, partition, where, reason)
         for each in self._missing:
             if each.topic_partition == (topic, partition):
                 return UnknownTopicOrPartitionError(topic, partition, where, each.reason)

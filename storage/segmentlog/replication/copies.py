@@ -10,15 +10,17 @@ leader, the leader's copy is the log.
 Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible leader replicas).
 """
 
+import contextlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.logs.log import Log
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.records.header import BatchHeader
 from segmentlog.replication.epochs import EpochEnds, common_end
 
 __all__ = ["Copy", "choose"]
@@ -56,25 +58,52 @@ class Copy:
 
     @cached_property
     def epochs(self) -> EpochEnds:
-        """Leader epochs, from the checkpoint; from the last batch if there is none."""
+        """Leader epochs, from the checkpoint, and from batches with later epochs than it has."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         path = os.path.join(self.log.path, LEADER_EPOCH_CHECKPOINT)
         try:
             starts = [each for each in read_leader_epochs(path) if each[1] <= end]
         except CorruptCheckpointError:
             starts = []
-        if not starts:
-            starts = self._of_the_last_batch()
-        return EpochEnds(starts, start, end)
+        return EpochEnds([*starts, *self._later_epochs(starts)], start, end)
 
-    def _of_the_last_batch(self) -> list[tuple[int, int]]:
+    def _later_epochs(self, starts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The epochs that only batches have: a copy of files may have an old checkpoint, or none.
+
+        Epochs rise, so a segment is walked only if the next one begins with another epoch.
+        """
+        last_epoch, begun = starts[-1] if starts else (-1, self.log.log_start_offset)
+        last = self._last_batch()
+        if last is None or last.leader_epoch <= last_epoch:
+            if last is not None and not starts:  # of before the epochs
+                yield 0, begun
+            return
+        segments = [each for each in self.log.untorn_segments if each.size]
+        firsts = [next(each.headers(0)).header.leader_epoch for each in segments]
+        for segment, next_first in zip(segments, [*firsts[1:], last.leader_epoch], strict=True):
+            if next_first <= last_epoch:
+                continue
+            next_offset = max(begun, segment.base_offset)
+            # Damage may hide the beginning of the next epoch.
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                for placed in segment.headers(0):
+                    if placed.header.leader_epoch > last_epoch:
+                        last_epoch = placed.header.leader_epoch
+                        yield last_epoch, max(begun, next_offset)
+                        if last_epoch == next_first:
+                            break
+                    next_offset = placed.header.last_offset + 1
+        if last.leader_epoch > last_epoch:
+            yield last.leader_epoch, next_offset
+
+    def _last_batch(self) -> BatchHeader | None:
         for segment in reversed(self.log.untorn_segments):
             last = None
-            for placed in segment.headers(0):
+            for placed in segment.headers(segment.floor_position(self.log.log_end_offset)):
                 last = placed.header
             if last is not None:
-                return [(max(last.leader_epoch, 0), self.log.log_start_offset)]
-        return []
+                return last
+        return None
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -159,6 +159,7 @@ def mirror(
     topics: str | Collection[str] = (),
     partitions: Collection[int] = (),
     assigned: bool = False,
+    include_deleted_topics: bool = False,
     dry_run: bool = False,
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
@@ -179,6 +180,7 @@ def mirror(
     assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
         and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead
         cluster gets its replicas again, all of the same log.
+    include_deleted_topics : as of `open_replicas`.
     dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result, once all partitions are copied.
     on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
@@ -218,7 +220,7 @@ def mirror(
     instance_of("partitions", partitions, Collection, "give numbers of partitions")
     numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
     failures = Failures(on_failure)
-    source = open_replicas(path, *more)
+    source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
     refuse_destination(directory, source.paths)

@@ -2,21 +2,21 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, fold
-from segmentlog.cluster.metadata_log import newest_metadata, read_metadata
+from segmentlog.cluster.metadata_log import metadata_path, newest_metadata, read_metadata
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import survey
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
-from segmentlog.layout.metadata import read_meta_properties
+from segmentlog.layout.metadata import known_topic_id, read_meta_properties
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.messages.reader import uuid_text
-from segmentlog.model import TopicPartition
+from segmentlog.model import OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.reads.collector import without_collector
 from segmentlog.replication.copies import Copy, Registration, choose
 
@@ -94,8 +94,78 @@ class ReplicatedDirectory(LogDirectory):
     """Log directories of the brokers of a cluster, read as one; `open_replicas` makes it.
 
     A partition is the copy that the cluster would serve.  Its high watermark is the highest one of
-    the copies that agree with the log up to there.
+    the copies that agree with the log up to there.  Topics that the cluster has deleted are left
+    out, with a warning.
+
+    Parameters
+    ----------
+    paths : absolute paths of log directories.
+    include_deleted_topics : whether they are read instead.
+    told : the deleted topics that an earlier look has warned of.
     """
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        *,
+        include_deleted_topics: bool = False,
+        told: Collection[str] = (),
+    ) -> None:
+        super().__init__(paths)
+        self.include_deleted_topics = include_deleted_topics
+        self._deleted = set[str]()
+        if not include_deleted_topics:
+            self._leave_out_deleted(told)
+
+    def _leave_out_deleted(self, told: Collection[str]) -> None:
+        """Leave out the partitions of which all copies are of deleted topics.
+
+        A broker that was down when its topic was deleted still has the copies, until it starts.
+        """
+        if newest_metadata(self.paths) is None:
+            return
+        known: dict[tuple[str, str], bool] = {}  # by topic and log directory: one file for each
+        for each in self.topic_partitions():
+            copies = self._copies.get(each) or [self._places[each]]
+            for parent, path in copies:
+                if (each.topic, parent) not in known:
+                    known[each.topic, parent] = self._is_deleted(each.topic, known_topic_id(path))
+            if not all(known[each.topic, parent] for parent, _ in copies):
+                continue
+            for held in (self._places, self._doubled, self._copies):
+                held.pop(each, None)
+            shown = ", ".join(path for _, path in copies)
+            self._left_out[each] = (
+                f"the cluster has deleted the topic, by {newest_metadata(self.paths)}, and "
+                f"{shown} is left; include_deleted_topics (in Spark includeDeletedTopics) reads it"
+            )
+            if each.topic not in {*told, *self._deleted}:
+                logger.warning("%s is left out: %s", each.topic, self._left_out[each])
+            self._deleted.add(each.topic)
+
+    def _is_deleted(self, topic: str, topic_id: str) -> bool:
+        """Whether the newest metadata lacks a topic that some metadata here has had.
+
+        Other topics that it lacks may have been created later.
+        """
+        is_there = topic_id in self._current_ids if topic_id else topic in self._topic_ids
+        return not is_there and (topic_id or topic) in self._topics_ever
+
+    @cached_property
+    def _current_ids(self) -> Collection[str]:
+        return {*self._topic_ids.values()}
+
+    @cached_property
+    def _topics_ever(self) -> Collection[str]:
+        """Ids and names of all topics in all copies of the metadata, as far back as they go."""
+        paths = [path for each in self.paths if (path := metadata_path(each)) is not None]
+        policy = ScanPolicy(on_corrupt_batch=OnCorruptBatch.SKIP)
+        found = set[str]()
+        for path in paths:
+            for record in read_metadata(path, RECORDS["topics"], is_history=True, policy=policy):
+                found.add(uuid_text(record.fields["topic_id"]))
+                found.update(name for name in [record.fields.get("name")] if name)
+        return found
 
     @cached_property
     def _registrations(self) -> Mapping[object, Mapping[str, Any]]:
@@ -187,7 +257,7 @@ class ReplicatedDirectory(LogDirectory):
 
     def refresh(self, *, log_ends: bool = False) -> "ReplicatedDirectory":
         """The directories as they are now; all copies are looked at again."""
-        return open_replicas(*self.paths)
+        return _open(self.paths, self.include_deleted_topics, told=self._deleted)
 
     @storage_errors()
     def replicated(self, topic: str, partition: int) -> ReplicatedPartition:
@@ -239,13 +309,18 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
 @storage_errors()
 @without_collector()
 def open_replicas(
-    path: str | os.PathLike[str], *more: str | os.PathLike[str]
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    include_deleted_topics: bool = False,
 ) -> ReplicatedDirectory:
     """Open the log directories of several brokers of a cluster as one.
 
     Parameters
     ----------
     path, more : log directories; those of one broker with several disks may be among them.
+    include_deleted_topics : whether the directory has topics that the cluster has deleted, by its
+        newest metadata, and of which a broker still has logs.  By default, they are left out with
+        a warning, because the cluster would not serve them.
 
     Raises
     ------
@@ -259,6 +334,12 @@ def open_replicas(
     paths = [readable_path(each) for each in (path, *more)]
     for each in paths:
         survey(each)
+    return _open(paths, include_deleted_topics)
+
+
+def _open(
+    paths: Sequence[str], include_deleted_topics: bool, told: Collection[str] = ()
+) -> ReplicatedDirectory:
     clusters = {found: each for each in paths if (found := _cluster_id(each))}
     if len(clusters) > 1:
         (first, path_of_it), (second, other) = [*clusters.items()][:2]
@@ -267,7 +348,7 @@ def open_replicas(
             "partitions can only be compared within a cluster; name directories of one cluster"
         )
         raise LogDirectoryError(other, reason)
-    return ReplicatedDirectory(paths)
+    return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
 
 
 def _cluster_id(directory: str) -> str | None:
@@ -275,13 +356,15 @@ def _cluster_id(directory: str) -> str | None:
 
 
 def replicas(
-    path: str | os.PathLike[str], *more: str | os.PathLike[str]
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    include_deleted_topics: bool = False,
 ) -> Iterator[ReplicatedPartition]:
     """Every partition of a cluster: which copy is the log and why, and where the others differ.
 
     Parameters
     ----------
-    path, more : log directories of brokers; see `open_replicas`.
+    path, more, include_deleted_topics : see `open_replicas`.
 
     Yields
     ------
@@ -293,6 +376,6 @@ def replicas(
         As `open_replicas` does, or if two topics have had a name and nothing shows which has it
         now.
     """
-    directory = open_replicas(path, *more)
+    directory = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     for each in directory.topic_partitions():
         yield directory.replicated(*each)

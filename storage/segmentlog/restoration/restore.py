@@ -82,6 +82,7 @@ def restore(
     server_properties: str | os.PathLike[str] | None = None,
     open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
     leave_out_replicas: bool = False,
+    include_deleted_topics: bool = False,
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     offset_map: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
@@ -112,6 +113,7 @@ def restore(
     leave_out_replicas : whether a partition is restored although the directory of one of its
         replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
         its broker could become the leader.
+    include_deleted_topics : as of `open_replicas`.
     on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
         all other records keep theirs.
     offset_map : a Parquet file that shows where each record is
@@ -155,7 +157,7 @@ def restore(
         LEAST_LONG if since is None else epoch_milliseconds("since", since),
         LARGEST_LONG if until is None else epoch_milliseconds("until", until),
     )
-    source = open_replicas(path, *more)
+    source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     directories = _targets(to, source)
     chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
     for partition, offsets in only_in_a_tier(source, chosen).items():

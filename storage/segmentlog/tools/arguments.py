@@ -27,6 +27,7 @@ __all__ = [
     "Command",
     "Directory",
     "Ends",
+    "IncludeDeletedTopics",
     "IndexInterval",
     "Metadata",
     "OnCorrupt",
@@ -152,6 +153,13 @@ Topics = Annotated[
     list[str] | None,
     typer.Option(
         "--topic", help="Only this topic; may be repeated.", autocompletion=complete_topic
+    ),
+]
+IncludeDeletedTopics = Annotated[
+    bool,
+    typer.Option(
+        "--include-deleted-topics",
+        help="Also topics that the cluster has deleted, of which a broker still has logs.",
     ),
 ]
 Topic = Annotated[

@@ -276,6 +276,7 @@ class _Read:
         if until_ms is not None:
             self._columns = sorted({*written.columns, "timestamp"})
         self._next: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[TopicPartition, str] = {}
         self._ended: set[TopicPartition] = set()
         self._failing: set[TopicPartition] = set()
 
@@ -299,6 +300,7 @@ class _Read:
         is_first = not self._next
         for log in logs:
             each = log.topic_partition
+            self._compare_topic(log)
             if each not in self._ended and each not in self._failing:
                 self._failing.add(each)  # unless it is read to its end
                 with self.failed.of(each):
@@ -310,6 +312,18 @@ class _Read:
                 return
         for lost in missing if is_first else ():
             self.failed.add(lost.topic_partition, lost.reason)
+
+    def _compare_topic(self, log: Log) -> None:
+        """Begin a partition again if its topic was deleted, and created again under its name."""
+        each, topic_id = log.topic_partition, log.known_topic_id
+        known = self._topic_ids.get(each, topic_id)
+        self._topic_ids[each] = topic_id or known
+        if topic_id and known and topic_id != known:
+            self._next[each] = 0
+            self._ended.discard(each)
+            self._failing.discard(each)
+            reason = f"its topic was deleted and created again (id {topic_id}, not {known})"
+            self.failed.add(each, f"{reason}; the records of the new topic follow")
 
     def _one(self, log: Log, bounds: Bounds) -> None:
         """Write the records of a log: within `bounds`, or after those that are written."""
@@ -357,7 +371,8 @@ class _Read:
             newer = directory.refresh(log_ends=True)
             if newer is not directory:
                 directory = newer
-                self.all(directory, chosen, Bounds())
+                with self.failed.of(chosen[0]):  # it may be created again
+                    self.all(directory, chosen, Bounds())
                 sys.stdout.flush()
                 if self.is_done:
                     return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmentlog.tools.arguments import WRITES, Partitions, Topics, command
+from segmentlog.tools.arguments import WRITES, IncludeDeletedTopics, Partitions, Topics, command
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
@@ -40,6 +40,7 @@ def mirror(
             help="Only partitions that the cluster's metadata assigns to the broker of DST.",
         ),
     ] = False,
+    include_deleted_topics: IncludeDeletedTopics = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would be copied and cut, and change nothing."),
@@ -72,8 +73,8 @@ def mirror(
 
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
-            assigned=assigned, dry_run=dry_run, on_partition=show, on_bytes=bar.advance,
-            on_failure=failed.add,
+            assigned=assigned, include_deleted_topics=include_deleted_topics, dry_run=dry_run,
+            on_partition=show, on_bytes=bar.advance, on_failure=failed.add,
         )  # fmt: skip
     if not (found or failed.names or as_json):
         reason = (

@@ -91,7 +91,7 @@ class _Lag(NamedTuple):
     offset: int | None
     logStartOffset: int | None  # noqa: N815 - field names of the JSON
     logEndOffset: int | None  # noqa: N815
-    error: str = ""  # of a log that cannot be read
+    error: str = ""  # of a log that cannot be read, or of another topic
 
     @property
     def lag(self) -> int | None:
@@ -169,6 +169,9 @@ def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterat
             try:
                 log = directory.log(*each)
                 bounds = log.log_start_offset, log.log_end_offset
+                then, now = found.topic_ids[name].get(each.topic), log.known_topic_id
+                if then and now and then != now:
+                    error = f"its topic was deleted and created again (id {now}, not {then})"
             except SegmentLogError as failure:
                 error = str(failure)
         yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds, error)

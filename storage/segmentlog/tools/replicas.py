@@ -8,7 +8,14 @@ import typer
 
 from segmentlog.logs.choose import partitions_of
 from segmentlog.replication.replicated import Replica, ReplicatedPartition, open_replicas
-from segmentlog.tools.arguments import PROBLEM, READS, Partitions, Topics, command
+from segmentlog.tools.arguments import (
+    PROBLEM,
+    READS,
+    IncludeDeletedTopics,
+    Partitions,
+    Topics,
+    command,
+)
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
@@ -27,6 +34,7 @@ def replicas(
     ],
     topic: Topics = None,
     partition: Partitions = None,
+    include_deleted_topics: IncludeDeletedTopics = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
     ] = False,
@@ -38,7 +46,7 @@ def replicas(
     acknowledged if the high watermark of the copy lies beyond this offset. The exit status is 1 if
     a copy diverges, or if the best copy may not be the log.
     """
-    directory = open_replicas(*paths)
+    directory = open_replicas(*paths, include_deleted_topics=include_deleted_topics)
     chosen = partitions_of(directory, topic or (), partition or ())
     found = [directory.replicated(*each) for each in chosen]
     if as_json:

@@ -13,6 +13,7 @@ from segmentlog.restoration.restore import OpenTransactions
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
+    IncludeDeletedTopics,
     OnCorrupt,
     ServerProperties,
     Topics,
@@ -78,6 +79,7 @@ def restore(
             help="Restore partitions even if directories of some of their brokers are missing.",
         ),
     ] = False,
+    include_deleted_topics: IncludeDeletedTopics = False,
     on_corrupt_batch: OnCorrupt = OnCorruptBatch.FAIL,
     offsets: Annotated[
         str | None,
@@ -131,8 +133,9 @@ def restore(
             *sources, to=targets, topics=topic or (),
             since=since, until=until, target_metadata=target_metadata,
             server_properties=server_properties, open_transactions=open_transactions,
-            leave_out_replicas=leave_out_replicas, on_corrupt_batch=on_corrupt_batch,
-            offset_map=offset_map, dry_run=dry_run, on_records=bar.advance,
+            leave_out_replicas=leave_out_replicas, include_deleted_topics=include_deleted_topics,
+            on_corrupt_batch=on_corrupt_batch, offset_map=offset_map, dry_run=dry_run,
+            on_records=bar.advance,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets)
         if file is not None:

@@ -61,6 +61,7 @@ GOOD_VALUES = {
     "path": "/e",
     "paths": '["/d1"]',
     "replicas": "reconcile",
+    "includeDeletedTopics": "true",
     "remoteStorage": "/t",
     "remoteStorageLayout": "aiven",
     "remoteStorageKeyFile": "/k",
@@ -103,6 +104,7 @@ GOOD_VALUES = {
     "maxTriggerDelay": "2m",
     "maxBytesPerTrigger": "64m",
     "initialOffsetsLocation": "/c/sources/0",
+    "topicIdsInCheckpoint": "false",
     "pollInterval": "1s",
 }
 

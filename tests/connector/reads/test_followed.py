@@ -15,6 +15,8 @@ import segmentlog
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.followed import FollowedDirectory
+from pyspark_segmentlog.reads.planner import plan_slices
+from pyspark_segmentlog.reads.stream_offsets import from_json, topic_ids_of
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -234,7 +236,8 @@ def test_new_partitions_are_read_from_their_first_record(logs: Path) -> None:
     write(logs, rows(2), topic="later", num_partitions=2)
 
     assert {"later-0": [0, 2], "new-0": [0, 4]} == stream.batch()
-    assert ["later", "new", "t"] == [*stream.offset]
+    assert ["later", "new", "t"] == [*stream.offset][:3]
+    assert ["later", "new", "t"] == [*topic_ids_of(stream.offset)]
 
 
 def test_a_new_partition_that_does_not_begin_at_0_has_lost_records(logs: Path) -> None:
@@ -319,7 +322,7 @@ def test_a_subscribed_topic_has_to_be_there_at_the_start(logs: Path) -> None:
 
 
 def test_a_topic_that_was_made_again_with_more_records_is_noticed(logs: Path) -> None:
-    """Its offsets mean other records. Only a running query can know."""
+    """Its offsets mean other records."""
     stream, lenient = Stream(logs), Stream(logs, failOnDataLoss="false")
     stream.batch()
     lenient.batch()
@@ -329,6 +332,81 @@ def test_a_topic_that_was_made_again_with_more_records_is_noticed(logs: Path) ->
     with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
         stream.batch()
     assert {"t-0": [10, 15]} == lenient.batch()
+
+
+@pytest.mark.parametrize("n_new", [5, 10, 15])
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_topic_that_was_made_again_before_the_first_record_is_noticed(
+    logs: Path, start: str, n_new: int
+) -> None:
+    """The id is learned when the start is looked up, before the first record is read."""
+    stream, lenient = (
+        Stream(logs, startingOffsets=start, failOnDataLoss=fails) for fails in ("true", "false")
+    )
+    delete(logs)
+    write(logs, rows(n_new), num_partitions=12)
+
+    for _ in range(2):  # a repeated poll does not forget it
+        with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+            stream.poll()
+    at = 0 if start == "earliest" else 10
+    if n_new >= at:
+        end = {"t": stream.offset["t"] | {"0": n_new}}
+        with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+            stream.followed.plan(stream.offset, end)
+    assert ({"t-0": [at, n_new]} if n_new > at else {}) == lenient.batch()
+    write(logs, rows(1))
+    assert {"t-0": [n_new, n_new + 1]} == lenient.batch()
+
+
+@pytest.mark.parametrize("n_new", [10, 15])
+def test_a_checkpoint_remembers_the_ids_of_topics(logs: Path, n_new: int) -> None:
+    """A topic that was made again while the query was stopped is noticed at its restart."""
+    stream = Stream(logs)
+    stream.batch()
+    (name,) = stream.offset.keys() - {"t"}
+    log = segmentlog.open_log_dir(logs).log("t", 0)
+    assert (f"t@{log.topic_id}", {}) == (name, stream.offset[name])
+    assert 12 == len(from_json(stream.offset))
+    assert {} == Stream(logs, start=stream.offset).batch()  # the topic is the same one
+    delete(logs)
+    write(logs, rows(n_new), num_partitions=12)
+
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+        Stream(logs, start=stream.offset).poll()
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+        Stream(logs, start=stream.offset).followed.plan(
+            stream.offset, {"t": stream.offset["t"] | {"0": n_new}}
+        )
+    without = Stream(logs, start=stream.offset, topicIdsInCheckpoint="false")
+    assert ({"t-0": [10, 15]} if n_new == 15 else {}) == without.batch()
+    assert ["t"] == [*Stream(logs, topicIdsInCheckpoint="false").offset]
+
+
+def test_a_checkpoint_without_ids_is_continued(logs: Path) -> None:
+    """Earlier versions, and the source of kafka, write offsets alone."""
+    written = {"t": {str(each): 10 if each == 0 else 0 for each in range(12)}}
+    stream = Stream(logs, start=written)
+    assert written is stream.poll()  # no micro-batch without records
+    write(logs, rows(2))
+    assert {"t-0": [10, 12]} == stream.batch()
+    assert 2 == len(stream.offset)
+
+
+def test_kept_initial_offsets_remember_the_ids_of_topics(logs: Path, tmp_path: Path) -> None:
+    """A run that ends before its first micro-batch leaves them to the next one."""
+    given: dict[str, Any] = {
+        "startingOffsets": "latest", "initialOffsetsLocation": tmp_path / "c"
+    }  # fmt: skip
+    first = Stream(logs, **given)
+    assert first.offset == Stream(logs, **given).offset
+    delete(logs)
+    write(logs, rows(15), num_partitions=12)
+    again = Stream(logs, **given)
+    assert first.offset == again.offset
+
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+        again.poll()
 
 
 def test_the_id_of_a_topic_may_come_later(logs: Path) -> None:
@@ -370,7 +448,7 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
 
     monkeypatch.setattr(DirectoryView, "refresh", move)
     assert {"t-0": [10, 12]} == stream.batch()
-    assert {"t": {"0": 12}, "u": {"0": 10}} == stream.offset
+    assert {("t", 0): 12, ("u", 0): 10} == from_json(stream.offset)
 
 
 def test_a_start_at_a_checkpoint_is_needed_once(logs: Path, tmp_path: Path) -> None:
@@ -385,6 +463,27 @@ def test_a_start_at_a_checkpoint_is_needed_once(logs: Path, tmp_path: Path) -> N
     assert {"t-0": [10, 11]} == Stream(logs, stream.offset, **given).batch()
     with pytest.raises(LogDirectoryError, match="name the checkpointLocation of a query"):
         Stream(logs, **given)
+
+
+def test_a_start_at_a_checkpoint_of_a_former_topic_is_refused(
+    logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checkpoint has the id of the topic whose offsets it has."""
+    earlier = Stream(logs)
+    earlier.batch()
+    checkpoint = write_checkpoint(tmp_path / "c", {0: json.dumps(earlier.offset)}, committed=0)
+    given: dict[str, Any] = {"startingOffsets": f"checkpoint:{checkpoint}"}
+    assert {} == Stream(logs, **given).batch()
+    delete(logs)
+    write(logs, rows(15), num_partitions=12)
+
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+        Stream(logs, **given)
+    options = ReadOptions.parse({"path": str(logs), **given}, Query.BATCH)
+    with pytest.raises(StreamOffsetError, match="its topic was deleted and created again"):
+        plan_slices(options)
+    assert {"t-0": [10, 15]} == Stream(logs, failOnDataLoss="false", **given).batch()
+    assert "t-0: offset 10 is that of a checkpoint, and its topic was deleted" in caplog.text
 
 
 def test_a_high_watermark_that_falls_is_waited_for(logs: Path) -> None:

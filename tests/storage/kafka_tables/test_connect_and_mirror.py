@@ -226,7 +226,7 @@ def test_records_of_aborted_transactions_never_counted(
     log.add(make("set", 5), make("made", 6), producer=7).add(make("after", 8)).end(7, 1)
     directory = log.write(tmp_path / "decided", 0, topic)
     rows = segmentlog.table(directory, table).to_pylist()
-    expected = {"kept": 1, "set": 5, "made": 6, "after": 8}
+    expected: dict[str, object] = {"kept": 1, "set": 5, "made": 6, "after": 8}
     if table == "connect_offsets":
         expected = {each: f'{{"n": {n}}}' for each, n in expected.items()}
 

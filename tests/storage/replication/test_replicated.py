@@ -3,6 +3,7 @@
 import base64
 import logging
 import pickle
+import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -11,10 +12,13 @@ from typing import Any
 
 import pytest
 from broker_copies import IDS, T0, broker, killed_in_sequence
+from coordinator_logs import Coordinator, framed
 
 import segmentlog
-from segmentlog import LogDirectoryError, OptionError
+from segmentlog import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.cluster.image import Image
+from segmentlog.layout.checkpoint import read_leader_epochs, write_leader_epochs
+from segmentlog.model import METADATA_TOPIC
 from segmentlog.replication import replicated
 from segmentlog.replication.replicated import ReplicatedDirectory, ReplicatedPartition
 
@@ -105,6 +109,135 @@ def test_a_copy_without_epochs_has_those_of_its_batches(tmp_path: Path) -> None:
     for path in paths:
         (path / "t-0" / "leader-epoch-checkpoint").unlink()
     assert b"z" == values(segmentlog.open_replicas(*paths))[-1]
+
+
+@pytest.mark.parametrize("n_known", range(5))
+@pytest.mark.parametrize("segment_bytes", [150, 1 << 30])
+def test_a_checkpoint_of_epochs_may_be_older_than_its_log(
+    tmp_path: Path, n_known: int, segment_bytes: int
+) -> None:
+    """Batches show the later epochs: a longer log of a leader that was cut off does not win."""
+    terms = [(0, "ab"), (1, "c"), (4, "defg"), (5, "h")]
+    paths = [
+        broker(tmp_path, 1, [(0, "abcdefghijklmn")]),
+        broker(tmp_path, 2, terms, segment_bytes=segment_bytes),
+    ]
+    checkpoint = paths[1] / "t-0" / "leader-epoch-checkpoint"
+    (whole,) = (each for each in only(paths).replicas if each.is_log)
+    known = read_leader_epochs(str(checkpoint))
+    assert [(0, 0), (1, 2), (4, 3), (5, 7)] == [*known]
+    assert len([*(paths[1] / "t-0").glob("*.log")]) == (1 if segment_bytes > 150 else 3)
+    write_leader_epochs(str(checkpoint), known[:n_known])
+
+    first, second = only(paths).replicas
+    assert (2, 5, 8) == (second.node_id, second.leader_epoch, second.log_end_offset)
+    assert whole == second
+    assert (False, 2, 12) == (first.is_log, first.diverges_at, first.n_diverging)
+    assert [*b"abcdefgh"] == [each[0] for each in values(segmentlog.open_replicas(*paths))]
+
+
+def test_damage_does_not_hide_a_later_epoch(tmp_path: Path) -> None:
+    """The epoch may begin where the damage does."""
+    paths = [
+        broker(tmp_path, 1, [(0, "abcdef")]),
+        broker(tmp_path, 2, [(0, "abc"), (1, "x"), (2, "y")]),
+    ]
+    partition = paths[1] / "t-0"
+    write_leader_epochs(str(partition / "leader-epoch-checkpoint"), [(0, 0)])
+    (path,) = partition.glob("*.log")
+    data = bytearray(path.read_bytes())
+    at = data.index(b"x") // 10 * 10
+    at = data[:at].rindex(b"\0\0\0\0\0\0\0\3")
+    data[at + 8 : at + 12] = bytes(4)  # the length of the batch at offset 3
+    path.write_bytes(data)
+    first, second = only(paths).replicas
+    assert (False, 3) == (first.is_log, first.diverges_at)
+    assert (True, 2) == (second.is_log, second.leader_epoch)
+
+
+def metadata(directory: Path, *records: tuple[int, dict[str, Any]]) -> None:
+    """Give a log directory a metadata log of these records, by their api keys."""
+    log = Coordinator()
+    for kind, fields in records:
+        log.add(framed(METADATA_TOPIC, kind, fields))
+    log.write(directory, 0, METADATA_TOPIC)
+
+
+def made(topic_id: str, name: str = "t") -> list[tuple[int, dict[str, Any]]]:
+    """The records of a new topic with one partition."""
+    number = uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
+    partition = {"partition_id": 0, "topic_id": number, "replicas": [1, 2, 3], "isr": [1, 2, 3],
+                 "leader": 1}  # fmt: skip
+    return [(2, {"name": name, "topic_id": number}), (3, partition)]
+
+
+def removed(topic_id: str) -> tuple[int, dict[str, Any]]:
+    """The record of a deletion."""
+    return 9, {"topic_id": uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))}
+
+
+OTHER = made(IDS[1], "u")
+
+
+@pytest.mark.parametrize(
+    ("newest", "older", "is_deleted"),
+    [
+        ([*made(IDS[0]), removed(IDS[0])], None, True),
+        ([*OTHER, *made(IDS[0]), removed(IDS[0])], made(IDS[0]), True),
+        ([*OTHER, *OTHER, *OTHER], made(IDS[0]), True),  # an older copy has had the topic
+        ([*made(IDS[0]), removed(IDS[0]), *made(IDS[1])], None, True),  # and made it again
+        (OTHER, None, False),  # it may be older than the topic
+        (made(IDS[0]), None, False),
+        (None, None, False),
+    ],
+)
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_a_topic_that_the_cluster_has_deleted_is_left_out(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    newest: list[tuple[int, dict[str, Any]]] | None,
+    older: list[tuple[int, dict[str, Any]]] | None,
+    is_deleted: bool,
+    is_renamed: bool,
+) -> None:
+    """A broker that was down still has its logs. On request, they are read."""
+    paths = [broker(tmp_path, each, [(0, "abc")], high_watermark=3) for each in (1, 2, 3)]
+    if is_renamed:
+        (paths[0] / "t-0").rename(paths[0] / f"t-0.{'0' * 32}-delete")
+    for path, records in zip(paths, (newest, older), strict=False):
+        if records is not None:
+            metadata(path, *records)
+    included = segmentlog.read(
+        segmentlog.open_replicas(*paths, include_deleted_topics=True), "t", columns=["value"]
+    )
+    assert [b"a", b"b", b"c"] == included["value"].to_pylist()
+    assert not caplog.records
+    if not is_deleted:
+        assert [b"a", b"b", b"c"] == values(segmentlog.open_replicas(*paths))
+        assert not caplog.records
+        return
+
+    found = segmentlog.dataset(*paths, replicas="reconcile")
+    assert 0 == found.count_rows()
+    (warning,) = caplog.messages
+    left = ", ".join(str(each / "t-0") for each in paths[is_renamed:])
+    reason = (
+        f"the cluster has deleted the topic, by {paths[0] / '__cluster_metadata-0'}, and "
+        f"{left} is left; include_deleted_topics (in Spark includeDeletedTopics) reads it"
+    )
+    assert f"t is left out: {reason}" == warning
+    with pytest.raises(UnknownTopicOrPartitionError, match=re.escape(reason)):
+        segmentlog.dataset(*paths, replicas="reconcile", topics="t")
+    caplog.clear()
+    directory = segmentlog.open_replicas(*paths)
+    assert 1 == len(caplog.messages)
+    assert [] == [each.topic for each in directory]
+    assert [] == directory.refresh().missing_partitions()
+    assert 1 == len(caplog.messages)  # a stream is told once
+    kept = segmentlog.dataset(
+        *paths, replicas="reconcile", topics="t", include_deleted_topics=True
+    )
+    assert 3 == pickle.loads(pickle.dumps(kept)).count_rows()
 
 
 def test_two_topics_of_one_name_are_refused_without_metadata(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ import pytest
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.model import IsolationLevel, ReadUpTo
 from segmentlog.testing.reference import Record, encode_batch
+from segmentlog.tools import cat
+from segmentlog.tools.message_format import TextFormat
 
 Run = Callable[..., Result]
 START = 1_700_000_000_000
@@ -160,6 +163,41 @@ def test_a_directory_is_followed(logs: Path) -> None:
         assert [b"first"] == read(process, 1)
 
         assert (0, b"") == (process.wait(60), process.stderr.read())
+
+
+@pytest.mark.parametrize("n_new", [5, 10, 15])
+@pytest.mark.parametrize("start", ["end", "beginning"])
+def test_a_topic_that_was_made_again_is_followed_from_its_first_record(
+    logs: Path, capsys: pytest.CaptureFixture[str], start: str, n_new: int
+) -> None:
+    """The id is learned with the start, and offsets of the former topic mean nothing."""
+    reader = cat._Read(
+        TextFormat.delimited(None, b"\n", shows_null=False),
+        IsolationLevel.READ_COMMITTED, ReadUpTo.LOG_END, None, None, by_record=False,
+    )  # fmt: skip
+    written: list[bytes] = []
+    reader._write = lambda data: written.append(bytes(data))
+    chosen = "orders", [0]
+    directory = segmentlog.open_log_dir(logs)
+    former = directory.log("orders", 0).topic_id
+    reader.all(directory, chosen, cat.Bounds.parse([start]))
+    assert (10 if start == "beginning" else 0) == len(b"".join(written).split())
+    written.clear()
+    segmentlog.delete_topic(logs, "orders")
+    new = [f"n{i}" for i in range(n_new)]
+    with segmentlog.open_writer(logs, "orders", num_partitions=1) as writer:
+        writer.append(pa.table({"value": new}))
+    directory = directory.refresh(log_ends=True)
+    reader.all(directory, chosen, cat.Bounds())
+    reader.all(directory, chosen, cat.Bounds())
+
+    assert " ".join(new).encode().split() == b"".join(written).split()
+    topic_id = directory.log("orders", 0).topic_id
+    assert (
+        f"segmentlog: orders-0: its topic was deleted and created again (id {topic_id}, not "
+        f"{former}); the records of the new topic follow\n"
+    ) == capsys.readouterr().err
+    assert ["orders-0"] == [*reader.failed.names]
 
 
 def test_following_ends_with_its_reader(logs: Path) -> None:

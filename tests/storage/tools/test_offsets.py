@@ -112,6 +112,21 @@ def test_offsets_below_the_log_start_are_gone(run: Run, tmp_path: Path) -> None:
     assert ["a", "1", "-", "0", "0", "0"] == done.stdout.splitlines()[2].split()
 
 
+def test_a_topic_that_was_created_again_has_no_lag(run: Run, tmp_path: Path) -> None:
+    """The offsets of the checkpoint are those of the topic whose id it has."""
+    with segmentlog.open_writer(tmp_path / "logs", "t", num_partitions=1) as writer:
+        writer.append(pa.table({"value": ["a", "b"]}))
+    now = segmentlog.open_log_dir(tmp_path / "logs").log("t", 0).topic_id
+    for then, is_same in ((now, True), ("AAAAAAAAAAAAAAAAAAAAAQ", False)):
+        sources = json.dumps({"t": {"0": 1}, f"t@{then}": {}})
+        path = write_checkpoint(tmp_path / then, {0: sources}, committed=0)
+        options = "--checkpoint", path, tmp_path / "logs", "--json"
+        row = json.loads(run("offsets", *options, status=0 if is_same else 1).stdout)
+        problem = f"its topic was deleted and created again (id {now}, not {then})"
+        assert (1, None if is_same else problem) == (row["lag"], row["problem"])
+    assert {("t", 0): 1} == segmentlog.checkpoint_offsets(path)
+
+
 def test_errors_are_one_line(run: Run, tmp_path: Path, example_data: str) -> None:
     """The message names the path and a remedy."""
     assert "is not a checkpoint" in run("offsets", "--checkpoint", example_data, status=2).stderr
