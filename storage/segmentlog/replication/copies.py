@@ -12,6 +12,7 @@ Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from segmentlog.logs.log import Log
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.records.header import BatchHeader
 from segmentlog.replication.epochs import EpochEnds, common_end
+from segmentlog.segments.segment import Segment
 
 __all__ = ["Copy", "choose"]
 
@@ -70,40 +72,29 @@ class Copy:
     def _later_epochs(self, starts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """The epochs that only batches have: a copy of files may have an old checkpoint, or none.
 
-        Epochs rise, so a segment is walked only if the next one begins with another epoch.
+        Epochs rise: a segment is walked only if the next one does not begin with the same epoch.
         """
         last_epoch, begun = starts[-1] if starts else (-1, self.log.log_start_offset)
-        last = self._last_batch()
+        segments = self.log.untorn_segments
+        end = self.log.log_end_offset
+        ends = (deque(_headers(each, each.floor_position(end)), 1) for each in reversed(segments))
+        last = next((each[0] for each in ends if each), None)
         if last is None or last.leader_epoch <= last_epoch:
             if last is not None and not starts:  # of before the epochs
                 yield 0, begun
             return
-        segments = [each for each in self.log.untorn_segments if each.size]
-        firsts = [next(each.headers(0)).header.leader_epoch for each in segments]
-        for segment, next_first in zip(segments, [*firsts[1:], last.leader_epoch], strict=True):
-            if next_first <= last_epoch:
+        firsts = [next(_headers(each, 0), None) for each in segments[1:]]
+        for segment, following in zip(segments, [*firsts, last], strict=True):
+            if following is not None and following.leader_epoch <= last_epoch:
                 continue
-            next_offset = max(begun, segment.base_offset)
-            # Damage may hide the beginning of the next epoch.
-            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-                for placed in segment.headers(0):
-                    if placed.header.leader_epoch > last_epoch:
-                        last_epoch = placed.header.leader_epoch
-                        yield last_epoch, max(begun, next_offset)
-                        if last_epoch == next_first:
-                            break
-                    next_offset = placed.header.last_offset + 1
-        if last.leader_epoch > last_epoch:
-            yield last.leader_epoch, next_offset
-
-    def _last_batch(self) -> BatchHeader | None:
-        for segment in reversed(self.log.untorn_segments):
-            last = None
-            for placed in segment.headers(segment.floor_position(self.log.log_end_offset)):
-                last = placed.header
-            if last is not None:
-                return last
-        return None
+            next_offset = segment.base_offset
+            for header in _headers(segment, 0):
+                if header.leader_epoch > last_epoch:
+                    last_epoch = header.leader_epoch
+                    yield last_epoch, max(begun, next_offset)
+                next_offset = header.last_offset + 1
+        if last.leader_epoch > last_epoch:  # damage hides where it begins
+            yield last.leader_epoch, max(begun, next_offset)
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -113,6 +104,13 @@ class Copy:
     def common_end(self, log: "Copy") -> int:
         """The offset up to which this copy has the batches of the log."""
         return self.epochs.log_end if self is log else common_end(self.epochs, log.epochs)
+
+
+def _headers(segment: Segment, position: int) -> Iterator[BatchHeader]:
+    """The headers of a segment up to its first damage."""
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in segment.headers(position):
+            yield placed.header
 
 
 def choose(
