@@ -122,7 +122,8 @@ class ReplicatedDirectory(LogDirectory):
 
         A broker that was down when its topic was deleted still has the copies, until it starts.
         """
-        if newest_metadata(self.paths) is None:
+        metadata = newest_metadata(self.paths)
+        if metadata is None:
             return
         known: dict[tuple[str, str], bool] = {}  # by topic and log directory: one file for each
         for each in self.topic_partitions():
@@ -136,8 +137,8 @@ class ReplicatedDirectory(LogDirectory):
                 held.pop(each, None)
             shown = ", ".join(path for _, path in copies)
             self._left_out[each] = (
-                f"the cluster has deleted the topic, by {newest_metadata(self.paths)}, and "
-                f"{shown} is left; include_deleted_topics (in Spark includeDeletedTopics) reads it"
+                f"the cluster has deleted the topic, by {metadata}, and {shown} is left; "
+                "include_deleted_topics (in Spark includeDeletedTopics) reads it"
             )
             if each.topic not in {*told, *self._deleted}:
                 logger.warning("%s is left out: %s", each.topic, self._left_out[each])
@@ -306,8 +307,6 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     )
 
 
-@storage_errors()
-@without_collector()
 def open_replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
@@ -331,15 +330,19 @@ def open_replicas(
     StorageError
         If a directory cannot be read.
     """
-    paths = [readable_path(each) for each in (path, *more)]
+    return _open([path, *more], include_deleted_topics)
+
+
+@storage_errors()
+@without_collector()
+def _open(
+    given: Sequence[str | os.PathLike[str]],
+    include_deleted_topics: bool,
+    told: Collection[str] = (),
+) -> ReplicatedDirectory:
+    paths = [readable_path(each) for each in given]
     for each in paths:
         survey(each)
-    return _open(paths, include_deleted_topics)
-
-
-def _open(
-    paths: Sequence[str], include_deleted_topics: bool, told: Collection[str] = ()
-) -> ReplicatedDirectory:
     clusters = {found: each for each in paths if (found := _cluster_id(each))}
     if len(clusters) > 1:
         (first, path_of_it), (second, other) = [*clusters.items()][:2]

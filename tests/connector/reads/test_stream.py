@@ -90,7 +90,8 @@ def test_restarts_neither_lose_nor_repeat(query: Query) -> None:
     """Batches that Spark has not noted as committed are repeated with the same rows."""
     query.run({"maxOffsetsPerTrigger": 5})
     assert {0: [*range(5)], 1: [*range(5, 10)], 2: [*range(10, 15)]} == query.batches
-    assert {"t": {"0": 10, "1": 0, "2": 0}} == query.logged(1)
+    topic_id = segmentlog.open_log_dir(query.logs).log("t", 0).topic_id
+    assert {"t": {"0": 10, "1": 0, "2": 0}, f"t@{topic_id}": {}} == query.logged(1)
 
     query.forget(2)
     write(query.logs, rows(15, 16), rows(17, partition=2))
@@ -155,7 +156,7 @@ def test_an_idle_query_begins_no_batch(query: Query) -> None:
         running.stop()
 
     assert [0] == [*query.batches]
-    assert ["a", "t"] == [*query.logged(0)]
+    assert ["a", "t"] == [*query.logged(0)][:2]
     assert [str(each) for each in range(12)] == [*query.logged(0)["a"]]
 
 
