@@ -1,17 +1,17 @@
 """Brokers that start on damaged directories: the prediction is what the broker does."""
 
 import re
+import shutil
 import time
 from pathlib import Path
 
 import pytest
-from damaged_starts import DAMAGES, FILES, Case, damage, predicted, writable_copy
-from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars
-from kafka_here.artifacts import kept
-from kafka_here.java import Outgoing
+from damaged_starts import DAMAGES, FILES, Case, damage, filled, predicted, writable_copy
+from kafka_here import Broker
 
 import segmentlog
 from segmentlog import StartAction
+from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -46,27 +46,6 @@ class _Started(Broker):
         return "emptied" if list(self.log_dir.glob("*/*.log.deleted")) else "starts"
 
 
-def _filled(version: str, directory: Path) -> Path:
-    """A log directory that a broker of the version has filled and stopped."""
-    try:
-        kafka_jars(version)
-    except ArtifactsError as error:
-        pytest.skip(f"Kafka {version} cannot be had: {error}")
-
-    def make(into: Path) -> None:
-        broker = Broker(directory / "filling", version)
-        with broker, JavaClient(broker) as client:
-            client.create_topic("orders", 3)
-            client.create_topic("invoices", 2)
-            rows = [Outgoing(b"%d" % i, b"v", (), None, i % 3) for i in range(60)]
-            client.produce("orders", rows)
-            few = [Outgoing(b"%d" % i, b"v", (), None, 0) for i in range(3)]
-            client.produce("invoices", few, transactions=("commit", "abort"))
-        writable_copy(broker.log_dir, into / "logs")
-
-    return kept(f"started-{version}", make) / "logs"
-
-
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("version", ["4.3.1", "3.9.2", "4.4.0"])
@@ -74,7 +53,7 @@ def test_the_prediction_is_what_the_broker_does(
     tmp_path: Path, version: str, file: str, *, is_clean: bool
 ) -> None:
     """Each file is damaged in each way; bytes that are cut off a log are predicted, too."""
-    base = _filled(version, tmp_path)
+    base = filled(version, tmp_path)
     found, expected = {}, {}
     for kind in DAMAGES:
         case = Case(file, kind, is_clean)
@@ -99,7 +78,7 @@ def test_the_prediction_is_what_the_broker_does(
 def test_a_zeroed_block_of_the_metadata_makes_all_partitions_stray(tmp_path: Path) -> None:
     """The prediction names each directory that the broker renames."""
     broker = _Started(tmp_path / "broker")
-    writable_copy(_filled("4.3.1", tmp_path), broker.log_dir)
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
     (log,) = broker.log_dir.glob("__cluster_metadata-0/*.log")
     data = bytearray(log.read_bytes())
     middle = len(data) // 4
@@ -114,3 +93,59 @@ def test_a_zeroed_block_of_the_metadata_makes_all_partitions_stray(tmp_path: Pat
     assert sorted(re.sub(r"\.[0-9a-f]{32}-stray$", "", each) for each in strays) == (
         predicted_strays
     )
+
+
+FAR = 2**31 + 100
+
+
+def test_logs_that_are_split_deleted_or_missing(tmp_path: Path) -> None:
+    """The broker divides the segment, and begins empty logs in place of the others."""
+    broker = _Started(tmp_path / "broker")
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    (broker.log_dir / ".kafka_cleanshutdown").unlink()
+    (broker.log_dir / "recovery-point-offset-checkpoint").unlink()
+    log = broker.log_dir / "orders-0" / f"{0:020d}.log"
+    far = [encode_batch([Record(base, 0, b"k", b"v")]) for base in (FAR, 3 * FAR)]
+    log.write_bytes(log.read_bytes() + b"".join(far))
+    deleted = broker.log_dir / "orders-1.0123456789abcdef0123456789abcdef-delete"
+    (broker.log_dir / "orders-1").rename(deleted)
+    shutil.rmtree(broker.log_dir / "orders-2")
+    steps = {
+        (each.action, each.partition): each
+        for each in segmentlog.preflight(broker.log_dir, topics="orders")
+    }
+    assert f"at the offsets 0, {FAR}, {3 * FAR}" in steps[StartAction.SPLIT, 0].reason
+    assert str(deleted) == steps[StartAction.EMPTY, 1].path
+    assert (StartAction.MISSING, 2) in steps
+
+    assert "emptied" == broker.outcome()  # the divided segment is a `.deleted` file
+    bases = [int(each.stem) for each in sorted(log.parent.glob("*.log"))]
+    assert [0, FAR, 3 * FAR] == bases
+    for partition in (1, 2):
+        path = broker.log_dir / f"orders-{partition}" / log.name
+        assert 0 == path.stat().st_size
+    assert deleted.is_dir() or not (broker.log_dir / deleted.name).exists()
+
+
+def test_retention_acts_within_the_first_minute(tmp_path: Path) -> None:
+    """The segments that are due go, and the logs begin at the offsets that were named."""
+    broker = _Started(tmp_path / "broker", settings={"log.retention.ms": 1000})
+    writable_copy(filled("4.3.1", tmp_path), broker.log_dir)
+    properties = tmp_path / "server.properties"
+    properties.write_text("node.id=1\nlog.retention.ms=1000\n")
+    named = {
+        Path(each.path): each.end_offset
+        for each in segmentlog.preflight(broker.log_dir, server_properties=properties)
+        if each.action == StartAction.DELETE and "retention" in each.reason
+    }
+    assert {"orders-0", "orders-1", "orders-2", "invoices-0"} == {each.name for each in named}
+    broker.start()
+    until = time.monotonic() + 120
+    found: dict[Path, int] = {}
+    while found != named and time.monotonic() < until:
+        time.sleep(0.5)
+        found = {
+            each: min((int(path.stem) for path in each.glob("*.log")), default=0) for each in named
+        }
+    broker.kill()
+    assert named == found

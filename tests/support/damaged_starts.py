@@ -19,6 +19,7 @@ __all__ = [
     "Case",
     "cases",
     "damage",
+    "filled",
     "predicted",
     "recorded",
     "writable_copy",
@@ -125,6 +126,32 @@ _WORST = {
     "stray": {StartAction.STRAY},
     "emptied": {StartAction.EMPTY},
 }
+
+
+def filled(version: str, directory: Path) -> Path:
+    """A log directory that a broker of the version has filled and stopped."""
+    import pytest
+    from kafka_here import ArtifactsError, Broker, JavaClient, kafka_jars
+    from kafka_here.artifacts import kept
+    from kafka_here.java import Outgoing
+
+    try:
+        kafka_jars(version)
+    except ArtifactsError as error:
+        pytest.skip(f"Kafka {version} cannot be had: {error}")
+
+    def make(into: Path) -> None:
+        broker = Broker(directory / "filling", version)
+        with broker, JavaClient(broker) as client:
+            client.create_topic("orders", 3)
+            client.create_topic("invoices", 2)
+            rows = [Outgoing(b"%d" % i, b"v", (), None, i % 3) for i in range(60)]
+            client.produce("orders", rows)
+            few = [Outgoing(b"%d" % i, b"v", (), None, 0) for i in range(3)]
+            client.produce("invoices", few, transactions=("commit", "abort"))
+        writable_copy(broker.log_dir, into / "logs")
+
+    return kept(f"started-{version}", make) / "logs"
 
 
 def writable_copy(source: Path, into: Path) -> Path:

@@ -10,9 +10,12 @@ Rules: ``MetaPropertiesEnsemble``, ``BootstrapDirectory``, ``KafkaMetadataLog``,
 """
 
 import base64
+import contextlib
 import json
 import os
 import re
+import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -28,6 +31,7 @@ from segmentlog.cluster.metadata_log import (
     read_snapshot,
 )
 from segmentlog.disk.contract import FileType
+from segmentlog.disk.owners import why_not_opened
 from segmentlog.disk.readable import (
     exists,
     is_directory,
@@ -50,15 +54,18 @@ from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.names import (
+    CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    LOCK_FILE,
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     parse_partition_directory,
+    parse_segment_file,
 )
 from segmentlog.segments.listing import list_segments
 
@@ -88,6 +95,7 @@ class StartAction(StrEnum):
     REBUILD = "rebuild"  #: it builds an index again
     DROP = "drop"  #: it drops producers, leader epochs or an entry of a checkpoint
     DELETE = "delete"  #: it removes files that are no longer part of a log
+    MISSING = "missing"  #: it begins an empty log in place of one that is not there
     KEEP = "keep"  #: it leaves files that it does not use
     UNKNOWN = "unknown"  #: these disks do not tell
 
@@ -196,6 +204,7 @@ class BrokerStart:
     metadata_directory : the log directory with the cluster's metadata, which may be none of
         `directories`; None if it is one of them, or is not known.
     node_id : that the broker is configured with; None if it is not known.
+    is_sole_controller : whether the broker is configured as the only controller of its cluster.
 
     Attributes
     ----------
@@ -209,9 +218,11 @@ class BrokerStart:
         *,
         metadata_directory: str | None = None,
         node_id: int | None = None,
+        is_sole_controller: bool = False,
     ) -> None:
         self.directories = tuple(directories)
         self.image: Image | None = None
+        self._is_sole_controller = is_sole_controller
         self._node_id = node_id
         holders = [each for each in self.directories if metadata_path(each) is not None]
         self._is_metadata_given = metadata_directory is not None
@@ -219,12 +230,17 @@ class BrokerStart:
         self._holders = holders
         self._is_old = False  #: a directory of a broker that ZooKeeper coordinates
         self._is_metadata_doubtful = False
+        self._places: dict[str | None, str] = {}  #: log directories by their ids
 
     def steps(self) -> Iterator[StartStep]:
         """All that goes wrong, in the order of a broker's checks."""
+        metadata = [*self._metadata()]  # has the ids that a lost file has had
         yield from self._meta_properties()
-        yield from self._metadata()
+        yield from metadata
         for directory in self.directories:
+            if is_of_a_broker(directory):
+                yield from _space(directory)
+                yield from _owners(directory)
             yield from self._checkpoints(directory)
             if is_of_a_broker(directory):
                 yield from self._names(directory)
@@ -238,14 +254,43 @@ class BrokerStart:
             for each in every if is_of_a_broker(each)
         }  # fmt: skip
         known = [each for each in found.values() if isinstance(each, _Identity)]
+        if self._node_id is None and known:
+            self._node_id = known[0].node_id
         for directory, each in found.items():
             if isinstance(each, StartStep):
                 is_last = not known or directory == self.metadata_directory
-                yield each._replace(action=StartAction.REFUSE) if is_last else each
+                action = StartAction.REFUSE if is_last else each.action
+                yield each._replace(action=action, remedy=self._right_ids(directory, known))
         self._is_old = bool(known) and all(each.version == 0 for each in known)
+        self._places = {each.directory_id: os.path.dirname(each.path) for each in known}
         yield from self._disagreements(known)
-        if self._node_id is None and known:
-            self._node_id = known[0].node_id
+
+    def _right_ids(self, directory: str, known: Collection[_Identity]) -> str:
+        """The lines that belong into a ``meta.properties``, as far as these disks tell them."""
+        rows = []
+        for each in list_partitions(directory):
+            topic_id = _topic_id(os.path.join(each.path, PARTITION_METADATA_FILE))
+            if row := self._rows.get((str(topic_id), each.topic_partition.partition)):
+                rows.append(row)
+        nodes = set.intersection(*(set(row["replicas"]) for row in rows)) if rows else set()
+        if self._node_id is None and len(nodes) == 1:
+            self._node_id = nodes.pop()
+        node = self._node_id
+        ids = Counter(filter(None, (_directory_id(row, node) for row in rows)))
+        taken = {each.directory_id for each in known}
+        own = next((each for each, _ in ids.most_common() if each not in taken), None)
+        cluster = next((each.cluster_id for each in known), None)
+        lines = ["version=1", f"node.id={'…' if node is None else node}"]
+        lines.append(f"cluster.id={cluster or '…'}")
+        if own is not None:
+            lines.append(f"directory.id={own}")
+        remedy = f"restore the file, or write these lines into it: {' | '.join(lines)}"
+        if cluster is None:
+            remedy += (
+                "; the cluster.id is in the meta.properties of each node; without another node, "
+                "take a new one (kafka-storage.sh random-uuid)"
+            )
+        return remedy
 
     def _disagreements(self, known: Collection[_Identity]) -> Iterator[StartStep]:
         expected_node, seen = self._node_id, dict[str, str]()
@@ -257,7 +302,6 @@ class BrokerStart:
                     f"cluster.id is {each.cluster_id}, but {first.path} has {first.cluster_id}",
                     "start the broker without the directory that belongs to another cluster",
                 )
-            expected_node = each.node_id if expected_node is None else expected_node
             if each.node_id != expected_node:
                 yield _refused(
                     each.path, f"node.id is {each.node_id}, but {expected_node} is expected",
@@ -286,7 +330,16 @@ class BrokerStart:
         yield from _bootstrap(directory)
         path = metadata_path(directory)
         if path is None:
-            if self._is_metadata_given:
+            if self._is_sole_controller:
+                self.image = Image()
+                yield StartStep(
+                    StartAction.MISSING, METADATA_TOPIC, 0, directory,
+                    "there is no __cluster_metadata-0, and the broker is the only controller: it "
+                    "begins a new cluster, without any topic",
+                    "all topics and settings", "put the directory back from a backup before the "
+                    "start",
+                )  # fmt: skip
+            elif self._is_metadata_given:
                 yield StartStep(
                     StartAction.UNKNOWN, METADATA_TOPIC, 0, directory,
                     "there is no __cluster_metadata-0: a broker that is also the only controller "
@@ -312,11 +365,13 @@ class BrokerStart:
                     "the name is not that of a snapshot",
                     remedy="move the file out of the directory",
                 )  # fmt: skip
+        begins_at_0 = any(each.base_offset == 0 for each in list_segments(path))
         for i, (end_offset, each, _) in enumerate(snapshots):
             fault = _batches_fault(each)
             if fault is None:
                 continue
-            is_newest = not i
+            # The snapshot that formats a directory (Kafka 4.4) may end early: the log goes on.
+            is_newest = not i and not (begins_at_0 and not end_offset and _ends_early(each))
             is_readable &= not is_newest
             action = StartAction.REFUSE if is_newest else StartAction.KEEP
             older = "an older snapshot is not read instead" if is_newest else "it is not read"
@@ -332,11 +387,12 @@ class BrokerStart:
             yield StartStep(
                 StartAction.TRUNCATE, METADATA_TOPIC, 0, error.path,
                 "a starting broker cuts the metadata of the cluster off at offset "
-                f"{max(end, newest)}: {error}",
+                f"{max(end, newest)}: {getattr(error, 'finding', error)}",
                 "the changes of the cluster after this offset, such as topics and moves: a sole "
                 "controller then takes their partitions for strays; one of several controllers "
                 "fetches them again",
-                "put the file back from another controller or a backup",
+                "put the file back from another controller or a backup; without one, copy the "
+                "logs into another cluster (segmentlog restore)",
                 offset=max(end, newest),
             )  # fmt: skip
         if (newest_epoch, newest) > (_last_epoch(path, end, epoch), end):
@@ -397,10 +453,16 @@ class BrokerStart:
     def _partitions(self) -> Iterator[StartStep]:
         """Step 6: the partitions that the cluster assigns to this broker."""
         served: dict[tuple[TopicPartition, DirectoryState], str] = {}
+        there: set[TopicPartition] = set()
+        deleted: dict[TopicPartition, str] = {}
         for directory in filter(is_of_a_broker, self.directories):
             for each in list_partitions(directory):
                 if each.is_metadata or not is_directory(each.path):
                     continue
+                if each.state in _SERVED:
+                    there.add(each.topic_partition)
+                elif each.state == DirectoryState.DELETE:
+                    deleted[each.topic_partition] = each.path
                 steps = [*self._partition(each)]
                 yield from steps
                 if steps or each.state in (DirectoryState.DELETE, DirectoryState.STRAY):
@@ -413,6 +475,68 @@ class BrokerStart:
                         remedy="move the older one out of the log directories",
                     )  # fmt: skip
 
+        yield from self._missing(there, deleted)
+        if self.image is None:
+            yield from self._other_ids()
+
+    def _other_ids(self) -> Iterator[StartStep]:
+        """Partitions whose topic id is not that of most others of their topic: a topic has one."""
+        ids: dict[str, dict[str, list[NamedPartition]]] = {}
+        for directory in filter(is_of_a_broker, self.directories):
+            for each in list_partitions(directory):
+                found = _topic_id(os.path.join(each.path, PARTITION_METADATA_FILE))
+                if each.state in _SERVED and not each.is_metadata and isinstance(found, str):
+                    by_id = ids.setdefault(each.topic_partition.topic, {})
+                    by_id.setdefault(found, []).append(each)
+        for by_id in ids.values():
+            right, *others = sorted(by_id, key=lambda each: -len(by_id[each]))
+            for other in others:
+                if len(by_id[other]) == len(by_id[right]):
+                    continue  # one of them is wrong, but not known to be
+                for each in by_id[other]:
+                    yield self._stray(
+                        each, os.path.join(each.path, PARTITION_METADATA_FILE),
+                        f"the topic id is {other}, but {len(by_id[right])} other partitions of "
+                        f"the topic have {right}",
+                        f"write the two lines 'version: 0' and 'topic_id: {right}' into the file",
+                    )  # fmt: skip
+
+    def _missing(
+        self, there: Collection[TopicPartition], deleted: Mapping[TopicPartition, str]
+    ) -> Iterator[StartStep]:
+        """Logs that the cluster assigns to these directories, and that are not in them."""
+        for where, topic_id in self._ids.items():
+            row = self._rows[topic_id, where.partition]
+            if where in there or self._node_id not in row["replicas"]:
+                continue
+            path = deleted.get(where)
+            assigned = _directory_id(row, self._node_id)
+            place = self._places.get(assigned) if assigned else None
+            if path is None and place is None:
+                continue  # it may be in a directory that was not named
+            is_sole = len(row["replicas"]) == 1
+            new = "a starting broker begins an empty log" + (
+                "" if is_sole else ", and fetches the records from another replica if it has them"
+            )
+            name = f"{where.topic}-{where.partition}"
+            if path is None:
+                yield StartStep(
+                    StartAction.MISSING, *where, os.path.join(place or "", name),
+                    f"the cluster assigns the log to this broker, but it is not there: {new}",
+                    "all records that it had" if is_sole else "",
+                    "put the directory back from a backup or another replica before the start, "
+                    "unless its records are not needed",
+                )  # fmt: skip
+            elif _topic_id(os.path.join(path, PARTITION_METADATA_FILE)) == topic_id:
+                n_bytes = sum(list_segments(path).sizes)
+                yield StartStep(
+                    StartAction.EMPTY, *where, path,
+                    f"the directory is renamed for deletion, but the cluster still has the topic: "
+                    f"{new}",
+                    f"{n_bytes} bytes of log", f"rename the directory to {name} before the start, "
+                    "unless its records are not needed", n_bytes=n_bytes,
+                )  # fmt: skip
+
     def _partition(self, each: NamedPartition) -> Iterator[StartStep]:
         where = each.topic_partition
         path = os.path.join(each.path, PARTITION_METADATA_FILE)
@@ -421,6 +545,8 @@ class BrokerStart:
         remedy = "restore the file from another replica of the partition"
         if right:
             remedy = f"write the two lines 'version: 0' and 'topic_id: {right}' into the file"
+            if found is None or isinstance(found, tuple):
+                remedy += ", as segmentlog recover does"
         if not isinstance(found, str):
             if found is not None:
                 yield StartStep(found[0], *where, path, found[1], remedy=remedy)
@@ -438,11 +564,14 @@ class BrokerStart:
             )  # fmt: skip
             if self._is_metadata_doubtful:
                 other += " in the part of the metadata that can be read"
-            stray = self._stray(
-                each, path, f"the topic id is {found}, but {other}",
-                remedy if right else "if the topic was not deleted, put the metadata back from a "
-                "backup; otherwise the directory may be removed",
-            )  # fmt: skip
+            deleted = (
+                "put the metadata back before the start"
+                if self._is_metadata_doubtful
+                else "if the topic was not deleted, put the metadata back from a backup; "
+                "otherwise the directory may be removed"
+            )
+            reason = f"the topic id is {found}, but {other}"
+            stray = self._stray(each, path, reason, remedy if right else deleted)
             if self._is_metadata_doubtful and not self._is_alone:
                 # The broker fetches the metadata before it decides about strays.
                 stray = stray._replace(
@@ -523,10 +652,48 @@ def _shown(text: str) -> str:
     return text if len(quoted) < 60 else f"{head}, found {quoted[:50]}…"
 
 
-_RESTORE_IDS = (
-    "restore the file: it has the lines version=1, cluster.id, node.id and directory.id; another "
-    "log directory of the broker has the first three, and the cluster's metadata the directory.id"
-)
+def _space(directory: str) -> Iterator[StartStep]:
+    """A full disk: a broker writes checkpoints again while it starts."""
+    found = os.statvfs(directory)
+    if found.f_bavail or found.f_flag & os.ST_RDONLY or not found.f_blocks:
+        return
+    yield StartStep(
+        StartAction.OFFLINE, "", -1, directory, "no space is left on its file system",
+        remedy="segmentlog usage names what takes the space; segmentlog retain and "
+        "delete-records free it",
+    )  # fmt: skip
+
+
+def _owners(directory: str) -> Iterator[StartStep]:
+    """Files that the owner of the directory, as whom a broker runs, may not open."""
+    owner = os.stat(directory)
+    if not owner.st_uid:
+        return
+    refused = []
+    for folder in (directory, *(each.path for each in list_partitions(directory))):
+        names = list[str]()
+        with contextlib.suppress(OSError):  # the directory itself is refused, too
+            names = sorted(list_names(folder))
+        for name in ("", *names):
+            path = os.path.join(folder, name)
+            mode = os.R_OK
+            if not name:
+                mode |= os.W_OK | os.X_OK
+            elif name == LOCK_FILE or parse_segment_file(name) is not None:
+                mode |= os.W_OK
+            elif name == CLEAN_SHUTDOWN_FILE or name.startswith("segmentlog."):
+                continue  # never read
+            with contextlib.suppress(OSError):
+                if why := why_not_opened(path, mode, owner):
+                    refused.append((path, why))
+    if refused:
+        place = shlex.quote(directory)
+        (path, why), n_more = refused[0], len(refused) - 1
+        more = f", and {n_more} more files" if n_more else ""
+        yield StartStep(
+            StartAction.OFFLINE, "", -1, path, why + more,
+            remedy=f"chown -R {owner.st_uid}:{owner.st_gid} {place} && chmod -R u+rwX {place}",
+        )  # fmt: skip
 
 
 def _whole(path: str) -> bytes:
@@ -565,8 +732,16 @@ def _identity(path: str) -> "_Identity | StartStep":
     except (CorruptCheckpointError, ValueError, OSError) as error:
         fault = f"the file cannot be read: {error}"
     if fault:
-        return StartStep(action, "", -1, path, fault, remedy=_RESTORE_IDS)
+        return StartStep(action, "", -1, path, fault)
     return _Identity(path, version, cluster_id, node_id, directory_id)
+
+
+def _directory_id(row: Row, node: int | None) -> str | None:
+    """The id of the log directory to which a node's replica is assigned; None if there is none."""
+    if node not in row["replicas"] or not row.get("directories"):
+        return None
+    found = uuid_text(row["directories"][row["replicas"].index(node)])
+    return None if _is_reserved(found) else found
 
 
 def _uuid_fault(text: str) -> str | None:
@@ -670,7 +845,7 @@ def epochs_step(topic: str, partition: int, partition_path: str) -> Iterator[Sta
         action = StartAction.REFUSE if _has_words(path, error.line, 2) else action
     except OSError as error:
         reason = error.strerror or str(error)
-    remedy = "remove the file: segmentlog recover builds it again from the log"
+    remedy = "segmentlog recover builds the file again from the log"
     yield StartStep(action, topic, partition, path, reason, remedy=remedy)
 
 
@@ -716,6 +891,17 @@ def _batches_fault(path: str) -> str | None:
         return None if is_whole(Snapshot(0, path)) else "its last batch, the footer, is missing"
     except OSError as failure:
         return failure.strerror or str(failure)
+
+
+def _ends_early(path: str) -> bool:
+    """Whether a snapshot has whole batches, and perhaps a part of one at its end."""
+    size = status_of(path, follow=True).size
+    error = _scan(path, 0, size)[2]
+    if error is None or not error.position:
+        return error is None
+    with open_file(path) as file:
+        length = int.from_bytes(file.read(error.position, 12)[8:], "big", signed=True)
+    return size < error.position + 12 or length > size - error.position - 12
 
 
 def _scan(

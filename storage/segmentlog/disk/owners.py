@@ -9,7 +9,8 @@ import os
 import stat
 
 __all__ = [
-    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "user", "why_not_written",
+    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "user", "why_not_opened",
+    "why_not_written",
 ]  # fmt: skip
 
 MAY_WRITE = os.R_OK | os.W_OK  #: a log is read before it is appended to
@@ -46,6 +47,21 @@ def is_planted(file: os.stat_result, directory: os.stat_result) -> bool:
     """
     is_trusted = directory.st_uid in {0, os.geteuid(), file.st_uid}
     return file.st_nlink > 1 and not is_trusted and not stat.S_ISDIR(file.st_mode)
+
+
+def why_not_opened(path: str, mode: int, owner: os.stat_result) -> str | None:
+    """Why the owner of a directory may not open a file of it; None if they may, or are root.
+
+    `mode` has bits as `os.access` takes them.
+    """
+    found = os.stat(path)
+    group = found.st_gid == owner.st_gid
+    shift = 6 if found.st_uid == owner.st_uid else 3 if group else 0
+    if not owner.st_uid or found.st_mode >> shift & mode == mode:
+        return None
+    belongs = f"it belongs to {user(found.st_uid)}, {stat.filemode(found.st_mode)}"
+    does = "write to" if mode & os.W_OK else "read"
+    return f"{user(owner.st_uid)}, the owner of the log directory, may not {does} it: {belongs}"
 
 
 def may_write(path: str, mode: int = MAY_WRITE) -> bool:

@@ -352,6 +352,21 @@ class Log:
         """
         return self._listed.lost_segments
 
+    @property
+    @looks_again
+    def segment_gaps(self) -> tuple[OffsetRange, ...]:
+        """Offsets between two segments that are in none: compacted away, or lost.
+
+        The end of each segment is read.
+        """
+        return self._listed.gaps
+
+    @property
+    @looks_again
+    def cleaned_to(self) -> int:
+        """How far the log was compacted, by ``cleaner-offset-checkpoint``; -1 without an entry."""
+        return self._listed.cleaned_to
+
     @looks_again
     def open_transactions(
         self,

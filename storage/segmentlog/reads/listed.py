@@ -10,7 +10,7 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile
 from segmentlog.kernels import layout
-from segmentlog.model import LogSlice
+from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.reads.moment import Listing
 from segmentlog.segments.listing import indexes_without_log
@@ -236,6 +236,25 @@ class ListedSegments:
                 name = os.path.basename(path)
                 found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
         return tuple(found.values())
+
+    @property
+    def cleaned_to(self) -> int:
+        """How far the log was compacted, or -1."""
+        return self._cleaned_to()
+
+    @cached_property
+    def gaps(self) -> tuple[OffsetRange, ...]:
+        """Offsets between two segments that are in none: compacted away, or lost.
+
+        The end of each segment is read.
+        """
+        bases = self.files.paths.base_offsets
+        found = []
+        for i, after in enumerate(bases[1:]):
+            end = self._end_of(i) if after > self._log_start else None
+            if end is not None and end < after:
+                found.append(OffsetRange(end, after))
+        return tuple(found)
 
     def _end_of(self, i: int) -> int | None:
         """The offset after the last batch of segment `i`; None if damage hides it."""

@@ -94,7 +94,8 @@ def _checked(walked: WalkedBatches, segment: Segment, next_offset: int) -> Walke
         if not is_bad[row]:
             reason = (
                 "its offset is too far from the segment's base offset for an index; a recovery "
-                "of the log splits such a segment (segmentlog recover)"
+                f"splits the segment: rm {os.path.basename(segment.offset_index_path)}, if it is "
+                "there, and segmentlog recover"
             )
         raise batches.malformed(row, reason)
     if batches.file_position + batches.end <= segment.size:

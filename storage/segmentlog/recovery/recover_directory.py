@@ -46,6 +46,7 @@ from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
     partition_path,
@@ -121,6 +122,7 @@ class DirectoryRecovery:
         self._synced_to: dict[TopicPartition, int] = {}
         self._full: list[OSError] = []  # the error of a full disk: it ends the recovery
         self._is_whole = True
+        self._mended: set[str] = set()  # files that a broker would not start with
 
     def run(self) -> Iterator[RecoveryStep]:
         """Recover, and return each step once it is done.
@@ -152,8 +154,7 @@ class DirectoryRecovery:
             if self._full:  # the other logs would fail, too, each with a line of its own
                 raise self._full[0]
         yield from self._high_watermarks()
-        if not self._dry_run:
-            yield from self._close()
+        yield from self._close()
 
     def _checkpoints(
         self, mended: dict[str, Mapping[TopicPartition, int]]
@@ -170,6 +171,7 @@ class DirectoryRecovery:
                 is_kept = name in {HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT}
                 found = readable_offsets(self._directory, name) if is_kept else {}
                 mended[name] = found
+                self._mended.add(error.path)
                 message = f"{name}, line {error.line}: {error.reason}; "
                 kept: tuple[str, ...] = ()
                 if not self._dry_run:
@@ -213,6 +215,7 @@ class DirectoryRecovery:
         begin = segments[0].base_offset if segments else 0
         end = find_log_end(Segment(segments[-1], is_sealed=False)).offset if segments else 0
         names = ", ".join(os.path.basename(each.path) for each in damaged)
+        self._mended.update(each.path for each in damaged)
         # The log must have all that the damaged snapshot had and the older one lacks.
         reaches = (0 if snapshot is None else snapshot.end_offset) >= begin
         if not reaches or end < damaged[0].end_offset:
@@ -266,6 +269,7 @@ class DirectoryRecovery:
                 )
                 raise CorruptCheckpointError(error.path, error.line, reason, remedy)
             return
+        self._mended.add(os.path.join(log.path, PARTITION_METADATA_FILE))
         if not self._dry_run:
             write_topic_id(log.path, topic_id)
             sync_directory(log.path)
@@ -352,14 +356,19 @@ class DirectoryRecovery:
             if plan is None
             else plan.segments[: plan.last + 1]
         )
-        if not epochs.are_lost(segments):
+        wrong = None if plan is None else epochs.contradiction_in(segments[plan.first :])
+        if wrong is None and not epochs.are_lost(segments):
             return
+        epochs.forget()
         # Before anything is cut: a damaged header ends the recovery of this log.
         epochs.follow_all(segments if plan is None else segments[: plan.first])
-        if plan is None and not self._dry_run:
+        if not self._dry_run and (plan is None or wrong is not None):
             epochs.truncate_from_start(log_start)
-            epochs.write()
+            epochs.write()  # the planned recovery adds those of the segments that it reads
+        self._mended.add(os.path.join(log.path, LEADER_EPOCH_CHECKPOINT))
         why = "it had no entries" if epochs.error is None else epochs.error.reason
+        if wrong is not None:
+            why = "the batch at offset {} has epoch {}, but the file has {} there".format(*wrong)
         does = "would build" if self._dry_run else "built"
         log.add(
             RecoveryKind.LEADER_EPOCHS_BUILT,
@@ -442,27 +451,30 @@ class DirectoryRecovery:
     def _close(self) -> Iterator[RecoveryStep]:
         """Move recovery points, and put the mark of a clean stop in place."""
         points = self._known.points
-        if {**points.offsets, **self._synced_to} != points.offsets:
+        if not self._dry_run and {**points.offsets, **self._synced_to} != points.offsets:
             points.put(self._synced_to)
             points.write()
-        if self._is_whole and not self._held.is_clean:
-            # The mark would tell a user that a broker may start, and a broker to read nothing.
-            start = BrokerStart([self._directory], metadata_directory=self._metadata)
-            harm = [
-                each for each in start.steps()
-                if each.has_harm and each.path.startswith(self._directory)
-            ]  # fmt: skip
-            for each in harm:
-                message = f"not marked as cleanly stopped: {each.path}: {each.message}"
-                yield RecoveryStep(
-                    RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, message
-                )
-            if harm:
-                return
-            os.close(create_file(self._mark))
-            sync_directory(self._directory)
-            message = "marked the directory as cleanly stopped"
-            yield self._step(RecoveryKind.MARKED_CLEAN, message)
+        if not self._is_whole:
+            return
+        # The mark would tell a user that a broker may start, and a broker to read nothing.
+        start = BrokerStart([self._directory], metadata_directory=self._metadata)
+        harm = [
+            each for each in start.steps()
+            if each.has_harm and each.path.startswith(self._directory)
+            and not (self._dry_run and each.path in self._mended)
+        ]  # fmt: skip
+        why = "would not be" if self._dry_run else "not"
+        why += " marked as cleanly stopped" if not self._held.is_clean else " ready for a start"
+        for each in harm:
+            message = f"{why}: {each.path}: {each.message}"
+            yield RecoveryStep(
+                RecoveryKind.NOT_MARKED, each.topic, each.partition, each.path, message
+            )
+        if harm or self._dry_run or self._held.is_clean:
+            return
+        os.close(create_file(self._mark))
+        sync_directory(self._directory)
+        yield self._step(RecoveryKind.MARKED_CLEAN, "marked the directory as cleanly stopped")
 
 
 class _Log:

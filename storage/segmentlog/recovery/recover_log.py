@@ -40,7 +40,7 @@ from segmentlog.segments.broken import copy_bytes, is_zeros, keep_segment, keep_
 from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.log_end import OffsetSpan, find_log_end, is_newer_format
-from segmentlog.segments.resync import first_offset, good_batch_after
+from segmentlog.segments.resync import first_offset, good_batch_after, is_good_batch
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
 
@@ -107,7 +107,8 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
                 if is_newer_format(rest, end.offset, segment.size - error.position):
                     raise
             end = end._replace(position=error.position, error=error)
-        if span.is_in_doubt:
+        # A good batch with a lower offset ends the walk, too, and refutes the far one before it.
+        if span.is_refuted or (span.is_in_doubt and _is_good_at(file, end.position)):
             end = before_doubt
             far.pop()
         parts = [0, *(at for at in far if at)] if far else []
@@ -117,6 +118,10 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
 _TOO_FAR = (
     "its offset is too far from the segment's base offset, and nothing that follows confirms it"
 )
+
+
+def _is_good_at(file: ReadableFile, position: int) -> bool:
+    return is_good_batch(file.read(position, _WINDOW_BYTES), 0, 0)
 
 
 def _first_offset(file: ReadableFile, at: int) -> int:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from segmentlog.disk.durable import create_file, sync_directory, sync_file, write_all
 from segmentlog.disk.readable import after_zeros, open_file
+from segmentlog.kernels import layout
 from segmentlog.model import OffsetRange
 from segmentlog.names import INDEXES, SPARSE_INDEXES
 from segmentlog.recovery.rebuild_indexes import rebuild_indexes
@@ -47,6 +48,7 @@ class Salvage(NamedTuple):
     good, bad : ranges of bytes, in their order; a torn tail of the active segment is in neither.
     left_out : the offsets of each range of bad bytes.
     n_saved : number of records after the first bad byte that stay.
+    is_far : whether no index can hold the offsets that stay: the recovery that follows splits it.
     """
 
     segment: Segment
@@ -54,6 +56,7 @@ class Salvage(NamedTuple):
     bad: tuple[tuple[int, int], ...]
     left_out: tuple[OffsetRange, ...]
     n_saved: int
+    is_far: bool
 
 
 def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator[Salvage]:
@@ -79,8 +82,7 @@ def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator
             each, is_sealed=False, is_active=limit is None, offset_limit=limit
         )  # fmt: skip
         end = find_good_end(segment, committed_to if limit is None else limit)
-        # A segment that has to be split is left to the recovery, with its damage.
-        if end.position < segment.size and not end.splits:
+        if end.position < segment.size:
             found = _planned(segment)
             if found.bad:
                 yield found
@@ -106,7 +108,8 @@ def _planned(segment: Segment) -> Salvage:
     if at < segment.size and not segment.is_active:
         bad.append((at, segment.size))
         left_out.append(OffsetRange(next_offset, max(segment.offset_limit, next_offset)))
-    return Salvage(segment, tuple(good), tuple(bad), tuple(left_out), n_saved)
+    is_far = next_offset - segment.base_offset > layout.SEGMENT_OFFSETS
+    return Salvage(segment, tuple(good), tuple(bad), tuple(left_out), n_saved, is_far)
 
 
 def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
@@ -159,7 +162,8 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
     os.replace(temporary, segment.path)
     sync_directory(directory)
     segment.size = sum(end - begin for begin, end in plan.good)
-    rebuild_indexes(segment, interval_bytes)
+    if not plan.is_far:
+        rebuild_indexes(segment, interval_bytes)
     return kept
 
 

@@ -37,19 +37,20 @@ class EpochStarts:
 
     Attributes
     ----------
+    path : of the file.
     error : the damage of the file; None if it can be read, or is missing.
     """
 
     def __init__(self, partition_path: str, *, warns: bool = True) -> None:
-        self._path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
+        self.path = os.path.join(partition_path, LEADER_EPOCH_CHECKPOINT)
         self.error: CorruptCheckpointError | None = None
         self._read: tuple[tuple[int, int], ...] | None = None
         try:
-            found = read_leader_epochs(self._path)
+            found = read_leader_epochs(self.path)
             if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(found)):
                 reason = "its epochs and offsets do not rise from line to line"
                 remedy = "segmentlog recover builds it again from the log"
-                raise CorruptCheckpointError(self._path, 3, reason, remedy)
+                raise CorruptCheckpointError(self.path, 3, reason, remedy)
             self._read = found
         except CorruptCheckpointError as error:
             if warns:
@@ -73,6 +74,38 @@ class EpochStarts:
                 for placed in segment.headers(0):
                     return placed.header.magic == layout.MAGIC and placed.header.leader_epoch >= 0
         return False
+
+    def contradiction(self, batches: "ScannedBatches") -> tuple[int, int, int] | None:
+        """The first batch whose epoch is not that of the file: its offset, and both epochs.
+
+        Nothing is said about offsets below the first entry: older formats have no epochs.
+        """
+        if not self._read:
+            return None
+        headers, epochs = _epochs_of(batches)
+        offsets = headers[:, layout.BASE_OFFSET]
+        known, starts = np.array(self._read, np.int64).T
+        entry = np.searchsorted(starts, offsets, "right") - 1
+        is_wrong = (entry >= 0) & (epochs >= 0) & (known[entry] != epochs)
+        if not is_wrong.any():
+            return None
+        row = int(np.argmax(is_wrong))
+        return int(offsets[row]), int(epochs[row]), int(known[entry[row]])
+
+    def contradiction_in(self, segments: "Sequence[Segment]") -> tuple[int, int, int] | None:
+        """The first contradiction in the good batches of some segments, whose headers are read."""
+        from segmentlog.segments.batches import walk_batches  # the compiled kernels load here
+
+        if segments and self._read:
+            with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+                for walked in walk_batches(segments, segments[0].base_offset):
+                    if found := self.contradiction(walked.scanned):
+                        return found
+        return None
+
+    def forget(self) -> None:
+        """Begin again without any epoch."""
+        self._starts = []
 
     def follow_all(self, segments: "Sequence[Segment]") -> None:
         """Take the epochs that begin in some segments, whose headers are read."""
@@ -99,13 +132,8 @@ class EpochStarts:
 
     def follow(self, batches: "ScannedBatches") -> None:
         """Take the epochs that begin in some batches."""
-        is_known = batches.headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0
-        headers = batches.headers[is_known]
-        epochs: Int64s = np.zeros(len(headers), np.int64)
-        for i in range(4):
-            at = headers[:, layout.POSITION] + layout.LEADER_EPOCH_AT + i
-            epochs = epochs << 8 | batches.buf[at]
-        highest = np.maximum.accumulate(np.concatenate(([self.last], epochs.astype(np.int32))))
+        headers, epochs = _epochs_of(batches)
+        highest = np.maximum.accumulate(np.concatenate(([self.last], epochs)))
         for row in np.flatnonzero(highest[1:] > highest[:-1]).tolist():
             self._starts.append((int(highest[row + 1]), int(headers[row, layout.BASE_OFFSET])))
 
@@ -113,5 +141,15 @@ class EpochStarts:
         """Replace the file if its contents differ; returns whether they did."""
         is_changed = self._read != tuple(self._starts)
         if is_changed:
-            write_leader_epochs(self._path, self._starts)
+            write_leader_epochs(self.path, self._starts)
         return is_changed
+
+
+def _epochs_of(batches: "ScannedBatches") -> "tuple[Int64s, Int64s]":
+    """Headers of the batches that have leader epochs, and these epochs."""
+    headers = batches.headers[batches.headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK == 0]
+    epochs: Int64s = np.zeros(len(headers), np.int64)
+    for i in range(4):
+        at = headers[:, layout.POSITION] + layout.LEADER_EPOCH_AT + i
+        epochs = epochs << 8 | batches.buf[at]
+    return headers, epochs.astype(np.int32).astype(np.int64)

@@ -45,7 +45,8 @@ class OffsetSpan:
     Compaction by old brokers has merged segments beyond this span (KAFKA-6264), and a broker that
     recovers such a segment splits it: each batch beyond the span begins another one.  A wrong base
     offset, which no checksum covers, may look the same.  So such a batch is in doubt until what
-    follows it agrees: the next batch, the next segment, or the high watermark.
+    follows it agrees: the next batch, the next segment, or the high watermark.  If nothing follows
+    it, and no high watermark is known, it counts, as for a broker.
 
     Parameters
     ----------
@@ -57,6 +58,11 @@ class OffsetSpan:
         self.base = self._before = base_offset
         self.is_in_doubt = False
         self._committed_to = committed_to
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the last batch is in doubt although something says where the log ends."""
+        return self.is_in_doubt and self._committed_to >= 0
 
     def take(self, base_offset: int, last_offset: int) -> bool:
         """Take the next batch, which is not below the last one; whether it begins a span."""
@@ -138,7 +144,7 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
             end = LogEnd(header.last_offset + 1, placed.end, end.damaged_from)
     if last is None:
         return end
-    if span.is_in_doubt:
+    if span.is_refuted:
         return before
     if not before.offset < committed_to < end.offset:
         return end

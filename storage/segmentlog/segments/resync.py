@@ -19,7 +19,10 @@ from segmentlog.records.header import BatchHeader, parse_header
 if TYPE_CHECKING:  # the compiler loads with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
-__all__ = ["GoodBatch", "find_good_batch", "first_offset", "good_batch_after", "is_newer_format"]
+__all__ = [
+    "GoodBatch", "find_good_batch", "first_offset", "good_batch_after", "is_good_batch",
+    "is_newer_format",
+]  # fmt: skip
 
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
@@ -75,7 +78,7 @@ def _claimed_end(
     if length < layout.MIN_LEGACY_LENGTH or at >= end:
         return None
     data = file.read(at, min(_SEARCH_BYTES, end - at))
-    return _found(file, at, next_offset) if _is_good(data, 0, next_offset) else None
+    return _found(file, at, next_offset) if is_good_batch(data, 0, next_offset) else None
 
 
 def _offset_limit(file: ReadableFile) -> int:
@@ -159,7 +162,7 @@ def find_good_batch(
             n_checked += length
             if n_checked > _MOST_CHECKED_BYTES:
                 return None
-            if _is_good(data, at, next_offset):
+            if is_good_batch(data, at, next_offset):
                 return int(at)
     return None
 
@@ -186,7 +189,7 @@ def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":
     return numbers
 
 
-def _is_good(data: bytes, at: int, next_offset: int) -> bool:
+def is_good_batch(data: bytes, at: int, next_offset: int) -> bool:
     """Whether a whole batch with a correct checksum, at or above `next_offset`, begins at `at`."""
     if (
         len(data) - at < layout.SMALLEST_BATCH_BYTES

@@ -1,17 +1,26 @@
 """Settings of topics and brokers, and partitions of topics, from a cluster's metadata."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
-from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Row, fold
-from segmentlog.cluster.metadata_log import read_metadata
-from segmentlog.errors import LogDirectoryError, MalformedRecordError
+from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Image, Row, fold
+from segmentlog.cluster.metadata_log import metadata_path, read_metadata
+from segmentlog.disk.readable import list_names
+from segmentlog.disk.remote.location import is_url
+from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLogError
+from segmentlog.logs.log import Log
 from segmentlog.messages.reader import uuid_text
+from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.reads.listed import LostSegments
+from segmentlog.segments.listing import list_segments
 
 __all__ = [
     "ClusterSettings",
+    "known_losses",
     "read_cluster_settings",
     "read_partition_counts",
     "read_partition_ids",
@@ -59,6 +68,53 @@ def read_cluster_settings(path: str) -> ClusterSettings:
         if kind in by_kind:
             by_kind[kind].setdefault(resource, {})[name] = row["value"]
     return settings
+
+
+def known_losses(log: Log) -> tuple[LostSegments, ...]:
+    """Offsets in the middle of a log whose segments are gone, by its indexes or the metadata.
+
+    A gap between two segments of a log that was never compacted is a loss.  Bytes that a recovery
+    has put aside are not.
+    """
+    found = {each.end_offset: each for each in log.lost_segments}
+    path = None if is_url(log.path) else metadata_path(os.path.dirname(log.path))
+    if path is None or len(log.segments) < 2 or log.cleaned_to >= 0:
+        return tuple(found.values())
+    newest = max(list_segments(path), default=None)
+    try:
+        topics = _never_compacted(path, newest)
+    except (SegmentLogError, OSError):  # the findings about the metadata name its damage
+        topics = frozenset()
+    if log.topic_partition.topic not in topics:
+        return tuple(found.values())
+    aside = [
+        int(parts[1]) for name in list_names(log.path)
+        if name.endswith(".broken") and len(parts := name.split(".")) > 2 and parts[1].isdecimal()
+    ]  # fmt: skip
+    why = "the metadata of the cluster shows that the topic was never compacted"
+    for gap in log.segment_gaps:
+        if not any(gap.start_offset <= each < gap.end_offset for each in aside):
+            found.setdefault(gap.end_offset, LostSegments(*gap, why))
+    return tuple(found[each] for each in sorted(found))
+
+
+@lru_cache(maxsize=8)
+def _never_compacted(path: str, _: object) -> frozenset[str]:
+    """Topics whose ``cleanup.policy`` was delete all along, as far as the metadata goes back.
+
+    The second argument changes with the metadata.
+    """
+    image, compacted, is_default = Image(), set[str](), False
+    for record in read_metadata(path, RECORDS["configs"]):
+        for change in image.apply(record):
+            if change.table != "configs" or change.row is None:
+                continue
+            kind, resource, name = cast("tuple[int, str, str]", change.key)
+            if name.endswith("cleanup.policy") and "compact" in change.row["value"]:
+                compacted.add(resource)
+                is_default |= kind == BROKER
+    every = {row["topic"] for row in image.tables["topics"].values()}
+    return frozenset() if is_default else frozenset(every - compacted - INTERNAL_TOPICS)
 
 
 def read_partition_counts(path: str) -> dict[str, int]:

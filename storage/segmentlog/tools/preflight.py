@@ -21,6 +21,8 @@ from segmentlog.tools.text import as_given, escape, json_fields, to_json
 
 __all__ = ["preflight"]
 
+_MOST_AT_A_GLANCE = 20  #: lines
+
 
 @command(
     READS,
@@ -55,15 +57,22 @@ def preflight(
     """Show what a starting broker would do with its log directories. Nothing is changed.
 
     Each line is a step of the start: refuse, offline, unserved, stray, empty, truncate, split,
-    recover, rebuild, drop, delete or keep; with the file that decides it, the reason, the loss and
-    the remedy. The lines "unknown" name what the disks of one broker do not tell. The exit status
-    is 1 if the broker would end, would not serve a log, or would lose offsets in a way that
-    nobody has set.
+    recover, rebuild, drop, delete, missing or keep; with the file that decides it, the reason, the
+    loss and the remedy. The lines "unknown" name what the disks of one broker do not tell. The
+    exit status is 1 if the broker would end, would not serve a log, or would lose offsets in a way
+    that nobody has set.
     """  # fmt: skip
+    remedies: set[str] = set()
 
     def show(step: StartStep) -> None:
         given = step._replace(path=as_given(step.path, directories))
-        sys.stdout.write((to_json(json_fields(given)) if as_json else _line(given)) + "\n")
+        if as_json:
+            sys.stdout.write(to_json(json_fields(given)) + "\n")
+        elif step.action != StartAction.RECOVER or step.n_bytes:
+            if given.remedy in remedies:  # a remedy for many logs is printed once
+                given = given._replace(remedy="")
+            remedies.add(given.remedy)
+            sys.stdout.write(_line(given) + "\n")
 
     steps = segmentlog.preflight(
         *directories, topics=topic or (), metadata=metadata, server_properties=server_properties,
@@ -81,6 +90,11 @@ def preflight(
             else "nothing here keeps a broker from its start"
         )  # fmt: skip
         sys.stdout.write(f"{verdict}: {told}\n")
+        if harm and len(steps) > _MOST_AT_A_GLANCE:  # else the lines above are seen
+            for step in harm[:_MOST_AT_A_GLANCE]:
+                sys.stdout.write(f"  {step.action}: {escape(as_given(step.path, directories))}\n")
+            if len(harm) > _MOST_AT_A_GLANCE:
+                sys.stdout.write(f"  and {len(harm) - _MOST_AT_A_GLANCE} more\n")
     if harm:
         raise typer.Exit(PROBLEM)
 

@@ -154,8 +154,11 @@ def _summary(steps: Sequence[RecoveryStep], *, dry_run: bool) -> Iterator[str]:
         parts.append(f"{counted(**{'torn tails': n_torn})} cut off")
     if parts:
         yield f"{'would be done' if dry_run else 'done'}: {', '.join(parts)}"
-    if failed and not dry_run:
-        yield "the directory is not marked as cleanly stopped: mend these logs, and recover again"
+    if failed:
+        yield (
+            f"the directory {'would not be' if dry_run else 'is not'} marked as cleanly stopped: "
+            "mend these logs, and recover again"
+        )
 
 
 #: The words for the numbers of steps.

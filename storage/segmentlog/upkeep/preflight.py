@@ -32,10 +32,11 @@ _BEYOND_THESE_DISKS = {
     "broker stopped are not in its copy of the metadata",
 }
 
-#: The newest ``metadata.version`` that a release of Kafka knows, by release.
+#: The newest ``metadata.version`` that a release of Kafka takes, by release
+#: (``MetadataVersion.LATEST_PRODUCTION``): it also knows later ones, and refuses them.
 _FEATURE_LEVELS = {
     (3, 3): 7, (3, 4): 8, (3, 5): 11, (3, 6): 14, (3, 7): 19, (3, 8): 20, (3, 9): 21, (4, 0): 25,
-    (4, 1): 27, (4, 2): 29, (4, 3): 30,
+    (4, 1): 27, (4, 2): 29, (4, 3): 30, (4, 4): 33,
 }  # fmt: skip
 
 
@@ -91,10 +92,13 @@ def preflight(
     if server_properties is not None:
         static = read_properties(local_path(server_properties))
     place = static.get("metadata.log.dir") if metadata is None else metadata
+    if place is None and (dirs := static.get("log.dirs") or static.get("log.dir")):
+        place = dirs.split(",")[0].strip()  # Kafka's default
     start = BrokerStart(
         directories,
         metadata_directory=None if place is None else local_path(place),
         node_id=_node_id(static),
+        is_sole_controller=_is_sole_controller(static),
     )
 
     def steps() -> Iterator[StartStep]:
@@ -111,6 +115,13 @@ def preflight(
         found.append(step)
         on_step(step)
     return found
+
+
+def _is_sole_controller(static: Mapping[str, str]) -> bool:
+    """Whether the settings name this node as the only voter; a dynamic quorum has no list."""
+    voters = static.get("controller.quorum.voters", "").split(",")
+    is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "").strip()
+    return "controller" in static.get("process.roles", "") and len(voters) == 1 and is_own
 
 
 def _node_id(static: Mapping[str, str]) -> int | None:
@@ -181,14 +192,22 @@ def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
             n_bytes=log.bytes_to_recover,
         )  # fmt: skip
         if plan is not None and plan.loss:
-            has_batches = plan.good_from is not None
+            committed_to = loading.high_watermarks.get(each.topic_partition, -1)
+            reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (
+                "segmentlog recover does the same, and keeps the bytes"
+            )  # fmt: skip
+            if committed_to > plan.end_offset:
+                reason += f", below its high watermark {committed_to}: acknowledged records go"
+                remedy += "; another replica may have these records"
+            if plan.good_from is not None:
+                remedy = (
+                    "restore the damaged file from another replica; segmentlog recover "
+                    "--on-corrupt-batch skip keeps the good batches after the damage"
+                )
             yield StartStep(
-                StartAction.TRUNCATE, *each.topic_partition, each.path,
-                f"a starting broker cuts the log off at offset {plan.end_offset}",
-                plan.loss,
-                "restore the damaged file from another replica, or see segmentlog recover"
-                if has_batches else "segmentlog recover does the same, and keeps the bytes",
-                offset=plan.end_offset, end_offset=plan.lost_to, n_bytes=plan.n_cut_bytes,
+                StartAction.TRUNCATE, *each.topic_partition, each.path, reason, plan.loss, remedy,
+                offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
+                n_bytes=plan.n_cut_bytes,
             )  # fmt: skip
 
 
@@ -229,10 +248,12 @@ def _retention(
             why += "; by Kafka's defaults, where the cluster's metadata has no setting"
         yield StartStep(
             StartAction.DELETE, *each, log.path,
-            f"retention ({why}) removes {len(expired)} segments half a minute after the start",
+            f"retention ({why}) removes {len(expired)} "
+            f"segment{'s' * (len(expired) > 1)} half a minute after the start",
             f"offsets [{first}, {end}), {n_bytes} bytes",
-            "to keep them, set retention.ms=-1 before the start, in server.properties as "
-            "log.retention.ms; segmentlog retain --dry-run names the settings",
+            "to keep them, set log.retention.ms=-1 and log.retention.bytes=-1 in "
+            "server.properties before the start; segmentlog table configs lists the topics that "
+            "have settings of their own",
             offset=first, end_offset=end, n_bytes=n_bytes,
         )  # fmt: skip
 

@@ -50,6 +50,7 @@ class FindingKind(StrEnum):
     REMOTE_SEGMENT = "remote-segment"
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"
+    LEADER_EPOCHS = "leader-epochs"
     LEFTOVERS = "leftovers"
     START_REFUSED = "start-refused"
     START_OFFLINE = "start-offline"
@@ -59,6 +60,7 @@ class FindingKind(StrEnum):
     START_SPLITS = "start-splits"
     START_REBUILDS = "start-rebuilds"
     START_DROPS = "start-drops"
+    START_WITHOUT_LOG = "start-without-log"
     START_UNKNOWN = "start-unknown"
     NOT_CLEANLY_STOPPED = "not-cleanly-stopped"
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from segmentlog.cluster.broker_start import StartAction, StartStep, epochs_step
 from segmentlog.disk.readable import exists, list_names, open_file
 from segmentlog.errors import CorruptIndexError, CorruptLogError, UnsupportedFormatError
+from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.layout.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
 from segmentlog.names import LEADER_EPOCH_CHECKPOINT, FileKind, parse_segment_file
 from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
 from segmentlog.segments.listing import list_segments
-from segmentlog.segments.log_end import find_log_end
+from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
 __all__ = ["LogStart"]
@@ -63,9 +64,13 @@ class LogStart:
         """Bytes of the segments that the broker reads, from the recovery point on."""
         if self._is_clean:
             return 0
-        below = [i for i, each in enumerate(self._segments)
-                 if each.base_offset <= self.recovery_point]  # fmt: skip
-        return sum(each.size for each in self._segments[max(below, default=0) :])
+        return sum(each.size for each in self._segments[self._first_read :])
+
+    @property
+    def _first_read(self) -> int:
+        """Number of the first segment that is read after an unclean stop."""
+        below = [each for each in self._segments if each.base_offset <= self.recovery_point]
+        return max(len(below) - 1, 0)
 
     def steps(self) -> Iterator[StartStep]:
         """All that goes wrong, and all that is lost; a cut of an unclean log is not among it.
@@ -76,7 +81,9 @@ class LogStart:
         yield from epochs_step(*self._where, self._path)
         yield from self._indexes()
         if self._segments:
-            yield from self._end()
+            end = find_log_end(self._segments[-1], warns=False)
+            yield from self._splits(end.offset)
+            yield from self._end(end)
         yield from self._what_is_forgotten()
 
     def _step(
@@ -137,10 +144,31 @@ class LogStart:
                     "segmentlog reindex builds it from the log", offset=each.base_offset,
                 )  # fmt: skip
 
-    def _end(self) -> Iterator[StartStep]:
+    def _splits(self, log_end: int) -> Iterator[StartStep]:
+        """Segments whose indexes are built again, and cannot hold their offsets."""
+        first = len(self._segments) if self._is_clean else self._first_read
+        follows = [*(each.base_offset for each in self._segments[1:]), log_end]
+        for i, (each, after) in enumerate(zip(self._segments, follows, strict=True)):
+            is_read = i >= first or not exists(each.offset_index_path)
+            if not is_read or after - each.base_offset <= layout.SEGMENT_OFFSETS:
+                continue
+            from segmentlog.recovery.recover_log import find_good_end  # the compiled kernels load
+
+            end = find_good_end(each, after)
+            if bases := [base_offset for _, base_offset in end.splits]:
+                yield self._step(
+                    StartAction.SPLIT, each.path,
+                    "the offsets lie too far from the base offset for an index: a starting broker "
+                    f"divides the segment at the offsets {', '.join(map(str, bases))}",
+                    "", "segmentlog recover does the same", offset=each.base_offset,
+                    n_bytes=each.size,
+                )  # fmt: skip
+            if end.position < each.size and i >= first:
+                return  # the log ends here
+
+    def _end(self, end: LogEnd) -> Iterator[StartStep]:
         """The end of the log, as a broker finds it, and the log start."""
         active = self._segments[-1]
-        end = find_log_end(active, warns=False)
         log_end = end.offset
         if self._is_clean:
             position, offset, is_damaged = _end_by_lengths(active)

@@ -44,8 +44,8 @@ class OffsetCheck:
             lost = self._lost[base]
             yield self._finding(
                 Severity.ERROR, FindingKind.MISSING_SEGMENT, segment.path, 0, lost.start_offset,
-                f"{lost}; keep its index files, which are the only sign of the loss, until the "
-                "segment is back from a replica or a backup", base,
+                f"{lost}; put the segment back from a replica or a backup; until then, keep index "
+                "files between the two, which show what was there", base,
             )  # fmt: skip
         elif -1 < reached < base:
             yield self._finding(

@@ -10,6 +10,7 @@ from segmentlog.kernels import layout
 from segmentlog.logs.log import Log
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.records.scanned_batches import ScannedBatches
+from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.resync import GoodBatch, good_batch_after
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
@@ -45,7 +46,8 @@ class Checks(NamedTuple):
     """The checks that a log keeps from segment to segment.
 
     `decoder` exists if records are to be parsed, `producers` if sequences are to be followed, and
-    `progress` is called with the bytes done since the last call.
+    `progress` is called with the bytes done since the last call.  `epochs` has the leader epochs
+    of the log, until a batch contradicts them.
     """
 
     log: Log
@@ -56,6 +58,7 @@ class Checks(NamedTuple):
     offsets: OffsetCheck
     transactions: TransactionCheck
     producers: ProducerCheck | None
+    epochs: list[EpochStarts]
 
 
 class SegmentCheck:
@@ -112,11 +115,25 @@ class SegmentCheck:
             self._checks.offsets.follow(batches)
             yield from self._indexes.follow(batches)
             yield from self._checks.transactions.follow(batches)
+            yield from self._epochs(batches)
             if self._checks.producers is not None:
                 yield from self._checks.producers.follow(batches)
             if self._checks.decoder is not None:
                 yield from unreadable_records(self._checks.decoder, batches, self._checks.finding)
             self._checks.progress(len(batches.data))
+
+    def _epochs(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """The first batch of the log whose leader epoch is not that of the checkpoint."""
+        for each in self._checks.epochs[:1]:
+            if found := each.contradiction(batches):
+                self._checks.epochs.clear()
+                offset, epoch, known = found
+                yield self._checks.finding(
+                    Severity.WARNING, FindingKind.LEADER_EPOCHS, each.path, -1, offset,
+                    f"the batch has leader epoch {epoch}, but the checkpoint has {known} there: a "
+                    "follower may cut its copy off at a wrong offset; remove the file, and "
+                    "segmentlog recover builds it again from the log",
+                )  # fmt: skip
 
     def _after(
         self, file: ReadableFile, error: CorruptLogError | UnsupportedFormatError

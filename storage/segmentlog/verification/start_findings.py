@@ -14,6 +14,7 @@ from segmentlog.layout.partitions import NamedPartition, list_partitions
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.names import (
     CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     DirectoryState,
@@ -36,6 +37,7 @@ _KINDS: Mapping[StartAction, tuple[Severity, FindingKind]] = {
     StartAction.SPLIT: (Severity.WARNING, FindingKind.START_SPLITS),
     StartAction.REBUILD: (Severity.WARNING, FindingKind.START_REBUILDS),
     StartAction.DROP: (Severity.WARNING, FindingKind.START_DROPS),
+    StartAction.MISSING: (Severity.WARNING, FindingKind.START_WITHOUT_LOG),
     StartAction.RECOVER: (Severity.NOTE, FindingKind.NOT_CLEANLY_STOPPED),
     StartAction.DELETE: (Severity.NOTE, FindingKind.LEFTOVERS),
     StartAction.KEEP: (Severity.NOTE, FindingKind.LEFTOVERS),
@@ -63,6 +65,7 @@ class LoadingDirectory:
         self.is_clean = exists(os.path.join(path, CLEAN_SHUTDOWN_FILE))
         self._points = _offsets(path, RECOVERY_POINT_CHECKPOINT)
         self._starts = _offsets(path, LOG_START_CHECKPOINT)
+        self.high_watermarks = _offsets(path, HIGH_WATERMARK_CHECKPOINT)
 
     def log(self, topic_partition: TopicPartition, path: str) -> LogStart:
         """The loading of one of its logs."""

@@ -4,6 +4,7 @@ It verifies every checksum, the order of offsets, every entry of every index, an
 transactions.  Nothing is changed.  After damage, reading continues.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from segmentlog.disk.readable import exists, is_directory, is_file
@@ -11,9 +12,11 @@ from segmentlog.errors import CorruptCheckpointError, RemoteSegmentError
 from segmentlog.logs.log import Log
 from segmentlog.records.decoder import RecordDecoder
 from segmentlog.records.schema import record_schema
+from segmentlog.segments.leader_epochs import EpochStarts
 from segmentlog.segments.listing import indexes_without_log
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.windows import BatchWindows
+from segmentlog.settings.cluster_metadata import known_losses
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.verification.offsets import OffsetCheck
 from segmentlog.verification.producers import ProducerCheck
@@ -66,10 +69,13 @@ class _LogCheck:
         self._log = log
         self._finding = MakeFinding(log.topic_partition)
         decoder = RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
+        epochs = []
+        with contextlib.suppress(OSError):  # the start of a broker has a finding about the file
+            epochs = [EpochStarts(log.path, warns=False)] if is_directory(log.path) else []
         self._checks = Checks(
             log, self._finding, progress, BatchWindows(_WINDOW_BYTES), decoder,
-            OffsetCheck(self._finding, log.lost_segments), TransactionCheck(self._finding),
-            ProducerCheck(self._finding) if with_producers else None,
+            OffsetCheck(self._finding, known_losses(log)), TransactionCheck(self._finding),
+            ProducerCheck(self._finding) if with_producers else None, epochs,
         )  # fmt: skip
         self._is_all_read = True
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog import RecoveryKind, RecoveryStep
+from segmentlog import RecoveryKind, RecoveryStep, Severity
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets, write_offsets
 from segmentlog.model import TopicPartition
@@ -241,3 +241,53 @@ def test_no_message_has_a_whole_file(tmp_path: Path) -> None:
             read_offsets(str(tmp_path), "replication-offset-checkpoint")
         assert len(caught.value.reason) < 150
         assert caught.value.reason.isprintable()
+
+
+@pytest.mark.parametrize("point", [0, 45])
+def test_leader_epochs_that_batches_contradict_are_built_again(tmp_path: Path, point: int) -> None:
+    """`verify` names the batch and both epochs; the recovery reads from its point on."""
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    for base in (0, 20, 40):
+        data = b"".join(batch(base + i, (base + i) // 15) for i in range(0, 20, 2))
+        (partition / f"{base:020d}.log").write_bytes(data)
+    write_offsets(
+        str(tmp_path), "recovery-point-offset-checkpoint", {TopicPartition("t", 0): point}
+    )
+    epochs = partition / "leader-epoch-checkpoint"
+    epochs.write_text("0\n3\n0 0\n1 16\n2 36\n")
+    found = [each for each in segmentlog.verify(tmp_path) if each.kind == "leader-epochs"]
+    assert [(30, Severity.WARNING, str(epochs))] == [
+        (each.offset, each.severity, each.path) for each in found
+    ]
+    assert found[0].message.startswith("the batch has leader epoch 2, but the checkpoint has 1 ")
+    (planned,) = of_kind(
+        segmentlog.recover(tmp_path, dry_run=True), RecoveryKind.LEADER_EPOCHS_BUILT
+    )
+    (built,) = of_kind(segmentlog.recover(tmp_path), RecoveryKind.LEADER_EPOCHS_BUILT)
+    assert planned.message.replace("would build", "built") == built.message
+    assert ((0, 0), (1, 16), (2, 30), (3, 46)) == read_leader_epochs(str(epochs))
+    assert not [each for each in segmentlog.verify(tmp_path) if each.kind == "leader-epochs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("lost+found", None), ("orders-1/partition.metadata", b""), ("meta.properties", b"")],
+)
+def test_a_dry_run_says_that_no_mark_is_given(
+    crashed: Path, name: str, data: bytes | None
+) -> None:
+    """It names what a broker would not start with, except what the recovery mends."""
+    if data is None:
+        (crashed / name).mkdir()
+    else:
+        (crashed / name).write_bytes(data)
+    planned = of_kind(segmentlog.recover(crashed, dry_run=True), RecoveryKind.NOT_MARKED)
+    steps = segmentlog.recover(crashed)
+    done = of_kind(steps, RecoveryKind.NOT_MARKED)
+
+    is_mended = name.endswith("partition.metadata")
+    assert [1 - is_mended] * 2 == [len(planned), len(done)]
+    assert [each.path for each in done] == [each.path for each in planned]
+    assert all(each.message.startswith("would not be marked as cleanly") for each in planned)
+    assert is_mended == (crashed / ".kafka_cleanshutdown").exists()

@@ -448,19 +448,25 @@ def test_a_segment_whose_offsets_no_index_can_hold_is_split(tmp_path: Path, tail
 
 
 def test_a_far_batch_counts_only_if_something_after_it_agrees(tmp_path: Path) -> None:
-    """A wrong base offset looks the same: the next batch, segment or high watermark decides."""
+    """A wrong base offset looks the same: the next batch, segment or high watermark decides.
+
+    Where nothing decides, a batch with a right checksum is one, as for a broker.
+    """
     alone = write_log(tmp_path / "alone", [batch(0), batch(FAR)])
+    torn = write_log(tmp_path / "torn", [batch(0), batch(FAR), b"torn"])
+    beyond = write_log(tmp_path / "beyond", [batch(0), batch(FAR)])
+    write_offsets(str(beyond.parent), "replication-offset-checkpoint", {T: 2})
     low = write_log(tmp_path / "low", [batch(0), batch(FAR), batch(2)])
     promised = write_log(tmp_path / "promised", [batch(0), batch(FAR)])
     write_offsets(str(promised.parent), "replication-offset-checkpoint", {T: FAR + 2})
     followed = write_log(tmp_path / "followed", [batch(0), batch(FAR)], [batch(3 * FAR)])
     fooled = write_log(tmp_path / "fooled", [batch(0), batch(FAR)], [batch(20)])
     expected = {
-        alone: [0, 1], low: [0, 1], promised: [0, 1, FAR, FAR + 1],
+        alone: [0, 1, FAR, FAR + 1], torn: [0, 1, FAR, FAR + 1], beyond: [0, 1], low: [0, 1],
+        promised: [0, 1, FAR, FAR + 1],
         followed: [0, 1, FAR, FAR + 1, 3 * FAR, 3 * FAR + 1], fooled: [0, 1],
     }  # fmt: skip
-    assert [0, 1] == offsets(alone)
-    for each in (promised, followed):
+    for each in (alone, torn, beyond, promised, followed):
         assert expected[each] == offsets(each)
     for each in (low, fooled):
         with pytest.raises(MalformedBatchError):

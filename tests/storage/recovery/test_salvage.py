@@ -165,3 +165,31 @@ def test_a_salvage_that_crashes_is_made_again(
         assert expected == tree(directory), (number, made)
         shutil.rmtree(directory)
     assert number > 30
+
+
+FAR = 2**31 + 100
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_damaged_segment_that_no_index_can_hold_is_salvaged_and_split(
+    tmp_path: Path, *, is_clean: bool
+) -> None:
+    """Only the damaged batch is lost, and each part has indexes of its own."""
+    partition = tmp_path / "t-0"
+    partition.mkdir()
+    bases = [0, 2, 4, FAR, FAR + 2, FAR + 4]
+    data = [encode_batch([Record(o, 1000, b"k", b"v"), Record(o + 1, 1000, b"k", b"v")])
+            for o in bases]  # fmt: skip
+    for i in (1, 4):
+        data[i] = data[i][:-3] + b"bad"
+    (partition / f"{0:020d}.log").write_bytes(b"".join(data))
+    (tmp_path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {FAR + 6}\n")
+    if is_clean:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    kinds = {step.kind for step in salvaged(tmp_path)}
+
+    assert {RecoveryKind.LOG_SALVAGED, RecoveryKind.SEGMENT_SPLIT} <= kinds
+    assert [0, 1, 4, 5, FAR, FAR + 1, FAR + 4, FAR + 5] == offsets(tmp_path)
+    assert [0, FAR] == sorted(int(path.stem) for path in partition.glob("*.log"))
+    assert [0, FAR] == sorted(int(path.stem) for path in partition.glob("*.index"))
+    assert not [each for each in segmentlog.verify(tmp_path) if each.severity == Severity.ERROR]

@@ -11,6 +11,7 @@ from damaged_starts import DAMAGES, FILES, Case, damage, predicted, recorded, wr
 
 import segmentlog
 from segmentlog import FindingKind, OptionError, RecoveryKind, Severity, StartAction, StartStep
+from segmentlog.testing.reference import Record, encode_batch
 
 CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
 METADATA = "__cluster_metadata-0"
@@ -253,14 +254,14 @@ def test_a_separate_metadata_directory_decides_about_strays(directory: Path) -> 
     ids = directory / "meta.properties"
     own = re.sub("directory.id=.*", "directory.id=er5aWuEISeKNH6Jd5_NPlA", ids.read_text())
     (elsewhere / "meta.properties").write_text(own)
-    (directory / "orders-1" / "partition.metadata").write_bytes(
+    (directory / "invoices-1" / "partition.metadata").write_bytes(
         b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAABkA"
     )
     steps = segmentlog.preflight(directory)
     assert not harm(steps)
     assert any("which partitions" in each.reason for each in steps)
 
-    expected = [(StartAction.STRAY, "orders-1", "partition.metadata")]
+    expected = [(StartAction.STRAY, "invoices-1", "partition.metadata")]
     properties = directory.parent / "server.properties"
     named = "".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in str(elsewhere))
     properties.write_text(f"node.id=1\nmetadata.log.dir={named}\n")  # Java takes it for Latin-1
@@ -273,7 +274,9 @@ def test_a_broker_that_is_older_than_the_metadata_ends(directory: Path) -> None:
     assert [(StartAction.REFUSE, "", "logs")] == harm(
         segmentlog.preflight(directory, kafka_version="3.9.1")
     )
-    assert not harm(segmentlog.preflight(directory, kafka_version="4.3"))
+    assert harm(segmentlog.preflight(directory, kafka_version="4.2"))
+    for version in ("4.3", "4.4.0"):
+        assert not harm(segmentlog.preflight(directory, kafka_version=version))
     with pytest.raises(OptionError, match="kafka_version"):
         segmentlog.preflight(directory, kafka_version="four")
 
@@ -335,3 +338,61 @@ def test_json_steps_have_names(directory: Path) -> None:
     assert ("stray", "orders", 1) == (fields["action"], fields["topic"], fields["partition"])
     assert "topic_id: er5aWuEISeKNH6Jd5_NPlQ" in step.remedy
     assert step.n_bytes == (directory / ORDERS_1).stat().st_size
+
+
+FAR = 2**31 + 100
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_segment_that_no_index_can_hold_is_split(
+    tmp_path: Path, *, is_clean: bool, has_index: bool
+) -> None:
+    """A broker reads it after an unclean stop, or to build its index, and then divides it."""
+    log = tmp_path / "t-0"
+    log.mkdir()
+    batches = [encode_batch([Record(o, 0, b"k", b"v")]) for o in (0, 1, FAR, FAR + 1)]
+    (log / LOG).write_bytes(b"".join(batches))
+    if has_index:
+        (log / LOG).with_suffix(".index").touch()
+        (log / LOG).with_suffix(".timeindex").touch()
+    if is_clean:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    steps = [each for each in segmentlog.preflight(tmp_path) if each.action == StartAction.SPLIT]
+    assert (not (is_clean and has_index)) == bool(steps)
+    for step in steps:
+        assert ("t", 0, str(log / LOG)) == (step.topic, step.partition, step.path)
+        assert f"divides the segment at the offsets 0, {FAR}" in step.reason
+
+
+def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
+    """The offsets up to the high watermark are named, although no whole batch is cut off."""
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    path = directory / ORDERS_1
+    path.write_bytes(path.read_bytes()[:-1])
+    (cut,) = [each for each in segmentlog.preflight(directory, topics="orders")
+              if each.action == StartAction.TRUNCATE]  # fmt: skip
+    assert (0, 20) == (cut.offset, cut.end_offset)
+    assert "below its high watermark 20: acknowledged records go" in cut.reason
+
+
+def test_without_metadata_the_other_partitions_of_a_topic_decide(directory: Path) -> None:
+    """A topic has one id: the partition with another one becomes stray."""
+    shutil.rmtree(directory / METADATA)
+    path = directory / "orders-1" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAABkA")
+    steps = segmentlog.preflight(directory)
+    assert [(StartAction.STRAY, "orders-1", "partition.metadata")] == harm(steps)
+
+
+def test_the_only_controller_without_metadata_begins_a_new_cluster(directory: Path) -> None:
+    """All partitions become stray; the static settings say that it is the only one."""
+    shutil.rmtree(directory / METADATA)
+    properties = directory.parent / "server.properties"
+    text = f"process.roles=broker,controller\nnode.id=1\nlog.dirs={directory}\n"
+    properties.write_text(f"{text}controller.quorum.voters=1@localhost:9093\n")
+    found = harm(segmentlog.preflight(directory, server_properties=properties))
+    assert [StartAction.STRAY] * 14 == [action for action, *_ in found]
+    properties.write_text(f"{text}controller.quorum.voters=1@a:9093,2@b:9093\n")
+    assert not harm(segmentlog.preflight(directory, server_properties=properties))

@@ -19,8 +19,7 @@ from kafka_here.gateway import gateway
 
 __all__ = ["Broker"]
 
-_START_SECONDS = 60
-_STOP_SECONDS = 180  # on a machine with much else to do
+_START_SECONDS = _STOP_SECONDS = 180  # on a machine with much else to do
 _STARTING = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  #: loggers
 _LOG4J = """\
 log4j.rootLogger=OFF, out
@@ -190,6 +189,7 @@ class Broker:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             if not self.is_running:
+                self._class_data.keep(is_whole=False)  # it has not loaded all classes
                 message = f"the broker stopped at start-up:\n{self.tail()}"
                 raise RuntimeError(message)
             with self.output.open("rb") as output:
