@@ -43,6 +43,7 @@ from segmentlog.names import (
     partition_path,
     segment_file_name,
 )
+from segmentlog.producers.snapshot import list_snapshots, snapshot_path
 from segmentlog.segments.listing import list_segments
 from segmentlog.segments.swaps import exchange_end
 
@@ -177,13 +178,13 @@ class PutAside(Effect):
                 remove_deleted(path, delay_of(topic_partition.topic), below=below)
 
     def make_room(self, directory: str) -> bool:
-        """Drop the indexes of the segments that go.
+        """Drop the indexes of the segments that go, and their snapshots of producers.
 
         If the change fails anyway, these segments stay as a broker knows them from a crash:
         readers scan them without an index, and `segmentlog reindex` and brokers build it again
         (``LogLoader.recoverSegment``).
         """
-        return True in [_drop_indexes(path, below) for _, path, below in self._paths(directory)]
+        return True in [_drop_derived(path, below) for _, path, below in self._paths(directory)]
 
     def free(self, directory: str, intent: "Intent") -> bool:
         """Remove the files without the delay that readers have otherwise."""
@@ -253,9 +254,9 @@ class TakeOut(Effect):
         remove_taken_out(directory, self.topic)
 
     def make_room(self, directory: str) -> bool:
-        """Drop the indexes of all segments of the topic."""
+        """Drop the indexes of all segments of the topic, and old snapshots of producers."""
         paths = [path for _, path in partition_directories(directory, self.topic)]
-        return True in [_drop_indexes(path) for path in paths]
+        return True in [_drop_derived(path) for path in paths]
 
     def free(self, directory: str, intent: "Intent") -> bool:
         """Remove the directories that are renamed already."""
@@ -432,9 +433,16 @@ def check_topic_path(topic: str) -> None:
         raise ValueError(f"{topic!r} is not a topic")
 
 
-def _drop_indexes(path: str, below: int | None = None) -> bool:
-    """Remove the offset and time indexes of segments below an offset; whether there were any."""
-    is_freed = False
+def _drop_derived(path: str, below: int | None = None) -> bool:
+    """Remove files of segments below an offset that can be built again; whether there were any.
+
+    These are their offset and time indexes, and all snapshots of producers but the newest, which
+    a broker builds again from the batches.
+    """
+    old = [each for each in list_snapshots(path)[1:] if below is None or each < below]
+    for offset in old:
+        os.unlink(snapshot_path(path, offset))
+    is_freed = bool(old)
     for segment in list_segments(path):
         if below is not None and segment.base_offset >= below:
             break

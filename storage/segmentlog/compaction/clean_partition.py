@@ -55,11 +55,12 @@ def clean_partition(
     *,
     on_pass: Callable[[int], None] | None = None,
     before_step: Callable[[], None] = lambda: None,
+    on_phase: Callable[[str], object] = lambda _: None,
 ) -> CompactedPartition | None:
     """Compact a partition as far as a broker would; None if it is not due.
 
-    The swap of an earlier attempt is finished or undone first.  All arguments but the last two can
-    be pickled.
+    The swap of an earlier attempt is finished or undone first.  All positional arguments
+    can be pickled.
 
     Parameters
     ----------
@@ -70,6 +71,7 @@ def clean_partition(
     on_pass : is called with the new first dirty offset once a pass is on the disk.
     before_step : is called before each segment is written, and before segments are replaced; with
         an error, none is.
+    on_phase : is called with the log, and what is done to it.
 
     Raises
     ------
@@ -100,7 +102,7 @@ def clean_partition(
             break
         first = first if passes else cleanable
         active = _active_producers(log, limits.now_ms - limits.producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, config, limits, active, before_step))
+        passes.append(_clean_once(log, cleanable, config, limits, active, before_step, on_phase))
         checkpoint = passes[-1].clean_to
         if on_pass is not None:
             on_pass(checkpoint)
@@ -135,8 +137,10 @@ def _clean_once(
     limits: CleanerLimits,
     active: Sequence[ProducerSnapshot],
     before_step: Callable[[], None],
+    on_phase: Callable[[str], object],
 ) -> _Pass:
     """One pass (``Cleaner.doClean``)."""
+    on_phase(f"{log.topic_partition}: reads the keys")
     path, segments, end_offset = log.path, log.segments, cleanable.end_offset
     known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, limits.bounds)
     clean_to = known.latest_offset + 1
@@ -154,8 +158,9 @@ def _clean_once(
     ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
     groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
     try:
-        for group in groups:
+        for i, group in enumerate(groups):
             before_step()
+            on_phase(f"{log.topic_partition}: writes segment {i + 1} of {len(groups)}")
             made.append(cleaner.clean(cleaned[group], ends[group]))
         before_step()
     except BaseException:

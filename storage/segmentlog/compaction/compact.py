@@ -233,6 +233,8 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         ``file.delete.delay.ms`` later. A reader that still needs one fails with `LogChangedError`.
     on_log : called with the name of each log's directory before the log is compacted, such as
         ``orders-0``; from Spark, before the job begins.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: writes segment 2
+        of 7``; not from Spark.
     on_failure : called with the name of each log that cannot be compacted, and its error; the
         other logs are compacted.  Without it, the first of these errors is raised at the end.
 
@@ -269,7 +271,9 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
             with job.failures.of(each.topic_partition):
                 job.begin(each)
                 reached = partial(job.reached, each)
-                found = clean_partition(job.directory, each, job.limits, on_pass=reached)
+                found = clean_partition(
+                    job.directory, each, job.limits, on_pass=reached, on_phase=given.on_phase
+                )
                 done += [found] if found else []
                 job.end(each)
     return done

@@ -96,6 +96,7 @@ class CompactionSettings:
     roll: bool = False
     purge: bool = False
     on_log: Callable[[str], object] = lambda _: None
+    on_phase: Callable[[str], object] = lambda _: None
     on_failure: OnFailure | None = None
 
     def __post_init__(self) -> None:

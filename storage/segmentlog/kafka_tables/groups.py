@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
 from segmentlog.logs.log import Log
-from segmentlog.messages import lines
-from segmentlog.messages.reader import read_struct
-from segmentlog.messages.schema import parse_schemas
+from segmentlog.messages.records import read_protocol
 from segmentlog.model import OnCorruptBatch
 
 __all__ = ["Group", "Groups", "group_changes", "group_rows", "member_rows", "read_groups"]
@@ -40,7 +38,6 @@ _STATES = {
     "share": {0: "STABLE", 1: "UNREVOKED_PARTITIONS", 2: "UNRELEASED_PARTITIONS"},
     "streams": {1: "STABLE", 2: "UNREVOKED_TASKS", 3: "UNRELEASED_TASKS"},
 }
-_NEWEST_PROTOCOL = 3
 
 
 @dataclass
@@ -273,8 +270,8 @@ def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> dict[str, 
     """A member of a classic group; other protocols than that of consumers have other bytes."""
     subscription = assignment = None
     if protocol_type == "consumer":
-        subscription = _protocol("ConsumerProtocolSubscription", member["subscription"])
-        assignment = _protocol("ConsumerProtocolAssignment", member["assignment"])
+        subscription = read_protocol("ConsumerProtocolSubscription", member["subscription"])
+        assignment = read_protocol("ConsumerProtocolAssignment", member["assignment"])
     return {
         "member_id": member["member_id"],
         "group_instance_id": member.get("group_instance_id"),
@@ -288,15 +285,3 @@ def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> dict[str, 
             for each in assignment["assigned_partitions"]
         ],
     }
-
-
-def _protocol(name: str, data: bytes) -> dict[str, Any] | None:
-    """Bytes that a client has written, or None; a later version is read as the newest known."""
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if len(data) < 2 or version < 0:
-        return None
-    schema = parse_schemas(lines.OTHERS)[name]
-    try:
-        return read_struct(schema, min(version, _NEWEST_PROTOCOL), data, 2)
-    except ValueError:
-        return None

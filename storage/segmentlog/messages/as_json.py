@@ -3,7 +3,7 @@
 The key of a coordinator's record is ``{"type": 1, "name": "OffsetCommit", "data": {…}}``, and its
 value ``{"version": 3, "data": {…}}``.  The value of a framed record has all three, such as
 ``{"type": "TOPIC_RECORD", "version": 0, "data": {…}}``.  Bytes are written in Base64, and ids as
-Kafka prints them.
+Kafka prints them; the subscriptions and assignments of consumers are decoded.
 
 Rules: ``DumpLogSegments``, and the ``JsonConverter`` of each message.
 """
@@ -23,12 +23,18 @@ from segmentlog.messages.records import (
     framed_schemas,
     read_coordinator_record,
     read_frame,
+    read_protocol,
 )
 
 __all__ = ["KAFKAS_TOPICS", "record_as_json"]
 
 #: Topics whose records are known.
 KAFKAS_TOPICS = (*COORDINATOR_TOPICS, *FRAMED_TOPICS)
+
+#: What a consumer writes into the record of its group, and Kafka's tool decodes in place.
+_OF_CONSUMERS = {
+    "subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment",
+}  # fmt: skip
 
 _NEXT_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -68,7 +74,19 @@ def _of_coordinator(
     as_key = _text({"type": found.type, "name": found.name, "data": found.key})
     if found.value is None:
         return as_key, None
-    return as_key, _text({"version": found.version, "data": found.value})
+    data = found.value
+    if data.get("protocol_type") == "consumer":  # the fields of other clients are their own
+        data = {**data, "members": [_decoded(each) for each in data["members"]]}
+    return as_key, _text({"version": found.version, "data": data})
+
+
+def _decoded(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A member of a classic group, with its subscription and its assignment as messages."""
+    found = {
+        field: read_protocol(name, member[field]) or member[field]
+        for field, name in _OF_CONSUMERS.items()
+    }
+    return {**member, **found}
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -28,9 +28,11 @@ __all__ = [
     "read_control",
     "read_coordinator_record",
     "read_frame",
+    "read_protocol",
 ]
 
 _FRAME_VERSION = 1
+_NEWEST_PROTOCOL = 3
 _SHORT = struct.Struct(">h")
 
 _COORDINATORS = {
@@ -205,3 +207,15 @@ def read_control(key: bytes, value: bytes) -> Framed | None:
     schema = parse_schemas(lines.OTHERS)[name]
     (version,) = _SHORT.unpack(Reader(value).take(2))
     return Framed(name, version, read_struct(schema, version, value))
+
+
+def read_protocol(name: str, data: bytes) -> dict[str, Any] | None:
+    """Bytes that a client has written, or None; a later version is read as the newest known."""
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if len(data) < 2 or version < 0:
+        return None
+    schema = parse_schemas(lines.OTHERS)[name]
+    try:
+        return read_struct(schema, min(version, _NEWEST_PROTOCOL), data, 2)
+    except ValueError:
+        return None

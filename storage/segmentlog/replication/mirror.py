@@ -163,6 +163,7 @@ def mirror(
     dry_run: bool = False,
     on_partition: Callable[[MirroredPartition], object] = lambda _: None,
     on_bytes: Callable[[int], object] = lambda _: None,
+    on_phase: Callable[[str], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     on_failure: OnFailure | None = None,
 ) -> list[MirroredPartition]:
@@ -184,6 +185,7 @@ def mirror(
     dry_run : whether nothing is changed, and the result shows the work of a run.
     on_partition : called with each result, once all partitions are copied.
     on_bytes : called with the number of bytes of each piece of a ``.log`` file that is copied.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
     lock_timeout_seconds : how long to wait for a writer at the destination.
     on_failure : called with the name of each partition that cannot be copied, and its error; the
         others are copied, and it stays as it was.  Without it, the first of these errors is raised
@@ -234,7 +236,12 @@ def mirror(
     if not exists(directory):
         if dry_run:
             found = _Mirror(
-                HeldDirectory(directory, dry_run=True), source, chosen, on_bytes, failures
+                HeldDirectory(directory, dry_run=True),
+                source,
+                chosen,
+                on_bytes,
+                failures,
+                on_phase,
             ).look()
             _report(found, on_partition)
             failures.end()
@@ -244,7 +251,7 @@ def mirror(
     with hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run) as held:
         # A leader deletes the remote segments below its log start.
         starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
-        work = _Mirror(held, source, chosen, on_bytes, failures)
+        work = _Mirror(held, source, chosen, on_bytes, failures, on_phase)
         if dry_run:
             found = work.look()
         else:
@@ -345,8 +352,10 @@ class _Mirror:
         chosen: Sequence[TopicPartition],
         on_bytes: Callable[[int], object],
         failures: Failures,
+        on_phase: Callable[[str], object],
     ) -> None:
         self._held, self._source, self._failures = held, source, failures
+        self._on_phase = on_phase
         self._known = _read_known(held.directory)
         # Before the segments are listed: a compaction that comes in between makes more clean.
         cleaned = {each: read_offsets(each, CLEANER_OFFSET_CHECKPOINT) for each in source.paths}
@@ -365,15 +374,16 @@ class _Mirror:
 
     def look(self) -> list[MirroredPartition]:
         """The results of `follow`, without any change."""
-        self._leave_out_failures(_Follower.plan)
+        self._leave_out_failures({"compares": _Follower.plan})
         return [each.result(sum(each.n_missing()), "") for each in self._followers]
 
-    def _leave_out_failures(self, *steps: Callable[["_Follower"], object]) -> None:
+    def _leave_out_failures(self, steps: Mapping[str, Callable[["_Follower"], object]]) -> None:
         """Prepare each partition; those that fail stay at the destination as they were."""
         prepared = []
         for each in self._followers:
             with self._failures.of(each.log.topic_partition):
-                for step in steps:
+                for phase, step in steps.items():
+                    self._on_phase(f"{each.log.topic_partition}: {phase}")
                     step(each)
                 prepared.append(each)
         self._followers = prepared
@@ -381,7 +391,10 @@ class _Mirror:
     def follow(self, starts: Mapping[TopicPartition, int]) -> list[MirroredPartition]:
         """Copy, and make the change."""
         directory = self._held.directory
-        self._leave_out_failures(_Follower.begin, _Follower.plan, _Follower.stage_segments)
+        self._leave_out_failures({
+            "begins": _Follower.begin, "compares": _Follower.plan,
+            "copies": _Follower.stage_segments,
+        })  # fmt: skip
         change = Change.begin(self._held)
         state = self._followed_state(change.before)
         checkpoints = {
@@ -411,6 +424,7 @@ class _Mirror:
             visible = checkpoints[HIGH_WATERMARK_CHECKPOINT]
             only_appends = not any(each.replaces for each in followers)
             self._bound_readers(followers, visible)
+            self._on_phase(f"{len(followers)} logs: become visible")
 
             def work(_: object) -> None:
                 for each, found in zip(followers, followed, strict=True):

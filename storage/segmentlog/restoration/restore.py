@@ -87,6 +87,7 @@ def restore(
     offset_map: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     on_records: Callable[[int], object] = lambda _: None,
+    on_phase: Callable[[str], object] = lambda _: None,
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> Restoration:
     """Restore topics on the stopped brokers of another cluster.
@@ -121,6 +122,7 @@ def restore(
         earlier run, after the last commit; a run that fails leaves the earlier file.
     dry_run : whether nothing is changed, and the result has the problems.
     on_records : called with the number of records of each piece once it is read.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
     lock_timeout_seconds : how long to wait for a writer at the target.
 
     Returns
@@ -192,7 +194,7 @@ def restore(
         if dry_run:
             return plan
         _refuse_problems(plan, directories)
-        return _placed(_carry_out(records, plan, cluster, held, map_file, on_records))
+        return _placed(_carry_out(records, plan, cluster, held, map_file, on_records, on_phase))
 
 
 def _refuse_problems(plan: Restoration, directories: Collection[str]) -> None:
@@ -247,6 +249,7 @@ def _carry_out(
     held: Mapping[str, HeldDirectory],
     map_file: OutputFile | None,
     on_records: Callable[[int], object],
+    on_phase: Callable[[str], object],
 ) -> Restoration:
     """Write all replicas, and the offset map.
 
@@ -256,7 +259,7 @@ def _carry_out(
     map is written again.
     """
     _make_replicas(plan, cluster, held)
-    restored = _write(records, plan, held, map_file, on_records)
+    restored = _write(records, plan, held, map_file, on_records, on_phase)
     if map_file is not None:
         try:
             map_file.publish()
@@ -301,6 +304,7 @@ def _write(
     held: Mapping[str, HeldDirectory],
     map_file: OutputFile | None,
     on_records: Callable[[int], object],
+    on_phase: Callable[[str], object],
 ) -> Restoration:
     """Write all replicas, and commit one log directory after the other."""
     from segmentlog.restoration.offset_map import OffsetMap
@@ -318,9 +322,11 @@ def _write(
                     for directory in each.directories
                     if directory not in each.restored_before
                 ]
+                on_phase(f"{each.topic_partition}: copies")
                 restored.append(_append(records, each, rewritten, offset_map, on_records))
         if map_file is not None:
             map_file.finish()
+        on_phase(f"{len(plan.partitions)} logs: become visible")
         _commit(writers)
     return plan._replace(partitions=tuple(restored))
 

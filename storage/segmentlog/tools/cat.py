@@ -41,10 +41,12 @@ from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import printable
+from segmentlog.tools.usage import write_not_in_use
 
 __all__ = ["cat"]
 
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
+_PATIENCE = 20  #: looks at an open transaction before it is named
 _PIECE_ROWS = 5_000  #: that are turned into text at once: their text stays in a cache
 
 _OFFSETS = "beginning, end, an offset, -10 for the last ten, or a time such as @2026-01-31T10:00Z"
@@ -216,6 +218,7 @@ def cat(
     )
     chosen = _topic_of(opened, topic), partition or ()
     read.all(opened, chosen, bounds)
+    write_not_in_use(opened, chosen[:1])
     if follow and not read.is_done:
         read.follow(opened, chosen)
     if not (follow or read.n_written or read.failed.names):
@@ -279,6 +282,7 @@ class _Read:
         self._topic_ids: dict[TopicPartition, str] = {}
         self._ended: set[TopicPartition] = set()
         self._failing: set[TopicPartition] = set()
+        self._held: dict[TopicPartition, tuple[int, int]] = {}  # offset of its transaction, looks
 
     @property
     def is_done(self) -> bool:
@@ -337,6 +341,7 @@ class _Read:
                 fail_on_data_loss=False,
             )  # fmt: skip
             offsets = OffsetRange(max(known, log.log_start_offset), end)
+            self._note_held(log, end)
         self._next[each] = max(offsets)
         for rows in self._rows(log, offsets):
             self._put(self._before_end(rows, each), each)
@@ -356,12 +361,29 @@ class _Read:
         )
         if opened:
             producer_id, first = min(opened.items(), key=lambda pair: pair[1])
+            self._held[each] = first, _PATIENCE
             self.failed.add(
                 each,
                 f"the read ends at offset {first}, where a transaction of producer {producer_id} "
                 f"begins that is neither committed nor aborted; the offsets up to {end} follow: "
                 "--isolation-level read_uncommitted writes their records",
             )
+
+    def _note_held(self, log: Log, end: int) -> None:
+        """Remember the transaction at which a read that follows the log has to wait."""
+        each = log.topic_partition
+        if end >= log.end_offset(self.read_up_to, fail_on_data_loss=False):
+            self._held.pop(each, None)
+        elif self._held.get(each, (-1, 0))[0] != end:
+            self._held[each] = end, 0
+
+    def _tell_held(self, directory: LogDirectory) -> None:
+        """Name a transaction that stays open while the log is looked at several times."""
+        for each, (offset, n_looks) in [*self._held.items()]:
+            self._held[each] = offset, min(n_looks + 1, _PATIENCE)
+            if n_looks == _PATIENCE - 1:
+                with self.failed.of(each):
+                    self._tell_rest(directory.log(*each))
 
     def follow(self, directory: LogDirectory, chosen: tuple[str, Sequence[int]]) -> None:
         """Write records as they come, until the reader has gone."""
@@ -376,6 +398,7 @@ class _Read:
                 sys.stdout.flush()
                 if self.is_done:
                     return
+            self._tell_held(directory)
         raise BrokenPipeError
 
     def _rows(self, log: Log, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import OnCorruptBatch
 from segmentlog.tools.arguments import PROBLEM, READS, OnCorrupt, Topics, command
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
+from segmentlog.tools.usage import write_not_in_use
 
 if TYPE_CHECKING:
     from segmentlog.verification.compare import ComparedPartition
@@ -52,24 +54,28 @@ def compare(
             else:
                 bar.write(_line(found))
 
+        sides = [open_log_dir(each) for each in (left, right)]
         found = segmentlog.compare(
-            left, right, topics=topic or (), on_corrupt_batch=on_corrupt_batch, on_partition=show,
+            *sides, topics=topic or (), on_corrupt_batch=on_corrupt_batch, on_partition=show,
             on_bytes=bar.advance,
         )  # fmt: skip
+    for each in sides:
+        write_not_in_use(each, topic or ())
     if not found and not as_json:
         sys.stderr.write("segmentlog: neither directory has a partition\n")
-    if any(each.comparison != Comparison.EQUAL for each in found):
+    if any(row.comparison != Comparison.EQUAL for row in found):
         raise typer.Exit(PROBLEM)
 
 
 def _line(found: "ComparedPartition") -> str:
     name = escape(f"{found.topic}-{found.partition}")
     left, right = found.left, found.right
-    if found.error is not None:
-        return f"{name}: unreadable: {escape(found.error)}"
+    if found.comparison == "unreadable":
+        return f"{name}: unreadable: {escape(found.error or '')}"
     if left is None or right is None:
         there, side = ("left", left) if right is None else ("right", right)
-        return f"{name}: only {there}: {side.n_records if side else 0} records"
+        where = f"; {escape(found.error)}" if found.error else ""
+        return f"{name}: only {there}: {side.n_records if side else 0} records{where}"
     ranges = [f"[{each.log_start_offset}, {each.log_end_offset})" for each in (left, right)]
     if found.diverges_at is not None:
         fields = ", ".join(found.differs_in)

@@ -14,6 +14,7 @@ from segmentlog.disk.failures import Failures
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.logs.log import Log
+from segmentlog.settings.cluster_metadata import known_losses
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.text import counted, escape
 
@@ -72,7 +73,7 @@ def damaged_end(offset: int) -> str:
 def missing_offsets(log: Log) -> Iterator[str]:
     """The offsets that a log promises and does not have, and a way on, in words."""
     remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
-    for lost in log.lost_segments:
+    for lost in known_losses(log):
         yield f"{lost}; {remedy}"
     if lost_end := log.lost_offsets:
         yield f"{lost_end}; {remedy}"

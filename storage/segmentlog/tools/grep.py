@@ -47,6 +47,7 @@ from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import as_text, escape, escape_in_quotes, iso_time, to_json
+from segmentlog.tools.usage import write_not_in_use
 
 __all__ = ["Pattern", "grep"]
 
@@ -130,6 +131,7 @@ def grep(
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     directory = open_log_dir(*with_tier(paths, *tier))
     slices = run.slices(directory, topic or (), partition or ())
+    write_not_in_use(directory, topic or ())
     n_found = 0
     with progress("grep", sum(each.n_bytes for each in slices)) as bar:
         lines = _line_writer(search, as_json=as_json, color=color)

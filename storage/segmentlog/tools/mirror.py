@@ -74,7 +74,8 @@ def mirror(
         found = segmentlog.mirror(
             *sources, to=destination, topics=topic or (), partitions=partition or (),
             assigned=assigned, include_deleted_topics=include_deleted_topics, dry_run=dry_run,
-            on_partition=show, on_bytes=bar.advance, on_failure=failed.add,
+            on_partition=show, on_bytes=bar.advance,
+            on_phase=lambda phase: bar.name(escape(phase)), on_failure=failed.add,
         )  # fmt: skip
     if not (found or failed.names or as_json):
         reason = (

@@ -135,7 +135,7 @@ def restore(
             server_properties=server_properties, open_transactions=open_transactions,
             leave_out_replicas=leave_out_replicas, include_deleted_topics=include_deleted_topics,
             on_corrupt_batch=on_corrupt_batch, offset_map=offset_map, dry_run=dry_run,
-            on_records=bar.advance,
+            on_records=bar.advance, on_phase=lambda phase: bar.name(escape(phase)),
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets)
         if file is not None:

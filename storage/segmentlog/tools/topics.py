@@ -8,6 +8,7 @@ and between two entries the offsets are taken to be evenly spread.
 import logging
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -23,7 +24,7 @@ from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.segments.segment import Segment
-from segmentlog.settings.cluster_metadata import read_partition_counts
+from segmentlog.settings.cluster_metadata import known_losses, read_partition_counts
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -49,6 +50,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _N_TIMES = 24  #: pieces of time in the picture of a topic
 _LEAST_MS = 946_684_800_000  #: the year 2000, when there was no Kafka
 _AHEAD_MS = 366 * 86_400_000  #: that a time may lie in the future
+_FEW = 0.05  #: part of the records whose times may not stretch an axis
 _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a segment
 
 
@@ -75,9 +77,9 @@ def topics(
 
     The command reads names, checkpoints and a few index entries, so it is quick on logs of any
     size. The bars show records over time; all topics share one time axis. Times before the year
-    2000, or far in the future, do not stretch it: a topic that has no others has an axis of its
-    own, marked with *. The exit status is 1 if a partition is missing, lacks offsets or cannot be
-    read.
+    2000, far in the future, or of a few records far from all others do not stretch it: a topic
+    that has no others has an axis of its own, marked with *. The exit status is 1 if a partition
+    is missing, lacks offsets or cannot be read.
     """
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
     opened = open_log_dir(*with_tier(paths, *tier))
@@ -228,7 +230,7 @@ def _summary(
         try:
             n_bytes += log.size_bytes
             records += log.log_end_offset - log.log_start_offset
-            records -= sum(lost.end_offset - lost.start_offset for lost in log.lost_segments)
+            records -= sum(lost.end_offset - lost.start_offset for lost in known_losses(log))
             problems += [f"{log.topic_partition}: {reason}" for reason in missing_offsets(log)]
             if log.end.damaged_from is not None:
                 problems.append(f"{log.topic_partition}: {damaged_end(log.end.damaged_from)}")
@@ -254,12 +256,46 @@ def _are_plausible(times: NDArray[np.int64]) -> NDArray[np.bool_]:
 def _rising(
     pairs: NDArray[np.int64], start: int, end: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Times that rise, and the number of offsets of a log before or at each."""
+    """Times that rise, and the number of offsets of a log before or at each.
+
+    A time that is far off, up or down, has most of the times after it or before it against it.
+    """
     are_plausible = _are_plausible(pairs[:, 0])
     if are_plausible.any():
         pairs = pairs[are_plausible]
-    offsets = np.clip(np.maximum.accumulate(pairs[:, 1]), start, end)
-    return np.maximum.accumulate(pairs[:, 0]), offsets - start
+    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
+    pairs = pairs[_longest_rise(pairs[:, 0].tolist())]
+    pairs = pairs[np.append(pairs[1:, 0] > pairs[:-1, 0], True)]  # the last offset of each time
+    times, offsets = pairs[:, 0], np.clip(pairs[:, 1], start, end) - start
+    # At the ends, such a time leaves a long time with hardly any record.
+    few, first, last = offsets[-1] * _FEW, 0, len(times) - 1
+    while last - first > 1:
+        most = (times[last] - times[first]) * (1 - _FEW)
+        if times[first + 1] - times[first] > most and offsets[first + 1] <= few:
+            first += 1
+        elif times[last] - times[last - 1] > most and offsets[-1] - offsets[last - 1] <= few:
+            last -= 1
+        else:
+            break
+    times, offsets = times[first : last + 1], offsets[first : last + 1].copy()
+    offsets[-1] = end - start
+    return np.append(times[:1], times), np.append([0], offsets)
+
+
+def _longest_rise(times: Sequence[int]) -> list[int]:
+    """Numbers of the times of a longest series that does not fall."""
+    tails: list[int] = []  # the least time that ends a series of each length
+    ends: list[int] = []  # its number
+    before = list[int]()
+    for i, each in enumerate(times):
+        length = bisect_right(tails, each)
+        tails[length : length + 1], ends[length : length + 1] = [each], [i]
+        before.append(ends[length - 1] if length else -1)
+    found, at = list[int](), ends[-1]
+    while at >= 0:
+        found.append(at)
+        at = before[at]
+    return found[::-1]
 
 
 def _points(log: Log) -> tuple[NDArray[np.int64], int, int] | None:
@@ -293,8 +329,15 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
             timestamp_ms, offset = index.entry(slot)
             yield timestamp_ms, offset + 1
         largest = opened.largest_timestamp()
-        if not _are_plausible(np.array([largest]))[0]:
-            # Index entries after such a time are missing, so the last headers are looked at.
+        if largest > time.time() * 1000 or not _are_plausible(np.array([largest]))[0]:
+            # Index entries after such a time are missing, so headers are looked at.
+            offsets = opened.offset_index
+            slots = np.linspace(0, offsets.n_entries - 1, min(most, offsets.n_entries))
+            for slot in dict.fromkeys(slots.astype(np.int64).tolist()):
+                entry = offsets.entry(slot)
+                header = opened.header_at(entry.position, up_to_offset=entry.offset)
+                if header is not None:
+                    yield header.max_timestamp, last_offset(header) + 1
             for placed in opened.headers(opened.floor_position(2**63 - 1)):
                 yield placed.header.max_timestamp, last_offset(placed.header) + 1
         yield largest, end
@@ -302,7 +345,11 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
 
 def _table(found: Sequence[TopicSummary]) -> str:
     spans = [each.span for each in found if each.span is not None]
-    shared = _axis([span for span in spans if _are_plausible(np.array(span)).all()] or spans)
+    usual = [
+        (each.span, each.records) for each in found
+        if each.span is not None and _are_plausible(np.array(each.span)).all()
+    ]  # fmt: skip
+    shared = _axis(_without_few(usual) or spans)
     names = ["topic", "partitions", "records", "bytes", "records/s", "from", "to", "over time"]
     rows = [
         [
@@ -314,6 +361,23 @@ def _table(found: Sequence[TopicSummary]) -> str:
     ]  # fmt: skip
     right = [False, False, True, True, True, False, False, False]
     return aligned(names, rows, right)
+
+
+def _without_few(spans: Sequence[tuple[tuple[int, int], int]]) -> list[tuple[int, int]]:
+    """The spans of topics, without those of few records that would stretch an axis tenfold."""
+    left, few = list(spans), sum(records for _, records in spans) * _FEW
+    for key in (lambda each: each[0][0], lambda each: -each[0][1]):
+        left.sort(key=key)
+        n_records = 0
+        for i, (_, records) in enumerate(left[:-1]):
+            n_records += records
+            if n_records > few:
+                break
+            before, after = (_axis([span for span, _ in each]) for each in (left, left[i + 1 :]))
+            if (after[1] - after[0]) * 10 < before[1] - before[0]:
+                left = left[i + 1 :]
+                break
+    return [span for span, _ in left]
 
 
 def _axis(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -304,7 +304,7 @@ def compact(
             bar.name(escape(name))
             bar.advance(1)
 
-        found = compacting(on_log=begin)
+        found = compacting(on_log=begin, on_phase=lambda phase: bar.name(escape(phase)))
     if as_json:
         _write_objects(found, dry_run=False)
         failed.end()

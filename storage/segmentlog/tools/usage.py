@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -14,7 +14,7 @@ from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
 
-__all__ = ["usage", "write_leftovers"]
+__all__ = ["usage", "write_leftovers", "write_not_in_use"]
 
 _MOST_SHOWN = 10  #: places of leftovers
 
@@ -100,14 +100,21 @@ def _write_places(found: Sequence[UsedSpace], paths: Sequence[str]) -> None:
     sys.stdout.write("\n" + aligned(names, cells, right))
 
 
-def write_leftovers(directory: LogDirectory) -> None:
-    """Name deleted and stray partitions on standard error, and leftovers if they are large."""
+def write_not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> None:
+    """Name deleted and stray partitions on standard error: of some topics, or of all."""
     for topic, paths in directory.partitions_not_in_use().items():
+        if topics and topic not in topics:
+            continue
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         sys.stderr.write(
             f"{escape(topic)}: {counted(partitions=len(paths))} not in use, with the log still in "
             f"{escape(paths[0])}{more}; segmentlog usage shows what removes it\n"
         )
+
+
+def write_leftovers(directory: LogDirectory) -> None:
+    """Name deleted and stray partitions on standard error, and leftovers if they are large."""
+    write_not_in_use(directory)
     sums: Counter[UsageKind] = Counter()
     for used in large_leftovers(directory.log_directories):
         sums[used.kind] += used.n_bytes

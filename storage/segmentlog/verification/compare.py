@@ -91,7 +91,8 @@ class ComparedPartition(NamedTuple):
     left, right : the log in each directory; None if the directory lacks it.
     diverges_at : the first offset with another record, or with a record on one side alone; None if
         the logs do not diverge.
-    error : why a log cannot be read; its side is None then.
+    error : why a log cannot be read; its side is None then.  Of a missing partition: the renamed
+        directory that still holds its log.
     differs_in : the fields in which the records at `diverges_at` differ, of `COMPARED`; empty if
         only one side has a record there.
     """
@@ -154,7 +155,8 @@ def compare(
     there = {each.topic for each in known[0] | known[1]}
     for name in names:
         if name not in there:
-            partitions_of(sides[0], [name])  # raises, and names the nearest topic
+            side = next((each for each in sides if each.where_renamed(name)), sides[0])
+            partitions_of(side, [name])  # raises, and names the nearest topic
     chosen = [
         each
         for each in sorted(known[0] | known[1])
@@ -170,7 +172,11 @@ def compare(
             ]
             n_bytes = sum(log.size_bytes for log in logs if log is not None)
             with storage_errors():
-                found.append(_compared(each, logs[0], logs[1], on_corrupt))
+                result = _compared(each, logs[0], logs[1], on_corrupt)
+            if result.comparison == Comparison.MISSING:
+                side = sides[logs.index(None)]
+                result = result._replace(error=side.where_renamed(*each) or None)
+            found.append(result)
         except SegmentLogError as error:
             unread = ComparedPartition(*each, Comparison.UNREADABLE, None, None, None, str(error))
             found.append(unread)

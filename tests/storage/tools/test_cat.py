@@ -207,3 +207,23 @@ def test_following_ends_with_its_reader(logs: Path) -> None:
         process.stdout.close()
 
         assert 141 == process.wait(60)
+
+
+def test_a_transaction_that_begins_later_and_stays_open_is_named_once(logs: Path) -> None:
+    """A reader that follows the log learns why no record comes."""
+    with following(logs) as process:
+        read(process, 20)
+        path = logs / "orders-0" / f"{0:020d}.log"
+        batches = [encode_batch([Record(10, START, b"k", b"open")], attributes=0x10,
+                                producer=(5, 0, 0))]  # fmt: skip
+        batches += [encode_batch([Record(11, START, b"k", b"later")])]
+        with path.open("ab") as file:
+            file.write(b"".join(batches))
+        assert select.select([process.stderr], [], [], 60)[0]
+        line = process.stderr.readline().decode()
+        process.stdout.close()  # its reader has gone
+        rest = process.stderr.read().decode()
+    assert line.startswith(
+        "segmentlog: orders-0: the read ends at offset 10, where a transaction of producer 5 "
+    )
+    assert "producer 5" not in rest

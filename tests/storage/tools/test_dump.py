@@ -427,6 +427,23 @@ def test_kafkas_own_records_are_decoded(run: Run, example_cluster: str, tmp_path
     ]
 
 
+def test_subscriptions_and_assignments_of_consumers_are_decoded(
+    run: Run, example_cluster: str
+) -> None:
+    """Kafka's own tool decodes them in place, too."""
+    given = ("--topic", "__consumer_offsets", "--records", "--format", "json")
+    rows = map(json.loads, run("dump", example_cluster, *given).stdout.splitlines())
+    groups = [
+        json.loads(row["value"])["data"] for row in rows
+        if '"group": "shipping"' in (row.get("key") or "") and "members" in (row["value"] or "")
+    ]  # fmt: skip
+    (member,) = groups[-1]["members"]
+    assert ["orders"] == member["subscription"]["topics"]
+    assert [{"topic": "orders", "partitions": [0, 1, 2]}] == (
+        member["assignment"]["assignedPartitions"]
+    )
+
+
 def test_decoding_needs_records_and_a_topic_of_kafkas_own(run: Run, partition: Path) -> None:
     """The error lists the topics."""
     other = run("dump", partition, "--records", "--as", "orders", status=2).stderr

@@ -1,6 +1,7 @@
 """Commands show every time that Kafka can store, also those that microseconds cannot hold."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,27 @@ def test_an_absurd_time_flattens_no_bars(run: Run, tmp_path: Path) -> None:
     found = [json.loads(line) for line in run("topics", tmp_path, "--json").stdout.splitlines()]
     assert NANOSECONDS == found[0]["lastTimestamp"]
     assert found[0]["recordsPerSecond"] < 1
+
+
+@pytest.mark.parametrize("absurd", [951_782_400_000, -1], ids=["in 2000", "in 300 days"])
+@pytest.mark.parametrize("place", [0, 24, 48])
+def test_a_plausible_time_far_from_all_others_flattens_no_bars(
+    run: Run, tmp_path: Path, absurd: int, place: int
+) -> None:
+    """A wrong clock has written one record, at the begin, in the middle or at the end."""
+    now = int(time.time() * 1000)
+    far = now + 300 * 86_400_000 if absurd < 0 else absurd
+    usual = [now - (60 - i) * 3_600_000 for i in range(48)]
+    times = {"both": [*usual[:place], far, *usual[place:]], "few": [far], "usual": usual}
+    for topic, given in times.items():
+        (tmp_path / f"{topic}-0").mkdir()
+        batches = [encode_batch([Record(i, at, b"", b"")]) for i, at in enumerate(given)]
+        (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+        segmentlog.reindex(tmp_path / f"{topic}-0", index_interval_bytes=1)
+    rows = {line.split()[0]: line for line in run("topics", tmp_path).stdout.splitlines()[1:]}
+
+    for topic in ("both", "usual"):
+        bars = rows[topic].split()[-1]
+        assert 24 == len(bars)
+        assert bars.count("▁") < 12, rows[topic]
+    assert rows["few"].endswith(" *")

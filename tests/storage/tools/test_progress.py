@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import Result
 
+import segmentlog
 from segmentlog.tools import progress
 
 Run = Callable[..., Result]
@@ -120,3 +122,22 @@ def test_lines_tell_of_the_progress_without_a_terminal(
         "segmentlog: verify orders-0: 1,000 of 9,000 bytes, 3 s\n"
         "segmentlog: verify orders-0: 3,000 of 9,000 bytes, 14 s\n"
     ) == capsys.readouterr().err
+
+
+@pytest.mark.linux
+def test_the_phases_of_one_log_are_named(tmp_path: Path) -> None:
+    """A compaction and a mirror of one large log say what they do with it."""
+    logs = tmp_path / "logs"
+    with segmentlog.open_writer(logs, "orders") as writer:
+        for _ in range(3):
+            writer.append(pa.table({"key": ["a", "b"], "value": ["x", "y"]}))
+            writer.roll()
+    phases: list[str] = []
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    segmentlog.compact(logs, settings=settings, on_phase=phases.append)
+    assert ["orders-0: reads the keys", "orders-0: writes segment 1 of 1"] == phases
+
+    phases.clear()
+    segmentlog.mirror(logs, to=tmp_path / "copy", on_phase=phases.append)
+    steps = [f"orders-0: {each}" for each in ("begins", "compares", "copies")]
+    assert [*steps, "1 logs: become visible"] == phases

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from damaged_starts import writable_copy
 from typer.testing import Result
 
 import segmentlog
@@ -111,3 +112,55 @@ def test_a_lost_partition_is_named_by_cat(run: Run, example_data: str, tmp_path:
 
     assert {"0", "2"} == {*found.stdout.split()}
     assert "orders-1: its high watermark is 317" in found.stderr
+
+
+@pytest.mark.parametrize("compacted", ["", "cleaner", "aside"])
+def test_a_gap_in_a_topic_that_was_never_compacted_is_a_loss(
+    run: Run, tmp_path: Path, compacted: str
+) -> None:
+    """No index is left of the segment; the metadata of the cluster knows the settings."""
+    directory = writable_copy(Path("examples/cluster"), tmp_path / "kafka")
+    with segmentlog.open_writer(directory, "orders") as writer:
+        for _ in range(3):
+            at = pa.array([1] * 4, pa.int32())
+            writer.append(pa.table({"value": ["v"] * 4, "partition": at}))
+            writer.roll()
+    log = directory / "orders-1"
+    _, *others = sorted(int(path.stem) for path in log.glob("*.log"))
+    for path in log.glob(f"{others[0]:020d}.*"):
+        path.unlink()
+    if compacted == "cleaner":
+        (directory / "cleaner-offset-checkpoint").write_text("0\n1\norders 1 22\n")
+    elif compacted == "aside":
+        (log / f"segmentlog.{others[0]:020d}.log.0.broken").write_bytes(b"x")
+    expected = f"offsets [{others[0]}, {others[1]}) between two segments are missing"
+    status = 0 if compacted else 1
+    for command in (("topics",), ("describe",), ("dump",), ("cat", "orders"), ("verify",)):
+        name, *rest = command
+        shown = run(name, directory, *rest, status=status)
+        assert bool(status) == (expected in shown.output + shown.stderr), name
+
+
+def test_deleted_partitions_are_not_searched_in_silence(run: Run, tmp_path: Path) -> None:
+    """`grep` and `cat` name their directories, and `compare` those of either side."""
+    left = writable_copy(Path("examples/data"), tmp_path / "left")
+    right = writable_copy(Path("examples/data"), tmp_path / "right")
+    renamed = right / "orders-1.0123456789abcdef0123456789abcdef-delete"
+    (right / "orders-1").rename(renamed)
+    expected = f"orders: 1 partition not in use, with the log still in {renamed}"
+    for command in (("grep", "nowhere", right), ("grep", "nowhere", right, "--topic", "orders"),
+                    ("cat", right, "orders"), ("compare", left, right)):  # fmt: skip
+        status = {"grep": 1, "cat": 0, "compare": 1}[command[0]]
+        assert expected in run(*command, status=status).stderr, command
+    assert (
+        "not in use" not in run("grep", "nowhere", right, "--topic", "payments", status=1).stderr
+    )
+    shown = run("compare", left, right, "--topic", "orders", status=1).stdout
+    assert f"orders-1: only left: 317 records; its logs are still in {renamed}" in shown
+
+    for each in (0, 2):
+        shutil.rmtree(right / f"orders-{each}")
+    shutil.rmtree(left / "payments-0")
+    (right / "payments-0").rename(right / f"payments-0.{'0' * 32}-delete")
+    found = run("compare", left, right, "--topic", "payments", status=2)
+    assert f"payments-0.{'0' * 32}-delete" in found.stderr

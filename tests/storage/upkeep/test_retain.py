@@ -660,6 +660,13 @@ with segmentlog.open_writer(path, "t", config=config) as writer:
     writer.append(pa.table({"value": [os.urandom(4500) for _ in range(20)]}))
 if act == "due":
     segmentlog.retain(path, settings={"retention.bytes": "70000", "retention.ms": "-1"})
+if act == "no indexes":  # a broker has left snapshots, and the indexes were lost
+    from pathlib import Path
+    from segmentlog.producers.snapshot import snapshot_path, write_snapshot
+    for each in Path(path, "t-0").glob("*index"):
+        each.unlink()
+    for offset in range(1, 21):
+        write_snapshot(snapshot_path(f"{path}/t-0", offset), [])
 with open("/mnt/filler", "ab", buffering=0) as file:
     try:
         while file.write(b"x" * 512):
@@ -671,7 +678,7 @@ try:
     print("not full")
 except OSError:
     os.unlink("/mnt/one")
-if act in ("retain", "due"):
+if act in ("retain", "due", "no indexes"):
     delay = {"file.delete.delay.ms": "0"} if act == "due" else {}
     limits = {"retention.ms": "-1", "retention.bytes": "20000"}
     segmentlog.retain(path, settings={**limits, **delay})
@@ -693,6 +700,7 @@ print(len(opened.unfinished_commits))
     [
         ("retain", "15"),
         ("due", "15"),
+        ("no indexes", "15"),
         ("delete-records", "15"),
         ("delete-topic", "gone"),
         ("only retain", "20"),
