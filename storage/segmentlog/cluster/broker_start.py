@@ -69,13 +69,16 @@ from segmentlog.names import (
 )
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["BrokerStart", "StartAction", "StartStep", "epochs_step", "is_of_a_broker"]
+__all__ = [
+    "METADATA_TOPIC_ID", "BrokerStart", "StartAction", "StartStep", "epochs_step",
+    "is_of_a_broker",
+]  # fmt: skip
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _SNAPSHOT_LIKE = re.compile(r"\.checkpoint(\.part|\.deleted)?$")
-_METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters
 _INDEX_CACHE = "remote-log-index-cache"  #: a directory that brokers pass over
 
 _WINDOW_BYTES = 1 << 20
@@ -861,8 +864,8 @@ def _metadata_id(path: str) -> Iterator[StartStep]:
     file = os.path.join(path, PARTITION_METADATA_FILE)
     found = _topic_id(file)
     fault = found[1] if isinstance(found, tuple) else None
-    if isinstance(found, str) and found != _METADATA_TOPIC_ID:
-        fault = f"topic_id is {found}, but the metadata of every cluster has {_METADATA_TOPIC_ID}"
+    if isinstance(found, str) and found != METADATA_TOPIC_ID:
+        fault = f"topic_id is {found}, but the metadata of every cluster has {METADATA_TOPIC_ID}"
     if fault is not None:
         yield StartStep(
             StartAction.REFUSE, METADATA_TOPIC, 0, file, fault, remedy="remove the file"

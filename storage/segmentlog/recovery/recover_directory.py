@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from segmentlog.cluster.broker_start import BrokerStart
+from segmentlog.cluster.broker_start import METADATA_TOPIC_ID, BrokerStart
 from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import (
     Snapshot,
@@ -75,7 +75,6 @@ from segmentlog.segments.swaps import finish_swaps, has_swaps
 __all__ = ["DirectoryRecovery", "plan_log"]
 
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
-_METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"  #: the same in all clusters (``Uuid.METADATA_TOPIC_ID``)
 #: The checkpoints at the top of a log directory, and what is done without their entries.
 _WITHOUT = {
     RECOVERY_POINT_CHECKPOINT: "all bytes of all logs are read, unless they were cleanly stopped",
@@ -256,7 +255,7 @@ class DirectoryRecovery:
             error = found
         is_of_metadata = log.topic_partition == _METADATA
         topic_id = (
-            _METADATA_ID if is_of_metadata else self._topic_ids.get(log.topic_partition.topic)
+            METADATA_TOPIC_ID if is_of_metadata else self._topic_ids.get(log.topic_partition.topic)
         )
         if topic_id is None:
             if error is not None:

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, NamedTuple
 
@@ -324,16 +324,14 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
     """Some entries of the time index of a segment, and its largest time at its end."""
     with segment.opened() as opened:
         index = opened.time_index
-        slots = np.linspace(0, index.n_entries - 1, min(most, index.n_entries)).astype(np.int64)
-        for slot in dict.fromkeys(slots.tolist()):
+        for slot in _spread(index.n_entries, most):
             timestamp_ms, offset = index.entry(slot)
             yield timestamp_ms, offset + 1
         largest = opened.largest_timestamp()
         if largest > time.time() * 1000 or not _are_plausible(np.array([largest]))[0]:
             # Index entries after such a time are missing, so headers are looked at.
             offsets = opened.offset_index
-            slots = np.linspace(0, offsets.n_entries - 1, min(most, offsets.n_entries))
-            for slot in dict.fromkeys(slots.astype(np.int64).tolist()):
+            for slot in _spread(offsets.n_entries, most):
                 entry = offsets.entry(slot)
                 header = opened.header_at(entry.position, up_to_offset=entry.offset)
                 if header is not None:
@@ -341,6 +339,12 @@ def _entries(segment: Segment, most: int, end: int) -> Iterator[tuple[int, int]]
             for placed in opened.headers(opened.floor_position(2**63 - 1)):
                 yield placed.header.max_timestamp, last_offset(placed.header) + 1
         yield largest, end
+
+
+def _spread(n_entries: int, most: int) -> Iterable[int]:
+    """Numbers of some entries of an index, from its first to its last."""
+    slots = np.linspace(0, n_entries - 1, min(most, n_entries)).astype(np.int64)
+    return dict.fromkeys(slots.tolist())
 
 
 def _table(found: Sequence[TopicSummary]) -> str:
