@@ -74,8 +74,8 @@ def recover(
     Damaged checkpoints, leader epochs and files with topic ids are derived from other files. The
     last lines are a summary, losses first.
     No broker may be running on the directory. The exit status is 1 when a log could not be
-    recovered, or when the directory is not marked as cleanly stopped, because a starting broker
-    would end, or would not serve all of its logs. It is 3 when acknowledged records may be gone:
+    recovered, or when a starting broker would end, or would not serve all logs: then the directory
+    does not get the mark of a clean stop. It is 3 when acknowledged records may be gone:
     whole batches after a damaged one were cut off, damaged ones were left out (--on-corrupt-batch
     skip), or the log ends below its high watermark. With --dry-run, it is the status of the
     recovery.
