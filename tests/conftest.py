@@ -1,9 +1,11 @@
 """Spark sessions on the Python that runs the tests, shared processes, and fast tests."""
 
 import gc
+import importlib
 import os
+import subprocess
 import sys
-import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,16 +49,31 @@ NOT_FAST = (
     "storage/records/test_arenas", "storage/records/test_one_pass",
     "storage/recovery/test_recover_log", "storage/replication/test_mirror",
     "storage/segments/test_resync", "storage/stage/test_stager", "storage/test_damage",
-    "storage/test_kernel_cache", "storage/tiered/test_aiven_joined",
+    "storage/tiered/test_aiven_joined",
     "storage/tiered/test_local_tier", "storage/tools/test_cat", "storage/tools/test_cli",
     "storage/tools/test_describe", "storage/tools/test_doctor", "storage/tools/test_dump",
     "storage/tools/test_going_on", "storage/tools/test_grep", "storage/tools/test_json_lines",
-    "storage/tools/test_progress", "storage/tools/test_verify", "storage/tools/test_warmup",
+    "storage/tools/test_progress", "storage/tools/test_verify",
     "storage/upkeep/test_delete_topic", "storage/upkeep/test_preflight",
     "storage/upkeep/test_retain", "storage/verification/test_tier", "storage/writes/test_large",
     "storage/writes/test_overwrite", "storage/writes/test_places",
     "storage/writes/test_shared_values", "storage/writes/test_writer",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile kernels of a checkout again if their sources have changed."""
+    if hasattr(config, "workerinput"):
+        return
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if importlib.import_module("segmentlog.native").VARIANT is not None:
+            return
+    storage = Path(importlib.import_module("segmentlog").__file__ or "").parents[1]
+    if (storage / "kernel_compiler").is_dir() and "SEGMENTLOG_PYTHON_KERNELS" not in os.environ:
+        command = [sys.executable, "-m", "kernel_compiler.build"]
+        subprocess.run(command, cwd=storage, check=True, timeout=300)
+        sys.modules.pop("segmentlog.native", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
@@ -116,25 +133,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 def pytest_unconfigure() -> None:
     """Let Python free modules that the connector has frozen, or DuckDB reports them as leaks."""
     gc.unfreeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_kernels() -> None:
-    """Compile kernels before the first test, so that no test sees the announcement."""
-    from segmentlog.kernel_cache import store_of
-    from segmentlog.tools import warmup
-
-    store = store_of("segmentlog.kernels")
-    if store.is_warmed():
-        return
-    # Each process begins with other kernels, and waits for kernels that another process compiles.
-    first = {"gw1": warmup._compact, "gw2": warmup._write}
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker in first:
-        store.say_nothing()
-        with tempfile.TemporaryDirectory() as directory:
-            first[worker](Path(directory, "first"))
-    warmup.compile_kernels()
 
 
 @pytest.fixture(scope="session")

@@ -8,15 +8,12 @@ import sys
 import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from first_hour.bare import TOP, environment_without_us
 from quick_java import FLAGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-COMPILING = "compiling segmentlog's kernels"
 
 READ = """
 import os, sys
@@ -52,27 +49,10 @@ def read(python: Path, directory: str, cwd: Path, **variables: str) -> str:
     return run([python, "-c", READ, directory], cwd, **variables)[0]
 
 
-class Machine(NamedTuple):
-    """A Python without segmentlog, where a wheel on the path has read for the first time."""
-
-    python: Path
-    cache: Path
-    printed: str
-    errors: str
-
-    def kernels(self) -> dict[str, int]:
-        """The times at which kernels were compiled."""
-        return {path.name: path.stat().st_mtime_ns for path in self.cache.rglob("*.nbc")}
-
-
 @pytest.fixture(scope="module")
-def machine(wheel: Path, tmp_path_factory: pytest.TempPathFactory, example_data: str) -> Machine:
-    """A first query, with several workers."""
-    place = tmp_path_factory.mktemp("machine")
-    python, _ = environment_without_us(place / "venv")
-    variables = {"PYTHONPATH": str(wheel), "NUMBA_CACHE_DIR": str(place / "cache")}
-    printed, errors = run([python, "-c", READ, example_data], place, **variables)
-    return Machine(python, place / "cache", printed, errors)
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without segmentlog."""
+    return environment_without_us(tmp_path_factory.mktemp("machine") / "venv")[0]
 
 
 def test_the_description_on_a_package_index_has_no_relative_link(wheel: Path) -> None:
@@ -84,42 +64,37 @@ def test_the_description_on_a_package_index_has_no_relative_link(wheel: Path) ->
     assert [] == [each for each in targets if not each.startswith(("https://", "#"))]
 
 
-def test_a_wheel_outside_the_checkout_is_found_on_the_path(wheel: Path, machine: Machine) -> None:
-    """The wheel file is on `PYTHONPATH`, and not unpacked."""
-    assert str(wheel) in machine.printed
-    assert "rows 1062" in machine.printed
+def test_a_wheel_outside_the_checkout_is_found_on_the_path(
+    wheel: Path, python: Path, tmp_path: Path, example_data: str
+) -> None:
+    """The wheel file is on `PYTHONPATH`, and not unpacked; its kernels are loaded from memory."""
+    printed, errors = run([python, "-c", READ, example_data], tmp_path, PYTHONPATH=str(wheel))
 
-
-def test_a_first_query_says_once_that_it_compiles(machine: Machine) -> None:
-    """The line is on the terminal, and names the directory of the kernels."""
-    assert 1 == machine.errors.count(COMPILING)
-    assert f"they are kept in {machine.cache}/segmentlog/kernels-" in machine.errors
-    assert machine.kernels()
+    assert str(wheel) in printed
+    assert "rows 1062" in printed
+    assert "kernels" not in errors
 
 
 @pytest.mark.parametrize("name", ["segmentlog.zip", "pyspark_segmentlog-0-py3-none-any.whl"])
-def test_py_files_reach_the_workers_and_compile_nothing(
-    wheel: Path, machine: Machine, tmp_path: Path, example_data: str, name: str
+def test_py_files_reach_the_workers(
+    wheel: Path, python: Path, tmp_path: Path, example_data: str, name: str
 ) -> None:
-    """`spark-submit` unpacks them into a new directory, and the kernels are already compiled."""
+    """`spark-submit` unpacks them into a new directory."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
     archive = shutil.copy(wheel, tmp_path / name)
     (tmp_path / "read.py").write_text(READ)
-    before = machine.kernels()
     submit: list[str | Path] = [home / "bin" / "spark-submit", "--py-files", archive]
     submit += ["--driver-java-options", " ".join(FLAGS), "read.py"]
     printed, errors = run(
         [*submit, example_data, "register"], tmp_path,
-        SPARK_HOME=str(home), PYSPARK_PYTHON=str(machine.python),
-        NUMBA_CACHE_DIR=str(machine.cache),
+        SPARK_HOME=str(home), PYSPARK_PYTHON=str(python),
     )  # fmt: skip
 
     assert f"/{name}/pyspark_segmentlog/__init__.py" in printed
     assert "rows 1062" in printed
-    assert COMPILING not in errors
-    assert before == machine.kernels()
+    assert "kernels" not in errors
 
 
 def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None:
@@ -130,7 +105,7 @@ def test_an_editable_install_is_found(tmp_path: Path, example_data: str) -> None
     subprocess.run([*command, str(target), "--editable", str(TOP)], check=True, timeout=300)
     for path in target.glob("*.pth"):
         (site / path.name).write_text(path.read_text())
-    printed = read(python, example_data, tmp_path, NUMBA_DISABLE_JIT="1")
+    printed = read(python, example_data, tmp_path)
 
     assert str(TOP / "connector") in printed
     assert "rows 1062" in printed

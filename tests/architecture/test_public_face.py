@@ -168,7 +168,7 @@ CALLED = {
     "describe": ("open_log_dir", "topic_settings"), "doctor": (), "dump": ("dataset", "Log.scan"),
     "grep": ("dataset",), "groups": ("table",), "offsets": ("checkpoint_offsets",),
     "placement": ("propose_placement",), "produce": ("open_writer", "ProducerConfig"),
-    "schemas": ("table",), "topics": ("open_log_dir",), "transactions": ("table",), "warmup": (),
+    "schemas": ("table",), "topics": ("open_log_dir",), "transactions": ("table",),
 }  # fmt: skip
 
 #: The functions that the connector calls, or whose work it does.

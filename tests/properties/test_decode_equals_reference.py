@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.errors import CorruptLogError, TimestampOverflowError, UnsupportedFormatError
-from segmentlog.kernels._jit import kernel
-from segmentlog.kernels.crc32c import _crc32c_portable, checksum
+from segmentlog.kernels.crc32c import checksum
 from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.records.columns import decode_as_java
 from segmentlog.records.decoder import BatchScanner, RecordDecoder
@@ -27,7 +26,6 @@ from segmentlog.testing.reference import (
 )
 
 WHERE = TopicPartition("t", 0)
-PORTABLE = kernel(_crc32c_portable)
 DATA = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=400)
 HEADERS = st.lists(
     st.tuples(st.text(max_size=6).map(str.encode), st.none() | st.binary(max_size=9))
@@ -118,12 +116,11 @@ def test_a_range_of_offsets_keeps_the_records_inside_it(
 @given(st.binary(max_size=9000), st.integers(0, 64))
 @settings(max_examples=200, deadline=None)
 def test_checksums_agree(data: bytes, start: int) -> None:
-    """Hardware, portable and bit-by-bit CRC-32C are one function."""
+    """The kernel and a bit-by-bit CRC-32C are one function."""
     start = min(start, len(data))
     buf = np.frombuffer(data, np.uint8)
 
     assert crc32c(data[start:]) == checksum(buf, start, len(buf))
-    assert crc32c(data[start:]) == PORTABLE(buf, start, len(buf))
 
 
 def test_crc_of_the_standard_vector() -> None:

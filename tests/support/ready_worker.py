@@ -43,13 +43,12 @@ def _program(*command: str) -> str:
 
 
 def _load(module: str) -> None:
-    """Load everything that workers of a module need, and kernels for workers that run tasks."""
+    """Load everything that workers of a module need."""
     importlib.import_module(module)
     importlib.import_module("pyspark_segmentlog.source")
     if module == "pyspark.worker":
         for each in ("pandas", "pyarrow.compute", "pyspark_segmentlog.writes.writer"):
             importlib.import_module(each)
-        importlib.import_module("segmentlog.tools.warmup").compile_kernels()
 
 
 if __name__ == "__main__":

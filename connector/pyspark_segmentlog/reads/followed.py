@@ -201,9 +201,13 @@ class FollowedDirectory:
             If records between the offsets are gone, unless ``failOnDataLoss=false``.
         UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
             See `plan_slices`.
+        KernelsError
         """
         if start == end:
             return []
+        from segmentlog.reads import check_compiled  # loads the kernels
+
+        check_compiled()
         first, last = from_json(start), from_json(end)
 
         def once() -> list[LogSlice]:

@@ -63,8 +63,11 @@ class LateRange(NamedTuple):
 def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
-    Raises the errors of `plan_slices`.
+    Raises the errors of `plan_slices`, and `KernelsError`.
     """
+    from segmentlog.reads import check_compiled  # loads the kernels
+
+    check_compiled()
     parts: list[LogSlice | LateRange] = []
     parts += plan_late_ranges(options) if options.late_binding else plan_slices(options)
     if options.max_partitions is None:

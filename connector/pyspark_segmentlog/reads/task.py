@@ -45,7 +45,9 @@ def read_slice(
     CorruptLogError, UnsupportedFormatError, StorageError
         If records cannot be read.
     """
-    from segmentlog.reads import scan_slice  # the compiled kernels load in the task
+    from segmentlog.reads import check_compiled, scan_slice  # the kernels load in the task
+
+    check_compiled()
 
     slices = [log_slice]
     while slices:

@@ -8,7 +8,12 @@ from pyspark.sql.types import StructType
 from pyspark_segmentlog.options.write_options import write_request
 from pyspark_segmentlog.writes.schema import check_sink_schema
 from segmentlog.errors import OptionError
-from segmentlog.writes import WriteJob, WriteRequest, warn_of_columns_left_out
+from segmentlog.writes import (
+    WriteJob,
+    WriteRequest,
+    check_compiled,
+    warn_of_columns_left_out,
+)
 
 __all__ = ["begin_stream_job", "begin_write_job", "stream_request"]
 
@@ -32,6 +37,7 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
     LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
         See `WriteJob.begin`.
     """
+    check_compiled()
     with _spark_names():
         request = write_request(raw)
         check_sink_schema(schema, request.topic, request.config)
@@ -73,6 +79,7 @@ def begin_stream_job(request: WriteRequest, schema: StructType) -> WriteJob:
     OptionError, LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
         See `WriteJob.begin`.
     """
+    check_compiled()
     with _spark_names():
         job = WriteJob.begin(request)
     if request.stream not in _warned:

@@ -33,6 +33,7 @@
     │                                  checkpoint, or begin with a new one
     ├─ StreamOffsetError (LookupError)  topic_partition, offset, log_offset, reason
     ├─ StorageError (OSError)          errno, strerror, filename: make room, or be the owner
+    ├─ KernelsError (ImportError)      install a wheel for this platform, or build again
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
@@ -47,6 +48,7 @@ segmentlog.
 from segmentlog.errors.base import (
     ColumnError,
     ErrorCode,
+    KernelsError,
     OptionError,
     SegmentLogError,
     StorageError,
@@ -96,6 +98,7 @@ __all__ = [
     "InvalidRecordError",
     "InvalidTxnStateError",
     "InvalidUtf8Error",
+    "KernelsError",
     "LogChangedError",
     "LogDirectoryError",
     "LogLockedError",

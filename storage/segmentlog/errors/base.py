@@ -9,6 +9,7 @@ from segmentlog.masking import masked
 __all__ = [
     "ColumnError",
     "ErrorCode",
+    "KernelsError",
     "OptionError",
     "SegmentLogError",
     "StorageError",
@@ -50,12 +51,19 @@ class ErrorCode(StrEnum):
     STREAM_OFFSET = "STREAM_OFFSET"
     MALFORMED_RECORD = "MALFORMED_RECORD"
     REMOTE_SEGMENT = "REMOTE_SEGMENT"
+    KERNELS = "KERNELS"
 
 
 class SegmentLogError(Exception):
     """Base of all errors of segmentlog."""
 
     code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
+
+
+class KernelsError(SegmentLogError, ImportError):
+    """The compiled kernels are missing, or were made from other sources."""
+
+    code = ErrorCode.KERNELS
 
 
 class OptionError(SegmentLogError, ValueError):

@@ -7,6 +7,5 @@ passed in, so hostile bytes give a status and never a read outside the buffer.
 `layout` has the bytes of every known format of batches.  A new format begins there, then in
 `scan`, and in `segmentlog.records.header`, which reads single headers.
 
-This package's ``__init__`` imports nothing: planning needs the constants of `layout` and must
-not pay for numba.
+This package's ``__init__`` imports nothing: planning needs the constants of `layout` alone.
 """

@@ -4,9 +4,9 @@ Rules: ``CleanedTransactionMetadata`` and ``Cleaner.cleanInto``.
 """
 
 from segmentlog.kernels import layout
-from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import Bytes, Int64s, load_i16
+from segmentlog.kernels.memory import Bytes, Int64s, Int64Table, load_i16
 from segmentlog.kernels.transactions import ABORT, COMMIT, read_end_marker
+from segmentlog.native import inlined, kernel
 
 __all__ = ["PRODUCER_COLUMNS", "judge_batches"]
 
@@ -62,7 +62,7 @@ def _is_last_of_producer(buf: Bytes, headers: Int64s, row: int, of: Int64s) -> b
 
 @kernel
 def judge_batches(
-    buf: Bytes, headers: Int64s, rows: Int64s, is_aborted: Bytes, producers: Int64s,
+    buf: Bytes, headers: Int64Table, rows: Int64s, is_aborted: Bytes, producers: Int64Table,
     upper_bound: int, now_ms: int, fates: Bytes, aborts: Int64s,
 ) -> int:  # fmt: skip
     """Fill `fates` for batches, which come in the order of the log.

@@ -13,13 +13,13 @@ records are rebuilt.
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.batch_fates import DROPS_RECORDS, ENDS_NOTHING, STAYS_EMPTY
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.keyed_record import parse_any
 from segmentlog.kernels.memory import (
     Bytes,
     Int64s,
+    Int64Table,
     copy_bytes,
     store_i16,
     store_i32,
@@ -29,6 +29,7 @@ from segmentlog.kernels.memory import (
 from segmentlog.kernels.offset_map import AT, N_WAITING, OFFSET, offset_of, seek_key
 from segmentlog.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.kernels.varint import varint_bytes, write_varint
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
 
@@ -75,7 +76,7 @@ def _most_of_batch(header: Int64s) -> int:
 
 
 @kernel
-def most_bytes(headers: Int64s) -> tuple[int, int, int]:
+def most_bytes(headers: Int64Table) -> tuple[int, int, int]:
     """Bytes that batches can take in the output, those of the largest, and most records of one.
 
     Parameters
@@ -99,7 +100,7 @@ def _seal(buf: Bytes, at: int, end: int) -> None:
 
 
 @kernel
-def seal_batches(buf: Bytes, lines: Int64s) -> None:
+def seal_batches(buf: Bytes, lines: Int64Table) -> None:
     """Write lengths and checksums of batches of magic 2 whose records are complete.
 
     Parameters
@@ -112,7 +113,7 @@ def seal_batches(buf: Bytes, lines: Int64s) -> None:
         _seal(buf, at, at + lines[row, layout.SIZE])
 
 
-@kernel
+@internal
 def _keep_latest(
     waiting: Int64s, n_keys: int, table: Int64s, kept: Int64s, n_kept: int, counts: Int64s
 ) -> tuple[int, bool]:
@@ -146,7 +147,7 @@ def _keeps_tombstones(header: Int64s, rules: Int64s) -> bool:
     return bool(not has_horizon or rules[NOW_MS] < header[layout.BASE_TIMESTAMP])
 
 
-@kernel
+@internal
 def _choose(
     source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s, secret: Bytes,
     waiting: Int64s, kept: Int64s, counts: Int64s,
@@ -198,7 +199,7 @@ def _choose(
     return st.OK, n_kept, has_tombstone
 
 
-@kernel
+@internal
 def _put_header(window: Bytes, header: Int64s, out: Bytes, to: int) -> None:
     """Copy a batch's header, or make the one of a message of magic 0 or 1."""
     if header[layout.ATTRIBUTES] & layout.LEGACY_MASK == 0:
@@ -214,7 +215,7 @@ def _put_header(window: Bytes, header: Int64s, out: Bytes, to: int) -> None:
     store_i32(out, to + layout.BASE_SEQUENCE_AT, -1)
 
 
-@kernel
+@internal
 def _put_fields(
     out: Bytes, to: int, attributes: int, base_ms: int, max_ms: int, n_records: int
 ) -> None:
@@ -225,7 +226,7 @@ def _put_fields(
     store_i32(out, to + layout.RECORDS_COUNT_AT, n_records)
 
 
-@kernel
+@internal
 def _put_emptied(window: Bytes, header: Int64s, out: Bytes, to: int) -> int:
     """Write the header of a batch that keeps no record; return the position after it."""
     _put_header(window, header, out, to)
@@ -246,7 +247,7 @@ def _put_bytes(out: Bytes, to: int, source: Bytes, at: int, length: int) -> int:
     return to + length
 
 
-@kernel
+@internal
 def _put_records(
     source: Bytes, header: Int64s, kept: Int64s, n_kept: int, base_offset: int, base_ms: int,
     out: Bytes, to: int,
@@ -275,7 +276,7 @@ def _put_records(
     return to, max_ms
 
 
-@kernel
+@internal
 def _rebuild(
     window: Bytes, source: Bytes, header: Int64s, kept: Int64s, n_kept: int, horizon_ms: int,
     out: Bytes, to: int, line: Int64s,
@@ -313,7 +314,7 @@ def _rebuild(
     return end
 
 
-@kernel
+@internal
 def _put_batch(
     window: Bytes, source: Bytes, header: Int64s, fate: int, rules: Int64s, table: Int64s,
     secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes, to: int,
@@ -354,9 +355,9 @@ def _put_batch(
 
 @kernel
 def filter_batches(
-    window: Bytes, inflated: Bytes, headers: Int64s, begin: int, fates: Bytes, rules: Int64s,
-    table: Int64s, secret: Bytes, waiting: Int64s, kept: Int64s, counts: Int64s, out: Bytes,
-    lines: Int64s,
+    window: Bytes, inflated: Bytes, headers: Int64Table, begin: int, fates: Bytes, rules: Int64s,
+    table: Int64Table, secret: Bytes, waiting: Int64Table, kept: Int64s, counts: Int64s,
+    out: Bytes, lines: Int64Table,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """Write what stays of batches, one after another.
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from segmentlog.kernels._jit import inlined
 from segmentlog.kernels.memory import Bytes
+from segmentlog.native import inlined
 
 __all__ = ["CASTAGNOLI", "byte_tables", "checksum_by_table", "powers_of_x"]
 

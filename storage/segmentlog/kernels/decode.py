@@ -14,8 +14,15 @@ import numpy as np
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
-from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s, load_i32, load_i64, load_u8
+from segmentlog.kernels.memory import (
+    COPY_SLACK,
+    Bytes,
+    Int64s,
+    Int64Table,
+    load_i32,
+    load_i64,
+    load_u8,
+)
 from segmentlog.kernels.message import message_body
 from segmentlog.kernels.output import (
     BATCH,
@@ -41,6 +48,7 @@ from segmentlog.kernels.output import (
     put_headers,
 )
 from segmentlog.kernels.record import parse_quickly, parse_record
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = ["fill_records"]
 
@@ -139,7 +147,7 @@ def _put_record(
     return st.OK
 
 
-@kernel
+@internal
 def _fill_carefully(
     buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
     columns: ColumnArrays, state: Int64s,
@@ -232,7 +240,7 @@ def fill_records(
 
 @kernel
 def _fill_messages(
-    window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
+    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
     scale: int, columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
     """`fill_records` for messages of magic 0 and 1, up to the first batch of magic 2."""
@@ -254,7 +262,7 @@ def _fill_messages(
 
 @kernel
 def _fill_batches(
-    window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
+    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
     scale: int, columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
     """`fill_records` for batches of magic 2, up to the first message of magic 0 or 1."""

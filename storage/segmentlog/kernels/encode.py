@@ -6,13 +6,13 @@ record is known before the record is written, and so is whether it still fits.
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import (
     COPY_SLACK,
     MOST_WIDE_BYTES,
     Bytes,
     Int64s,
+    Int64Table,
     copy_bytes,
     copy_wide,
     load_i64,
@@ -26,6 +26,7 @@ from segmentlog.kernels.memory import (
 )
 from segmentlog.kernels.source import BinaryArrays, SourceArrays, is_null, length_of
 from segmentlog.kernels.varint import varint_bytes, varint_word, write_varint
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = [
     "FIRST_ROW",
@@ -163,7 +164,7 @@ def _write_quickly(
     return at, to
 
 
-@kernel
+@internal
 def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
     """Write any value after its length; return the position after it."""
     length = length_of(column, row)
@@ -174,7 +175,7 @@ def _put(out: Bytes, to: int, column: BinaryArrays, row: int) -> int:
     return to + length
 
 
-@kernel
+@internal
 def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
     """Write the headers of a record, which end it; return the position after them."""
     if source.list_ends.shape[0] == 0 or is_null(source.list_valid, source.list_first_bit + row):
@@ -188,7 +189,7 @@ def _put_headers(out: Bytes, to: int, source: SourceArrays, row: int) -> int:
     return to
 
 
-@kernel
+@internal
 def _write_carefully(
     source: SourceArrays, rows: Int64s, offsets: Int64s, batch: Int64s, at: int, to: int,
     end: int, out: Bytes,
@@ -222,7 +223,7 @@ def _write_carefully(
     return st.OK, _put_headers(out, to, source, row)
 
 
-@kernel
+@internal
 def _seal(buf: Bytes, batch: Int64s) -> None:
     """Write the header of a batch: leader epoch 0, the fields of idempotent producers -1."""
     at, base_offset = batch[layout.POSITION], batch[layout.BASE_OFFSET]
@@ -242,7 +243,7 @@ def _seal(buf: Bytes, batch: Int64s) -> None:
     store_i32(buf, at + layout.CRC_AT, crc)
 
 
-@kernel
+@internal
 def _write_batch(
     source: SourceArrays, rows: Int64s, offsets: Int64s, first: int, batch_size: int,
     max_bytes: int, attributes: int, append_time_ms: int, batch: Int64s, out: Bytes,
@@ -294,7 +295,7 @@ def _write_batch(
 @kernel
 def write_batches(
     source: SourceArrays, rows: Int64s, offsets: Int64s, begin: int, batch_size: int,
-    max_bytes: int, attributes: int, append_time_ms: int, table: Int64s, out: Bytes, to: int,
+    max_bytes: int, attributes: int, append_time_ms: int, table: Int64Table, out: Bytes, to: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write rows as records of batches with their headers; with a codec, gaps for the headers.
 
@@ -343,7 +344,7 @@ def write_batches(
 
 
 @kernel
-def seal_batches(buf: Bytes, table: Int64s) -> None:
+def seal_batches(buf: Bytes, table: Int64Table) -> None:
     """Write the headers, with checksums, of batches whose records are written.
 
     Parameters

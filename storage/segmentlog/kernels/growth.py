@@ -5,8 +5,8 @@ of one batch each, which is also how ``LogSegment.recover`` builds indexes.
 """
 
 from segmentlog.kernels import layout
-from segmentlog.kernels._jit import kernel
-from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.memory import Int64s, Int64Table
+from segmentlog.native import internal, kernel
 
 __all__ = ["ENTRY_COLUMNS", "LIMIT_COLUMNS", "STATE_COLUMNS", "take_batches"]
 
@@ -41,7 +41,7 @@ ENTRY_COLUMNS = 4
 
 @kernel
 def take_batches(
-    headers: Int64s, begin: int, limits: Int64s, state: Int64s, entries: Int64s
+    headers: Int64Table, begin: int, limits: Int64s, state: Int64s, entries: Int64Table
 ) -> tuple[int, int]:
     """Take batches into a segment until it has to roll.
 
@@ -88,7 +88,7 @@ def take_batches(
     return headers.shape[0], n_entries
 
 
-@kernel
+@internal
 def _has_to_roll(limits: Int64s, state: Int64s, size: int, max_ms: int, last_offset: int) -> bool:
     """Whether a batch belongs to the next segment.
 

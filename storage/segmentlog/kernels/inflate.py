@@ -6,8 +6,8 @@ caller leaves what they refuse to `segmentlog.records.compression`, which names 
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s, call_5, call_6, load_u8, load_u32
+from segmentlog.native import internal
 
 __all__ = [
     "LZ4_CONTEXT",
@@ -42,7 +42,7 @@ _ZSTD_TARGET_TOO_SMALL = -70
 _ZSTD_LEAST_BYTES = 6
 
 
-@kernel
+@internal
 def _inflate_lz4(
     buf: Bytes, start: int, end: int, codecs: Int64s, scratch: Bytes, limit: int
 ) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def _inflate_lz4(
             return st.SCRATCH_FULL if hint >= 0 and to == limit else st.UNUSUAL, 0
 
 
-@kernel
+@internal
 def _inflate_zstd(
     buf: Bytes, start: int, end: int, codecs: Int64s, scratch: Bytes, limit: int
 ) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def _inflate_zstd(
     return st.OK, n_written
 
 
-@kernel
+@internal
 def inflate(
     buf: Bytes, start: int, end: int, attributes: int, most_bytes: int, codecs: Int64s,
     scratch: Bytes,

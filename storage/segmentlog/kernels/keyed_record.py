@@ -2,15 +2,15 @@
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.memory import Bytes, Int64s, load_i32, load_i64, load_u8
 from segmentlog.kernels.message import message_body
 from segmentlog.kernels.record import parse_record
+from segmentlog.native import internal
 
 __all__ = ["parse_any"]
 
 
-@kernel
+@internal
 def parse_any(
     source: Bytes, header: Int64s, at: int
 ) -> tuple[int, tuple[int, int, int, int, int, int, int, int, int]]:

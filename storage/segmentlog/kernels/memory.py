@@ -1,25 +1,24 @@
 """Unaligned loads and stores, and byte copies, for kernels.
 
-Each is a plain-Python function with a compiled twin, so a kernel runs the same with
-``NUMBA_DISABLE_JIT=1``.  No function here checks a bound: the kernel has done so before.  Numba's
-bounds checker does not cover these functions, so the tests run every kernel on buffers that end at
-an unreadable page.
+Each is a plain-Python function with a compiled twin (``storage/kernel_compiler/twins.py``), so a
+kernel gives the same in Python.  No function here checks a bound: the kernel has done so before.
+The compiler's bounds checks do not cover these functions, so the tests run every kernel on buffers
+that end at an unreadable page.
 """
 
 import ctypes
-from typing import TypeAlias
+import struct
+from typing import Annotated, TypeAlias
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
-
-from segmentlog.kernels import _llvm
 
 __all__ = [
     "COPY_SLACK",
     "MOST_WIDE_BYTES",
     "Bytes",
     "Int32s",
+    "Int64Table",
     "Int64s",
     "call_5",
     "call_6",
@@ -45,6 +44,12 @@ __all__ = [
 Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
+#: With two dimensions; all others have one.
+Int64Table: TypeAlias = Annotated[NDArray[np.int64], 2]
+
+_I64, _I32, _I16 = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">h")
+_U64, _U32 = struct.Struct("<Q"), struct.Struct("<I")
+_BIG_U32, _BIG_U16 = struct.Struct(">I"), struct.Struct(">H")
 
 _C_5 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 _C_6 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6)
@@ -58,17 +63,17 @@ MOST_WIDE_BYTES = 256
 
 def load_i64(buf: Bytes, at: int) -> int:
     """Big-endian signed 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    return int.from_bytes(buf[at : at + 8].tobytes(), "big", signed=True)
+    return int(_I64.unpack_from(buf.data, at)[0])
 
 
 def load_i32(buf: Bytes, at: int) -> int:
     """Big-endian signed 32 bits at byte `at`; the caller has checked ``at + 4 <= buf.size``."""
-    return int.from_bytes(buf[at : at + 4].tobytes(), "big", signed=True)
+    return int(_I32.unpack_from(buf.data, at)[0])
 
 
 def load_i16(buf: Bytes, at: int) -> int:
     """Big-endian signed 16 bits at byte `at`; the caller has checked ``at + 2 <= buf.size``."""
-    return int.from_bytes(buf[at : at + 2].tobytes(), "big", signed=True)
+    return int(_I16.unpack_from(buf.data, at)[0])
 
 
 def load_u8(buf: Bytes, at: int) -> int:
@@ -87,34 +92,32 @@ def prefetch(array: Bytes | Int32s | Int64s, at: int) -> None:
 
 def load_u32(buf: Bytes, at: int) -> np.uint64:
     """Little-endian unsigned 32 bits at byte `at`; the caller has checked the bounds."""
-    return np.uint64(int.from_bytes(buf[at : at + 4].tobytes(), "little"))
+    return np.uint64(_U32.unpack_from(buf.data, at)[0])
 
 
 def load_u64(buf: Bytes, at: int) -> np.uint64:
     """Little-endian 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    return np.uint64(int.from_bytes(buf[at : at + 8].tobytes(), "little"))
+    return np.uint64(_U64.unpack_from(buf.data, at)[0])
 
 
 def store_i64(buf: Bytes, at: int, value: int) -> None:
     """Big-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    buf[at : at + 8] = np.frombuffer(int(value).to_bytes(8, "big", signed=True), np.uint8)
+    _I64.pack_into(buf.data, at, int(value))
 
 
 def store_i32(buf: Bytes, at: int, value: int) -> None:
     """Low 32 bits, big-endian, to byte `at`; the caller has checked ``at + 4 <= buf.size``."""
-    low = int(value) & 0xFFFFFFFF
-    buf[at : at + 4] = np.frombuffer(low.to_bytes(4, "big"), np.uint8)
+    _BIG_U32.pack_into(buf.data, at, int(value) & 0xFFFFFFFF)
 
 
 def store_i16(buf: Bytes, at: int, value: int) -> None:
     """Low 16 bits, big-endian, to byte `at`; the caller has checked ``at + 2 <= buf.size``."""
-    low = int(value) & 0xFFFF
-    buf[at : at + 2] = np.frombuffer(low.to_bytes(2, "big"), np.uint8)
+    _BIG_U16.pack_into(buf.data, at, int(value) & 0xFFFF)
 
 
 def store_u64(buf: Bytes, at: int, word: int | np.uint64) -> None:
     """Little-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    buf[at : at + 8] = np.frombuffer(int(word).to_bytes(8, "little"), np.uint8)
+    _U64.pack_into(buf.data, at, int(word))
 
 
 def store_u8(buf: Bytes, at: int, value: int) -> None:
@@ -155,52 +158,3 @@ def call_5(address: int, a: int, b: int, c: int, d: int, e: int) -> int:
 def call_6(address: int, a: int, b: int, c: int, d: int, e: int, f: int) -> int:
     """Call a C function of six integers or pointers; its result as a signed number."""
     return int(_C_6(int(address))(*map(int, (a, b, c, d, e, f))))
-
-
-# The compiled twin of each function, with the same arguments.
-overload(load_i64)(lambda buf, at: lambda buf, at: _llvm.load_be64(buf, at))
-overload(load_i32)(lambda buf, at: lambda buf, at: _llvm.load_be32(buf, at))
-overload(load_i16)(lambda buf, at: lambda buf, at: _llvm.load_be16(buf, at))
-overload(load_u8)(lambda buf, at: lambda buf, at: _llvm.load_u8(buf, at))
-overload(load_item)(lambda array, at: lambda array, at: _llvm.load_item(array, at))
-overload(prefetch)(lambda array, at: lambda array, at: _llvm.prefetch(array, at))
-overload(load_u32)(lambda buf, at: lambda buf, at: _llvm.load_le32(buf, at))
-overload(load_u64)(lambda buf, at: lambda buf, at: _llvm.load_le64(buf, at))
-overload(store_i64)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be64(buf, at, value))
-overload(store_i32)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be32(buf, at, value))
-overload(store_i16)(lambda buf, at, value: lambda buf, at, value: _llvm.store_be16(buf, at, value))
-overload(store_u64)(lambda buf, at, word: lambda buf, at, word: _llvm.store_le64(buf, at, word))
-overload(store_u8)(lambda buf, at, value: lambda buf, at, value: _llvm.store_u8(buf, at, value))
-overload(leading_zeros)(lambda word: lambda word: _llvm.leading_zeros(word))
-overload(trailing_zeros)(lambda word: lambda word: _llvm.trailing_zeros(word))
-overload(call_5)(
-    lambda address, a, b, c, d, e: (
-        lambda address, a, b, c, d, e: _llvm.call_5(address, a, b, c, d, e)
-    )
-)
-overload(call_6)(
-    lambda address, a, b, c, d, e, f: (
-        lambda address, a, b, c, d, e, f: _llvm.call_6(address, a, b, c, d, e, f)
-    )
-)
-overload(copy_bytes)(
-    lambda target, to, source, at, n_bytes: (
-        lambda target, to, source, at, n_bytes: _llvm.memcpy(target, to, source, at, n_bytes)
-    )
-)
-
-
-@overload(copy_wide)
-def _copy_wide(target, to, source, at, n_bytes):
-    def copy(target, to, source, at, n_bytes):
-        if n_bytes <= 32:
-            _llvm.copy_32(target, to, source, at)
-            return
-        _llvm.copy_64(target, to, source, at)
-        if n_bytes > 64:
-            _llvm.copy_64(target, to + 64, source, at + 64)
-            if n_bytes > 128:
-                _llvm.copy_64(target, to + 128, source, at + 128)
-                _llvm.copy_64(target, to + 192, source, at + 192)
-
-    return copy

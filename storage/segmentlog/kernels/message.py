@@ -4,9 +4,9 @@ import numpy as np
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc_tables import byte_tables, checksum_by_table
-from segmentlog.kernels.memory import Bytes, Int64s, load_i32, load_i64, load_u8
+from segmentlog.kernels.memory import Bytes, Int64Table, load_i32, load_i64, load_u8
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = ["check_message", "message_body", "resolve_wrappers"]
 
@@ -14,7 +14,7 @@ _LARGEST_OFFSET = 2**63 - 1
 _TABLES = byte_tables(0xEDB88320)  # the checksum of zlib, IEEE 802.3
 
 
-@kernel
+@internal
 def _crc32(buf: Bytes, start: int, end: int) -> int:
     return int(checksum_by_table(buf, start, end, _TABLES))
 
@@ -28,7 +28,7 @@ def message_body(buf: Bytes, position: int) -> tuple[int, int, int, int]:
     return key_length, key_at + 4, load_i32(buf, value_at), value_at + 4
 
 
-@kernel
+@internal
 def check_message(buf: Bytes, position: int, end: int) -> int:
     """The fault of the message of magic 0 or 1 in ``buf[position:end]``, or `OK`.
 
@@ -56,7 +56,7 @@ def check_message(buf: Bytes, position: int, end: int) -> int:
     return st.OK if value_end == end else st.TRAILING_BYTES
 
 
-@kernel
+@internal
 def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[int, int]:
     """Status of the message at `position` inside a wrapper that ends at `end`, and its end."""
     if position + layout.LOG_OVERHEAD + layout.MIN_LEGACY_LENGTH > end:
@@ -79,7 +79,7 @@ def _check_inner(buf: Bytes, position: int, end: int, previous: int) -> tuple[in
 
 
 @kernel
-def resolve_wrappers(inflated: Bytes, headers: Int64s) -> tuple[int, int]:
+def resolve_wrappers(inflated: Bytes, headers: Int64Table) -> tuple[int, int]:
     """Check the messages inside inflated wrappers, count them, and find their offsets.
 
     The last message inside has the wrapper's offset.  Offsets are absolute inside a wrapper of

@@ -13,10 +13,10 @@ the cache lines of their entries arrive.
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.keyed_record import parse_any
-from segmentlog.kernels.memory import Bytes, Int64s, prefetch
+from segmentlog.kernels.memory import Bytes, Int64s, Int64Table, prefetch
 from segmentlog.kernels.siphash import siphash
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = [
     "ENTRY_COLUMNS",
@@ -100,7 +100,7 @@ def offset_of(table: Int64s, waiting: Int64s) -> int:
     return int(table[row, _NEXT_OFFSET]) - 1
 
 
-@kernel
+@internal
 def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
     """Put the keys that wait; the status.
 
@@ -120,7 +120,7 @@ def _put_waiting(table: Int64s, state: Int64s, waiting: Int64s) -> int:
     return st.OK
 
 
-@kernel
+@internal
 def _put_batch(
     source: Bytes, header: Int64s, start_offset: int, table: Int64s, state: Int64s,
     secret: Bytes, waiting: Int64s,
@@ -149,8 +149,8 @@ def _put_batch(
 
 @kernel
 def put_keys(
-    window: Bytes, inflated: Bytes, headers: Int64s, is_left_out: Bytes, start_offset: int,
-    table: Int64s, state: Int64s, secret: Bytes, waiting: Int64s,
+    window: Bytes, inflated: Bytes, headers: Int64Table, is_left_out: Bytes, start_offset: int,
+    table: Int64Table, state: Int64s, secret: Bytes, waiting: Int64Table,
 ) -> tuple[int, int]:  # fmt: skip
     """Put the keys of batches into the map, until it is full (``buildOffsetMapForSegment``).
 
@@ -197,8 +197,8 @@ def put_keys(
 
 @kernel
 def put_all(
-    keys: Bytes, ends: Int64s, offset: int, table: Int64s, state: Int64s, secret: Bytes,
-    waiting: Int64s,
+    keys: Bytes, ends: Int64s, offset: int, table: Int64Table, state: Int64s, secret: Bytes,
+    waiting: Int64Table,
 ) -> int:  # fmt: skip
     """Put keys that come from no log, all at one offset; the status.
 

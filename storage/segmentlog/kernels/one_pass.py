@@ -12,7 +12,6 @@ import numpy as np
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.inflate import inflate
 from segmentlog.kernels.memory import (
@@ -48,6 +47,7 @@ from segmentlog.kernels.output import (
 from segmentlog.kernels.record import judge
 from segmentlog.kernels.scan import LARGEST_OFFSET, SMALLEST_RECORD_BYTES
 from segmentlog.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, signed
+from segmentlog.native import inlined, internal
 
 __all__ = ["decode_batches"]
 
@@ -304,7 +304,7 @@ def _is_of_other_times(
     return newest < first_ms or (attributes & layout.TIMESTAMP_TYPE_MASK != 0 and newest > last_ms)
 
 
-@kernel
+@internal
 def decode_batches(
     buf: Bytes, start: int, end: int, next_offset: int, range_start: int, range_end: int,
     first_ms: int, last_ms: int, scale: int, most_inflated: int, codecs: Int64s, scratch: Bytes,

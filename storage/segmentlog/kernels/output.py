@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import (
     COPY_SLACK,
     MOST_WIDE_BYTES,
@@ -13,6 +12,7 @@ from segmentlog.kernels.memory import (
     copy_wide,
 )
 from segmentlog.kernels.varint import read_varint
+from segmentlog.native import inlined, internal
 
 __all__ = ["N_STATE", "ColumnArrays", "PlainArrays", "clear_bit", "put", "put_headers"]
 
@@ -109,7 +109,7 @@ def put(
     return to
 
 
-@kernel
+@internal
 def put_headers(buf: Bytes, at: int, end: int, columns: ColumnArrays, state: Int64s) -> None:
     """Write record headers that `record.judge` has found sound; `at` is after their count."""
     i, to_key, to_value = state[N_HEADERS], state[HEADER_KEY_BYTES], state[HEADER_VALUE_BYTES]

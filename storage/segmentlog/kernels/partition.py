@@ -3,9 +3,9 @@
 import numpy as np
 
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8, load_u32
 from segmentlog.kernels.source import SourceArrays, is_null, length_of
+from segmentlog.native import internal, kernel
 
 __all__ = [
     "N_STICKY",
@@ -21,7 +21,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _8, _13, _15, _16, _24 = (np.uint64(n) for n in (8, 13, 15, 16, 24))
 
 
-@kernel
+@internal
 def murmur2(data: Bytes, start: int, end: int) -> int:
     """Hash of ``data[start:end]``, from 0 to 2**32 - 1: Java's int, unsigned.
 

@@ -5,8 +5,8 @@ the same producer (``ProducerAppendInfo``, ``ProducerStateEntry.findDuplicateBat
 """
 
 from segmentlog.kernels import layout, sequences
-from segmentlog.kernels._jit import kernel
-from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.memory import Int64s, Int64Table
+from segmentlog.native import internal, kernel
 
 __all__ = ["FINDING_COLUMNS", "RUN_COLUMNS", "STATE_COLUMNS", "UNKNOWN", "follow_history"]
 
@@ -52,8 +52,8 @@ _SEQUENCES = 2**31
 
 @kernel
 def follow_history(
-    batches: Int64s, missing: Int64s, rows: Int64s, run_rows: Int64s, states: Int64s,
-    runs: Int64s, findings: Int64s,
+    batches: Int64Table, missing: Int64s, rows: Int64s, run_rows: Int64s, states: Int64Table,
+    runs: Int64Table, findings: Int64Table,
 ) -> int:  # fmt: skip
     """Bring `states` and `runs` up to date with batches, and fill `findings`.
 
@@ -104,7 +104,7 @@ def follow_history(
     return n_findings
 
 
-@kernel
+@internal
 def _marker(batches: Int64s, i: int, states: Int64s, row: int, runs: Int64s, run: int) -> None:
     """Take an end marker, which may begin an epoch; compaction may have emptied it."""
     runs[run, N_MARKERS] += 1
@@ -115,7 +115,7 @@ def _marker(batches: Int64s, i: int, states: Int64s, row: int, runs: Int64s, run
         states[row, STATE_LAST_SEQUENCE] = -1 if known >= 0 else UNKNOWN
 
 
-@kernel
+@internal
 def _compare(batches: Int64s, i: int, states: Int64s, row: int) -> tuple[int, int, int]:
     """Kind of the finding, or 0; what was expected; base offset of the batch that is repeated."""
     epoch, first = batches[i, sequences.EPOCH], batches[i, sequences.FIRST_SEQUENCE]
@@ -139,7 +139,7 @@ def _compare(batches: Int64s, i: int, states: Int64s, row: int) -> tuple[int, in
     return GAP if is_ahead else REPEAT, expected, -1
 
 
-@kernel
+@internal
 def _remember(batches: Int64s, i: int, states: Int64s, row: int) -> None:
     """Make a batch the producer's last one."""
     if states[row, STATE_EPOCH] != batches[i, sequences.EPOCH]:

@@ -5,9 +5,9 @@ such, so nothing is refused, and the later batch counts.
 """
 
 from segmentlog.kernels import layout
-from segmentlog.kernels._jit import kernel
-from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32
+from segmentlog.kernels.memory import Bytes, Int64s, Int64Table, load_i16, load_i32
 from segmentlog.kernels.transactions import ABORT, read_end_marker
+from segmentlog.native import internal, kernel
 
 __all__ = ["ABORTED_COLUMNS", "STATE_COLUMNS", "follow_producers"]
 
@@ -34,7 +34,12 @@ _LARGEST_SEQUENCE = 2**31 - 1
 
 @kernel
 def follow_producers(
-    buf: Bytes, headers: Int64s, rows: Int64s, states: Int64s, aborted: Int64s, after: Int64s
+    buf: Bytes,
+    headers: Int64Table,
+    rows: Int64s,
+    states: Int64Table,
+    aborted: Int64Table,
+    after: Int64Table,
 ) -> int:
     """Bring `states` up to date with batches, and fill `aborted` with what their markers abort.
 
@@ -82,7 +87,7 @@ def follow_producers(
     return n_aborted
 
 
-@kernel
+@internal
 def _data(buf: Bytes, headers: Int64s, i: int, epoch: int, states: Int64s, row: int) -> None:
     """Take one batch of records."""
     base_offset, last_offset = headers[i, layout.BASE_OFFSET], headers[i, layout.LAST_OFFSET]
@@ -101,7 +106,7 @@ def _data(buf: Bytes, headers: Int64s, i: int, epoch: int, states: Int64s, row: 
         states[row, TXN_FIRST_OFFSET] = base_offset
 
 
-@kernel
+@internal
 def _set_epoch(states: Int64s, row: int, epoch: int) -> None:
     """Begin a new epoch of a producer, which has no batch yet."""
     if states[row, EPOCH] != epoch:
@@ -110,7 +115,7 @@ def _set_epoch(states: Int64s, row: int, epoch: int) -> None:
         states[row, OFFSET_DELTA] = 0
 
 
-@kernel
+@internal
 def _stable_after(states: Int64s, row: int, marker: int) -> int:
     """The last stable offset once the transaction of `row` has ended at `marker`."""
     stable = marker + 1

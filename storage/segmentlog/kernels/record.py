@@ -12,7 +12,6 @@ form, and leaves every other record to `parse_record`.
 """
 
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, load_u8
 from segmentlog.kernels.varint import (
     INT_STOPS,
@@ -21,11 +20,12 @@ from segmentlog.kernels.varint import (
     read_varint_quick,
     read_varlong,
 )
+from segmentlog.native import inlined, internal
 
 __all__ = ["judge", "parse_quickly", "parse_record"]
 
 
-@kernel
+@internal
 def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
     """Walk `count` record headers; return the status, and the position after them."""
     if count < 0 or count > (end - at) // 2:
@@ -42,7 +42,7 @@ def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:
     return st.OK, at
 
 
-@kernel
+@internal
 def judge(buf: Bytes, at: int, end: int) -> int:
     """The fault of a record that did not add up, or `OK` if it merely has headers."""
     _, at = read_varlong(buf, at + 1, end)

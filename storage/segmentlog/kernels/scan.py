@@ -6,10 +6,18 @@ when the first of them comes, so that most logs never wait for it.
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
-from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
+from segmentlog.kernels.memory import (
+    Bytes,
+    Int64s,
+    Int64Table,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u8,
+)
 from segmentlog.kernels.message import check_message, message_body
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = [
     "LARGEST_OFFSET",
@@ -59,7 +67,7 @@ def scan_batches(
 
 @kernel
 def _scan_batches(
-    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
+    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64Table, n_batches: int
 ) -> tuple[int, int, int]:
     """`scan_batches` up to the first message of magic 0 or 1, after `n_batches` batches."""
     while position < end:
@@ -82,7 +90,7 @@ def _scan_batches(
 
 @kernel
 def _scan_messages(
-    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64s, n_batches: int
+    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64Table, n_batches: int
 ) -> tuple[int, int, int]:
     """`scan_batches` for messages of magic 0 and 1, up to the first batch of another magic."""
     while position < end:
@@ -119,7 +127,7 @@ def _measure(buf: Bytes, position: int, end: int) -> tuple[int, int, int]:
     return status, magic, batch_end
 
 
-@kernel
+@internal
 def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
     """Whether a batch of unknown magic is of a newer format, or not a batch at all.
 
@@ -133,7 +141,7 @@ def _judge_magic(buf: Bytes, position: int, next_offset: int) -> int:
     return st.BAD_MAGIC
 
 
-@kernel
+@internal
 def _read_header(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
 ) -> int:
@@ -171,7 +179,7 @@ def _read_header(
     return st.OK
 
 
-@kernel
+@internal
 def _read_message(
     buf: Bytes, position: int, batch_end: int, next_offset: int, headers: Int64s, row: int
 ) -> int:
@@ -216,7 +224,7 @@ def _read_message(
 
 
 @kernel
-def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[int, int, int]:
+def select_batches(headers: Int64Table, range_start: int, range_end: int) -> tuple[int, int, int]:
     """Move the batches that can hold rows of a range of offsets to the front of the table.
 
     Control batches, batches outside the range, and batches that compaction has emptied are left
@@ -253,7 +261,7 @@ def select_batches(headers: Int64s, range_start: int, range_end: int) -> tuple[i
 
 
 @kernel
-def measure_batches(headers: Int64s) -> tuple[int, int]:
+def measure_batches(headers: Int64Table) -> tuple[int, int]:
     """Records of all batches together, and bytes of their records."""
     n_records = n_bytes = 0
     for row in range(headers.shape[0]):

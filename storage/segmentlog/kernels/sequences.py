@@ -6,17 +6,18 @@ offsets (``DefaultRecordBatch.lastSequence``).
 """
 
 from segmentlog.kernels import layout, producer_table
-from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.crc32c import crc32c
 from segmentlog.kernels.memory import (
     Bytes,
     Int64s,
+    Int64Table,
     load_i16,
     load_i32,
     store_i16,
     store_i32,
     store_i64,
 )
+from segmentlog.native import internal, kernel
 
 __all__ = [
     "BATCH_COLUMNS",
@@ -65,7 +66,7 @@ FENCED = 3
 IN_TRANSACTION = 4
 
 
-@kernel
+@internal
 def _advanced(sequence: int, n_records: int) -> int:
     """The number of a record, counted from `sequence` on (``incrementSequence``)."""
     sequence += n_records
@@ -73,7 +74,7 @@ def _advanced(sequence: int, n_records: int) -> int:
 
 
 @kernel
-def read_sequences(buf: Bytes, headers: Int64s, batches: Int64s) -> None:
+def read_sequences(buf: Bytes, headers: Int64Table, batches: Int64Table) -> None:
     """Fill `batches` with the fields of headers that producers write.
 
     Parameters
@@ -101,7 +102,7 @@ def read_sequences(buf: Bytes, headers: Int64s, batches: Int64s) -> None:
 
 @kernel
 def assign_sequences(
-    buf: Bytes, table: Int64s, producer_id: int, epoch: int, first_sequence: int
+    buf: Bytes, table: Int64Table, producer_id: int, epoch: int, first_sequence: int
 ) -> int:
     """Write producer, epoch and sequences into headers, and update their checksums.
 
@@ -131,7 +132,7 @@ def assign_sequences(
 
 
 @kernel
-def renumber_batches(buf: Bytes, headers: Int64s) -> None:
+def renumber_batches(buf: Bytes, headers: Int64Table) -> None:
     """Make the offsets of batches count from 0 without gaps; no checksum covers base offsets.
 
     Parameters
@@ -149,7 +150,12 @@ def renumber_batches(buf: Bytes, headers: Int64s) -> None:
 
 @kernel
 def check_sequences(
-    batches: Int64s, rows: Int64s, next_offset: int, states: Int64s, known: Int64s, fates: Int64s
+    batches: Int64Table,
+    rows: Int64s,
+    next_offset: int,
+    states: Int64Table,
+    known: Int64Table,
+    fates: Int64Table,
 ) -> int:
     """Accept or refuse batches in their order, up to the first refused batch.
 
@@ -197,7 +203,12 @@ def check_sequences(
 
 @kernel
 def find_lost(
-    batches: Int64s, rows: Int64s, epochs: Int64s, known: Int64s, later: Int64s, lost: Int64s
+    batches: Int64Table,
+    rows: Int64s,
+    epochs: Int64s,
+    known: Int64Table,
+    later: Int64Table,
+    lost: Int64Table,
 ) -> int:
     """Fill `lost` with batches that a log must have had, because it has a later batch.
 
@@ -242,7 +253,7 @@ def find_lost(
     return n_lost
 
 
-@kernel
+@internal
 def _judge(states: Int64s, row: int, epoch: int, first: int) -> int:
     """The fate of a batch that the log does not have."""
     known, last = states[row, producer_table.EPOCH], states[row, producer_table.LAST_SEQUENCE]
@@ -257,7 +268,7 @@ def _judge(states: Int64s, row: int, epoch: int, first: int) -> int:
     return ACCEPTED
 
 
-@kernel
+@internal
 def _find(known: Int64s, row: int, epoch: int, first: int, last: int) -> int:
     """The newest line of `known` with these values, or -1."""
     low, high = 0, known.shape[0]
@@ -272,7 +283,7 @@ def _find(known: Int64s, row: int, epoch: int, first: int, last: int) -> int:
     return -1
 
 
-@kernel
+@internal
 def _order(known: Int64s, at: int, row: int, epoch: int, first: int, last: int) -> int:
     """Whether a line of `known` sorts before these values (-1), after them (1), or neither."""
     for column, value in (

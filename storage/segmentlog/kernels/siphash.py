@@ -7,8 +7,8 @@ code runs in plain Python.
 
 import numpy as np
 
-from segmentlog.kernels._jit import inlined
 from segmentlog.kernels.memory import Bytes, load_u8, load_u64
+from segmentlog.native import inlined
 
 __all__ = ["SECRET_BYTES", "siphash"]
 

@@ -6,9 +6,9 @@ for all partitions.
 
 from typing import NamedTuple, TypeAlias
 
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_item, load_u8
 from segmentlog.kernels.varint import varint_bytes
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = [
     "BinaryArrays",
@@ -79,7 +79,7 @@ def _length_bytes(length: int) -> int:
     return 1 + (length >= 1 << 6) + (length >= 1 << 13) + (length >= 1 << 20) + (length >= 1 << 27)
 
 
-@kernel
+@internal
 def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
     """Add the values of a column with their lengths; False if a value ends before it begins."""
     n_falls = 0
@@ -91,7 +91,7 @@ def _add_binary(column: BinaryArrays, row_bytes: Int64s) -> bool:
     return n_falls == 0
 
 
-@kernel
+@internal
 def _measure_plain(keys: Ends, values: Ends, timestamps: Int64s, row_bytes: Int64s) -> bool:
     """`measure_rows` without null keys, null values and headers, in vectors."""
     n_falls = 0
@@ -105,7 +105,7 @@ def _measure_plain(keys: Ends, values: Ends, timestamps: Int64s, row_bytes: Int6
     return n_falls == 0
 
 
-@kernel
+@internal
 def _header_bytes(source: SourceArrays, row: int) -> int:
     """Bytes of a row's headers with their lengths and their count, or -1 if a key is null."""
     if is_null(source.list_valid, source.list_first_bit + row):

@@ -17,10 +17,18 @@ transaction while one is open, and compaction removes a marker only after the da
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.crc32c import crc32c
-from segmentlog.kernels.memory import Bytes, Int64s, load_i16, load_i32, load_i64, load_u8
+from segmentlog.kernels.memory import (
+    Bytes,
+    Int64s,
+    Int64Table,
+    load_i16,
+    load_i32,
+    load_i64,
+    load_u8,
+)
 from segmentlog.kernels.varint import read_varint, read_varlong
+from segmentlog.native import inlined, internal, kernel
 
 __all__ = [
     "ABORT",
@@ -49,7 +57,7 @@ _MARKER_VALUE_BYTES = 6
 
 
 @kernel
-def walk_headers(buf: Bytes, start: int, end: int, headers: Int64s) -> tuple[int, int, int]:
+def walk_headers(buf: Bytes, start: int, end: int, headers: Int64Table) -> tuple[int, int, int]:
     """Fill `headers` from batch headers alone; only control batches have their checksum checked.
 
     Parameters
@@ -130,7 +138,7 @@ def _read_header(buf: Bytes, position: int, size: int, end: int) -> tuple[int, i
     return code, first + delta, attributes, producer_id, count
 
 
-@kernel
+@internal
 def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
     """Base and largest timestamp of a header that lies in `buf`; -1 if the format has none."""
     if magic >= layout.FIRST_BATCH_MAGIC:
@@ -142,7 +150,7 @@ def _timestamps(buf: Bytes, position: int, magic: int) -> tuple[int, int]:
     return only_ms, only_ms
 
 
-@kernel
+@internal
 def read_end_marker(buf: Bytes, at: int, end: int) -> tuple[int, int]:
     """Type and coordinator epoch of the control record in ``buf[at:end]``; -1 if unreadable."""
     _, at = read_varint(buf, at, end)
@@ -159,7 +167,7 @@ def read_end_marker(buf: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, int]:
+def collect_markers(buf: Bytes, headers: Int64Table, markers: Int64Table) -> tuple[int, int]:
     """Fill `markers` with the end markers among `headers`, in their order.
 
     Compaction may have removed the record of a marker: such a marker no longer decides anything.
@@ -193,7 +201,7 @@ def collect_markers(buf: Bytes, headers: Int64s, markers: Int64s) -> tuple[int, 
     return n_markers, -1
 
 
-@kernel
+@internal
 def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
     """Row of the producer's first marker after `offset`, or -1; `markers` is sorted."""
     low, high = 0, markers.shape[0]
@@ -213,7 +221,7 @@ def _deciding(markers: Int64s, producer_id: int, offset: int) -> int:
 
 @kernel
 def flag_aborted(
-    headers: Int64s, begin: int, markers: Int64s, is_aborted: Bytes, least_records: int
+    headers: Int64Table, begin: int, markers: Int64Table, is_aborted: Bytes, least_records: int
 ) -> int:
     """Set 1 for each batch that an abort marker revokes, up to the first undecided batch.
 

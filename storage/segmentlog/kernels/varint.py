@@ -6,7 +6,6 @@ int takes at most five bytes, a long ten.  Bits beyond the type's width are drop
 
 import numpy as np
 
-from segmentlog.kernels._jit import inlined, kernel
 from segmentlog.kernels.memory import (
     Bytes,
     leading_zeros,
@@ -15,6 +14,7 @@ from segmentlog.kernels.memory import (
     store_u8,
     trailing_zeros,
 )
+from segmentlog.native import inlined, internal
 
 __all__ = [
     "FAILED",
@@ -49,7 +49,7 @@ _ONE, _TWO, _FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 FAILED = 2**62
 
 
-@kernel
+@internal
 def _read_long_form(buf: Bytes, at: int, end: int, max_bytes: int) -> tuple[int, int]:
     """Unsigned value of a varint of any length, and the position after it or `FAILED`."""
     value = 0
@@ -182,7 +182,7 @@ def varint_bytes(number: int) -> int:
     return ((n_bits + 6) * 37) >> 8  # divided by 7 and rounded up
 
 
-@kernel
+@internal
 def _write_long_form(buf: Bytes, at: int, groups: int) -> int:
     """Write an unsigned number of any size; return the position after it."""
     while groups < 0 or groups >= 0x80:

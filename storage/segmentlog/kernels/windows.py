@@ -10,10 +10,10 @@ again, and names the fault), a batch that is larger than the buffer, and each ba
 """
 
 from segmentlog.kernels import status as st
-from segmentlog.kernels._jit import kernel
 from segmentlog.kernels.memory import COPY_SLACK, Bytes, Int64s, call_5, copy_bytes
 from segmentlog.kernels.one_pass import decode_batches
 from segmentlog.kernels.output import PlainArrays
+from segmentlog.native import internal, kernel
 
 __all__ = [
     "DESCRIPTOR",
@@ -34,7 +34,7 @@ PREAD = 4  #: address of ``pread``; 0 if only the caller can read
 N_WINDOW_COLUMNS = 5
 
 
-@kernel
+@internal
 def _read_on(buf: Bytes, position: int, window: Int64s) -> bool:
     """Move the bytes from `position` on to the front, and read on; False if nothing was tried."""
     held = window[END] - position

@@ -1,6 +1,6 @@
 """One batch header as a tuple, for planning and look-ups, which read one batch at a time.
 
-Scans read thousands of headers in `segmentlog.kernels.scan`; this module needs no compiler.
+Scans read thousands of headers in `segmentlog.kernels.scan`; this module needs no kernels.
 """
 
 import struct

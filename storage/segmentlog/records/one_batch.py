@@ -143,7 +143,6 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     ------
     CorruptLogError, UnsupportedFormatError
     """
-    # Writable, like the buffers of scans: for read-only ones all kernels would be compiled again.
     buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
     buf[: len(batch)] = np.frombuffer(batch, np.uint8)
     usual = _usual_timestamps(buf, len(batch))

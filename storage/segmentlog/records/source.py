@@ -53,7 +53,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     batch.validate()
     n_rows = batch.num_rows
     columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
-    # All columns get one width: otherwise a kernel would be compiled for each mixture.
+    # All columns get one width: a kernel is compiled for each of two, and for no mixture.
     is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
     kind = pa.large_binary() if is_wide else pa.binary()
     keys = _binary(_cast(columns, "key", n_rows, kind))
@@ -73,7 +73,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
 
 
 def array_view(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, read-only: kernels are compiled for read-only arrays alone."""
+    """The array, read-only and without gaps."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
@@ -91,11 +91,7 @@ def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
 def buffer_view(
     buffer: pa.Buffer, dtype: DTypeLike, n_items: int = -1, start: int = 0
 ) -> NDArray[Any]:
-    """Items of an Arrow buffer from byte `start` on, read-only.
-
-    Arrow marks some buffers as writable, such as the result of a cast.  A kernel would be compiled
-    again, for seconds, for every mixture of such buffers among the nine of a batch.
-    """
+    """Items of an Arrow buffer from byte `start` on, read-only."""
     return array_view(np.frombuffer(buffer, dtype, n_items, start))
 
 

@@ -88,7 +88,6 @@ def walk_file(
     wanted = _WINDOW_BYTES
     while position < end:
         n_bytes = min(wanted, end - position)
-        # Writable, as the buffers of scans are: kernels would be compiled again for others.
         buf: Bytes = np.empty(n_bytes, np.uint8)
         buf = buf[: file.read_into(buf.data, position)]
         code, after, n_batches = walk_headers(buf, 0, len(buf), headers)

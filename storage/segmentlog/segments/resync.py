@@ -16,7 +16,7 @@ from segmentlog.model import ALL_OFFSETS
 from segmentlog.names import parse_segment_file
 from segmentlog.records.header import BatchHeader, parse_header
 
-if TYPE_CHECKING:  # the compiler loads with the arrays' types
+if TYPE_CHECKING:  # the kernels load with the arrays' types
     from segmentlog.kernels.memory import Bytes, Int64s
 
 __all__ = [

@@ -21,7 +21,7 @@ from segmentlog.model import TopicPartition
 
 __all__ = ["RELATIVE", "STAGE_SUFFIX", "Extent", "JobExtents", "TaskExtents", "staged_name"]
 
-_Int64s: TypeAlias = NDArray[np.int64]  # `kernels.memory` has it too, and loads the compiler
+_Int64s: TypeAlias = NDArray[np.int64]  # `kernels.memory` has it too, and loads the kernels
 
 STAGE_SUFFIX = ".stage"
 

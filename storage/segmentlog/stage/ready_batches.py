@@ -58,7 +58,6 @@ def ready_batches(
         If a leader would refuse a batch: its place and the reason.
     """
     whole: Bytes = np.frombuffer(data, np.uint8)
-    whole.flags.writeable = False  # one kind of array for all buffers: no kernel is compiled twice
     position = n_before = 0
     filler = RecordFiller()
     while position < len(whole):

@@ -3,7 +3,6 @@
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.arguments import LARGEST_LONG
-from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.errors import OptionError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log, find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
@@ -37,7 +36,6 @@ from segmentlog.tools.arguments import (
     with_tier,
 )
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
 from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import printable
@@ -299,8 +297,6 @@ class _Read:
         for each in partitions_of(directory, [topic], partitions, missing):
             with self.failed.of(each):
                 logs.append(directory.log(*each))
-        with suppress(SegmentLogError):  # which the read reports
-            leave_compiler_out(sum(log.size_bytes for log in logs))
         is_first = not self._next
         for log in logs:
             each = log.topic_partition

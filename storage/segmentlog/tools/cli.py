@@ -22,7 +22,6 @@ from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
 from segmentlog.tools.erase import erase
-from segmentlog.tools.few_bytes import begin_program
 from segmentlog.tools.grep import grep
 from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, transactions
 from segmentlog.tools.mirror import mirror
@@ -38,7 +37,6 @@ from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import verify
-from segmentlog.tools.warmup import warmup
 
 __all__ = ["app", "main"]
 
@@ -113,7 +111,7 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, produce, configure, mirror, placement, restore, doctor, warmup,
+    delete_records, erase, produce, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 
@@ -145,7 +143,6 @@ def _open_standard_streams() -> None:
 def main() -> None:
     """Run the command line and exit."""
     _open_standard_streams()
-    begin_program()
     logging.getLogger("segmentlog").addHandler(_WarningHandler(logging.WARNING))
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a locale without Unicode still gets every line

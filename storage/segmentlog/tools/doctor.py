@@ -1,4 +1,4 @@
-"""Check this machine: versions, Java, the kernel cache, and whether Spark finds the data source.
+"""Check this machine: versions, Java, compiled kernels, and whether Spark finds the data source.
 
 Each check uses the same way as the real work: Java where pyspark starts it, data sources in the
 interpreter that Spark starts to look for them.
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +30,7 @@ __all__ = ["Check", "State", "checks", "doctor"]
 
 _DISTRIBUTION = "pyspark-segmentlog"
 _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
-_LIBRARIES = ("numpy", "pyarrow", "numba", "crc32c", "lz4", "zstandard", "cramjam")
+_LIBRARIES = ("numpy", "pyarrow", "crc32c", "lz4", "zstandard", "cramjam")
 _SECONDS = 60
 
 #: Spark's own search for data sources (``pyspark.sql.worker.lookup_data_sources``), except that it
@@ -103,7 +104,7 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
-    """Check this machine: versions, Java, the kernel cache, and whether Spark finds the format.
+    """Check this machine: versions, Java, compiled kernels, and whether Spark finds the format.
 
     Each line is ok, a problem with its remedy, advice that makes Spark faster, or skipped if
     something optional is not installed. The exit status is 1 if there is a problem. With --spark,
@@ -137,7 +138,7 @@ def checks(*, of_session: bool = False) -> Iterator[Check]:
     yield _python()
     for library in _LIBRARIES:
         yield _library(library)
-    yield _cache()
+    yield _kernels()
     spark = _pyspark()
     yield spark
     if spark.state == State.OK:
@@ -182,38 +183,19 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _cache() -> Check:
-    """Whether the cache of kernels is warm, and where it is."""
-    name = "kernel cache"
-    try:
-        from segmentlog.kernel_cache import REMEDY, store_of
-        from segmentlog.kernels.scan import measure_batches
-    except Exception as error:  # noqa: BLE001 - numba may fail in any way; this check must not
-        return Check(State.PROBLEM, name, _described(error), "pip install --upgrade numba")
-    if not hasattr(measure_batches, "stats"):
-        remedy = "unset it: kernels run a thousand times slower"
-        return Check(State.PROBLEM, name, "NUMBA_DISABLE_JIT is set", remedy)
-    store = store_of("segmentlog.kernels")
-    n_kernels, is_warmed = len(store.names()), store.is_warmed()
-    details = {
-        "directory": None if store.path is None else str(store.path),
-        "kernels": n_kernels,
-        "isWarm": is_warmed,
-        "isWritable": not store.obstacle,
-    }
-    if is_warmed:
-        found = f"warm: {n_kernels} kernels, in {store.path}"
-        return Check(State.OK, name, found, details=details)
-    if store.obstacle:
-        found = f"none, so each process compiles for up to a minute: {store.obstacle}"
-        return Check(State.PROBLEM, name, found, REMEDY, details)
-    count = f"{n_kernels} kernels so far" if n_kernels else "no kernels yet"
-    found = f"cold: {count}, in {store.path}"
-    remedy = (
-        "missing kernels are compiled when they are first used; to compile them now, run: "
-        "segmentlog warmup"
-    )
-    return Check(State.OK, name, found, remedy, details)
+def _kernels() -> Check:
+    """Whether the kernels run as native code, and for which kind of processor."""
+    name = "kernels"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the check itself says it
+        try:
+            from segmentlog import native
+        except Exception as error:  # noqa: BLE001 - a library may fail to load in any way
+            return Check(State.PROBLEM, name, str(error))
+    if native.VARIANT is None:
+        return Check(State.PROBLEM, name, "they run in Python", native.REMEDY)
+    found = f"compiled for {native.VARIANT}"
+    return Check(State.OK, name, found, details={"variant": native.VARIANT})
 
 
 def _pyspark() -> Check:

@@ -37,7 +37,6 @@ from segmentlog.tools.arguments import (
     time_option,
 )
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.progress import progress
 from segmentlog.tools.rows import Place, RecordText
@@ -161,10 +160,8 @@ def dump(
     is_valid, failed = True, Failed()
     with ExitStack() as stack:
         bar = total = None
-        if records or (output is not None and sys.stderr.isatty()):
+        if output is not None and sys.stderr.isatty():
             total = _size_of(paths, selection, topics, partitions)
-        if records and total is not None:
-            leave_compiler_out(total)
         if output is not None:
             bar = stack.enter_context(progress("dump", total))
         text = RecordText(keys, values, as_topic)

@@ -5,7 +5,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.errors import OptionError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
@@ -43,7 +43,6 @@ from segmentlog.tools.arguments import (
     with_tier,
 )
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import as_text, escape, escape_in_quotes, iso_time, to_json
@@ -302,8 +301,6 @@ class _Search:
             if topics or each.topic not in INTERNAL_TOPICS:
                 with self.failed.of(each):
                     logs.append(directory.log(*each))
-        with suppress(SegmentLogError):  # which the search reports
-            leave_compiler_out(sum(log.size_bytes for log in logs))
         found: list[LogSlice] = []
         for log in logs:
             with self.failed.of(log.topic_partition):

@@ -226,7 +226,7 @@ def record_rows(
 
 
 def _control_fields(key: bytes | None, value: bytes | None) -> Row:
-    from segmentlog.records.one_batch import parse_control  # loads the compiler
+    from segmentlog.records.one_batch import parse_control  # the compiled kernels load here
 
     control = parse_control(key, value)
     return {"controlType": control.type, "coordinatorEpoch": control.coordinator_epoch}

@@ -271,7 +271,9 @@ class ColumnSink:
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
-            from segmentlog.records.one_batch import parse_control  # loads the compiler
+            from segmentlog.records.one_batch import (
+                parse_control,  # the compiled kernels load here
+            )
 
             rows = records.select(["key", "value"]).to_pylist()
             controls = [parse_control(row["key"], row["value"]).type for row in rows]

@@ -16,7 +16,7 @@ from segmentlog.compaction.plan import CompactedPartition, plan_compaction
 from segmentlog.disk.failures import Failures
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.readable import exists
-from segmentlog.errors import CorruptCheckpointError, OptionError, SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import TopicPartition
@@ -45,7 +45,6 @@ from segmentlog.tools.arguments import (
     time_option,
 )
 from segmentlog.tools.failures import Failed
-from segmentlog.tools.few_bytes import leave_compiler_out
 from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
@@ -167,9 +166,6 @@ def retain(
     write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
     kept: list[KeptSegment] = []
     on_kept = kept.append if explain or (dry_run and not as_json) else None
-    if on_kept and dry_run:
-        with suppress(SegmentLogError):  # which the retention reports
-            leave_compiler_out(_size_of(directory))
     found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
     for each in found:
         if as_json:

@@ -12,6 +12,7 @@ from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest, check_level, warn_of_columns_left_out
 
 if TYPE_CHECKING:
+    from segmentlog.native import check_compiled
     from segmentlog.stage.extents import TaskExtents
 
 __all__ = [
@@ -20,13 +21,18 @@ __all__ = [
     "TaskExtents",
     "WriteJob",
     "WriteRequest",
+    "check_compiled",
     "check_level",
     "warn_of_columns_left_out",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """`TaskExtents`, which loads the compiler, when it is first asked for."""
+    """Names that load the kernels, when first asked for."""
+    if name == "check_compiled":
+        from segmentlog.native import check_compiled
+
+        return check_compiled
     if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

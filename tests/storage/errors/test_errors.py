@@ -46,6 +46,7 @@ ERRORS = [
     errors.StreamOffsetError("orders-7", 42, 40, "and the log ends at 40"),
     errors.RemoteSegmentError("s3://b/t/0.rsm-manifest", "it is not JSON", "restore it"),
     errors.MalformedRecordError("/d/__consumer_offsets-0/0.log", 42, "it has no key"),
+    errors.KernelsError("there are none"),
 ]
 
 

@@ -1,7 +1,5 @@
 """Kernels read buffers at the end of readable memory, compiled and as plain Python."""
 
-from pathlib import Path
-
 import pytest
 from new_process import run
 
@@ -343,17 +341,13 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
     assert run(IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "4000")) == "True True"
 
 
-@pytest.mark.slow  # each script compiles for at least ten seconds
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_bounds_checked_kernels_find_nothing_to_report(name: str, tmp_path: Path) -> None:
-    """With numba's bounds checks, an index outside an array would raise an error."""
-    printed = run(  # with its own cache, because a cache does not know of the setting
-        IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "500"),
-        NUMBA_BOUNDSCHECK="1",
-        NUMBA_CACHE_DIR=str(tmp_path),
-    )
+def test_other_kernels_find_nothing_to_report(name: str, other_kernels: str) -> None:
+    """With bounds checks, an index outside an array would raise an error."""
+    code = IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "500")
 
-    assert printed == "True True"
+    assert run(code, PYTHONPATH=other_kernels) == "True True"
 
 
 def test_kernels_give_the_same_as_plain_python() -> None:
@@ -374,7 +368,7 @@ def test_kernels_give_the_same_as_plain_python() -> None:
         "print(batch.column('offset').to_pylist(), batch.column('headers').null_count)\n"
     )
 
-    assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == f"{list(range(9))} 5"
+    assert run(code, SEGMENTLOG_PYTHON_KERNELS="1") == run(code) == f"{list(range(9))} 5"
 
 
 @pytest.mark.slow
@@ -397,4 +391,4 @@ def test_one_pass_gives_the_same_as_plain_python() -> None:
     )
     printed = "\n".join(2 * [f"END {list(range(9))}"])
 
-    assert run(code, NUMBA_DISABLE_JIT="1") == run(code) == printed
+    assert run(code, SEGMENTLOG_PYTHON_KERNELS="1") == run(code) == printed

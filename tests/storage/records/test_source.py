@@ -3,7 +3,6 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from numba import typeof
 
 from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
@@ -66,34 +65,6 @@ def test_columns_of_nulls_need_no_type() -> None:
     columns = {name: pa.nulls(3) for name in ("key", "value", "headers")}
 
     assert [Record(i, 0, None, None) for i in range(3)] == written(columns, 3)
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
-def test_kernels_are_compiled_once_for_columns_from_anywhere(kind: pa.DataType) -> None:
-    """Columns are made by Arrow, cast, joined, or backed by bytes.
-
-    Some of their buffers are writable.
-    """
-    plain = pa.array([b"k", None, b"key"], kind)
-    lent = [None if each is None else pa.py_buffer(each.to_pybytes()) for each in plain.buffers()]
-    columns = [
-        plain,
-        plain.cast(pa.string()).cast(kind),
-        pa.concat_arrays([plain, plain])[1:4],
-        pa.Array.from_buffers(kind, 3, lent, 1),
-        pa.array([b"k"] * 3, kind),
-    ]
-    pair = pa.struct([("key", kind), ("value", kind)])
-    lists = pa.list_ if kind == pa.binary() else pa.large_list
-    headers = pa.array([[{"key": b"h", "value": None}], None, []], lists(pair))
-    batches = [{"key": key, "value": value} for key in columns for value in columns]
-    batches += [batch | {"headers": headers} for batch in batches]
-    types = {
-        typeof(record_source(pa.RecordBatch.from_pydict(batch), np.zeros(3, np.int64)))
-        for batch in batches
-    }
-
-    assert 1 == len(types)
 
 
 @pytest.mark.parametrize(

@@ -102,40 +102,6 @@ def test_importing_the_library_loads_nothing_of_the_tools() -> None:
     assert "[]" == done.stdout.strip()
 
 
-def test_dumping_batches_loads_no_compiler(example_data: str) -> None:
-    """Headers and checksums need no compiler, so the command starts quickly."""
-    code = (
-        "import sys; from typer.testing import CliRunner; from segmentlog.tools.cli import app\n"
-        f"r = CliRunner().invoke(app, ['dump', {example_data!r}])\n"
-        f"r2 = CliRunner().invoke(app, ['describe', {example_data!r}])\n"
-        "print(r.exit_code, r2.exit_code, 'numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert "0 0 False" == done.stdout.strip()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("grep", "order-58", "{}"),
-        pytest.param(("cat", "{}", "orders", "-o", "-3"), marks=pytest.mark.thorough),
-        pytest.param(("dump", "{}/orders-0", "--records"), marks=pytest.mark.thorough),
-    ],
-)
-def test_a_small_log_is_read_without_the_compiler(
-    run: Run, example_data: str, tmp_path: Path, arguments: tuple
-) -> None:
-    """A new machine shows the first record at once, and keeps no compiled kernel."""
-    words = [each.format(example_data) for each in arguments]
-    cache = {"XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
-    done = segmentlog(*words, **cache)
-
-    assert (0, "") == (done.returncode, done.stderr)
-    assert run(*words).stdout == done.stdout
-    assert not [*tmp_path.glob("**/*.nbc")]
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_teaches_with_examples_that_parse(run: Run, command: str) -> None:
     """The help of each command has examples, whose options exist."""

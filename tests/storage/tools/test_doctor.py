@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import Result
 
-from segmentlog.kernel_cache import KernelStore
+from segmentlog import native
 from segmentlog.tools import doctor
 from segmentlog.tools.doctor import Check, State
 
@@ -158,71 +158,27 @@ def test_a_broken_library_is_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch
     lines = run("doctor", status=1).stdout.splitlines()
 
     assert ["problem"] == [line.split()[0] for line in lines if "cramjam" in line]
-    assert 13 == len(lines)
+    assert 12 == len(lines)
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelStore:
-    """An empty directory for kernels."""
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "cache"))
-    fresh = KernelStore("segmentlog.kernels")
-    monkeypatch.setattr("segmentlog.kernel_cache.store_of", lambda package: fresh)
-    return fresh
-
-
-def test_the_doctor_says_whether_kernels_are_compiled(run: Run, store: KernelStore) -> None:
-    """No kernels, some and all are reported, as text and as JSON, with the directory."""
-    none = check(CACHE)
-    (store.path / "scan.nbc").touch()
-    some = check(CACHE)
-    store.mark_warmed()
-    every = check(CACHE)
+def test_the_doctor_says_for_which_processor_kernels_are_compiled(run: Run) -> None:
+    """A program gets the name of the variant, too."""
     rows = [json.loads(line) for line in run("doctor", "--json").stdout.splitlines()]
+    (found,) = [row for row in rows if row["name"] == "kernels"]
 
-    assert {State.OK} == {each.state for each in (none, some, every)}
-    assert f"cold: no kernels yet, in {store.path}" == none.found
-    assert f"cold: 1 kernels so far, in {store.path}" == some.found
-    assert f"warm: 1 kernels, in {store.path}" == every.found
-    assert [True, True, False] == [
-        each.remedy.endswith("segmentlog warmup") for each in (none, some, every)
-    ]
-    assert [
-        {
-            "state": "ok", "name": CACHE, "found": every.found, "remedy": "",
-            "directory": str(store.path), "kernels": 1, "isWarm": True, "isWritable": True,
-        }
-    ] == [row for row in rows if row["name"] == CACHE]  # fmt: skip
-
-
-def test_kernels_that_are_lost_are_missed(store: KernelStore) -> None:
-    """The directory is a cache, which may be emptied at any time."""
-    assert not store.obstacle
-    (store.path / "scan.nbc").touch()
-    store.mark_warmed()
-    (store.path / "scan.nbc").unlink()
-
-    assert check(CACHE).found.startswith("cold: no kernels yet")
-
-
-def test_kernels_that_cannot_be_cached_are_a_problem(tmp_path: Path, store: KernelStore) -> None:
-    """Each process would compile the kernels again."""
-    (tmp_path / "cache").touch()
-    found = check(CACHE)
-
-    assert (State.PROBLEM, True) == (found.state, "NUMBA_CACHE_DIR" in found.remedy)
-    assert f"{tmp_path}/cache is not a directory" in found.found
-    assert not found.details["isWritable"]
+    assert ("ok", f"compiled for {native.VARIANT}") == (found["state"], found["found"])
+    assert native.VARIANT == found["variant"]
 
 
 def test_kernels_that_are_not_compiled_are_a_problem() -> None:
-    """An environment variable that turns off the compiler is still set."""
-    code = "from segmentlog.tools.doctor import _cache; print(*_cache())"
+    """An environment variable that asks for kernels in Python is still set."""
+    code = "from segmentlog.tools.doctor import _kernels; print(*_kernels()[:3])"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        [sys.executable, "-c", code], env=os.environ | {"SEGMENTLOG_PYTHON_KERNELS": "1"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert done.stdout.startswith("problem kernel cache NUMBA_DISABLE_JIT is set")
+    assert "problem kernels they run in Python" == done.stdout.strip()
 
 
 SLOW = {"setting": "spark.x", "found": "", "better": "-Dfast=true", "why": "rows move faster"}

@@ -6,7 +6,6 @@ library that no requirement names does not exist.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -17,9 +16,6 @@ from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 
 from quick_java import spark_variables
-
-from segmentlog.kernel_cache import store_of
-from segmentlog.tools.warmup import compile_kernels
 
 __all__ = ["TOP", "Bare", "build_wheel", "environment_without_us", "link_libraries"]
 
@@ -40,7 +36,7 @@ class Bare:
 
     def variables(self, **more: str) -> dict[str, str]:
         """The environment of a shell that has activated it."""
-        left_out = ("PYTHON", "PYSPARK", "SPARK", "NUMBA", "XDG", "SEGMENTLOG", "VIRTUAL_ENV")
+        left_out = ("PYTHON", "PYSPARK", "SPARK", "XDG", "SEGMENTLOG", "VIRTUAL_ENV")
         kept = {key: each for key, each in os.environ.items() if not key.startswith(left_out)}
         own = {
             "PATH": f"{self.scripts}{os.pathsep}{kept['PATH']}",
@@ -68,22 +64,6 @@ class Bare:
             quietly = ["install", "--quiet", "--no-deps", str(wheel)]
             subprocess.run([*command, *quietly], check=True, timeout=120)
         return bare
-
-    def take_kernels(self) -> None:
-        """Copy the kernels that these tests have compiled: the wheel's are equal."""
-        store = store_of("segmentlog.kernels")
-        if not store.is_warmed():
-            compile_kernels()
-        if store.path is not None:
-            shutil.copytree(store.path, self._kernels / store.path.name, dirs_exist_ok=True)
-
-    def drop_kernels(self) -> None:
-        """Remove the compiled kernels, as for a new user."""
-        shutil.rmtree(self._kernels, ignore_errors=True)
-
-    @property
-    def _kernels(self) -> Path:
-        return self.root / "cache" / "segmentlog"
 
 
 def build_wheel(target: Path) -> Path:

@@ -20,7 +20,7 @@ PROGRESS = re.compile(r"\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\]")
 FRAME = re.compile(r'^ *File ".*", line \d+(, in .*)?$')
 
 
-def mask(text: str, places: Iterable[tuple[Path, str]], *, compiling: bool = False) -> str:
+def mask(text: str, places: Iterable[tuple[Path, str]]) -> str:
     """`text` without noise, and with names instead of places, times and durations.
 
     Parameters
@@ -29,8 +29,6 @@ def mask(text: str, places: Iterable[tuple[Path, str]], *, compiling: bool = Fal
         what was printed, standard output and standard error as they came.
     places
         directories, with what to call each; those inside others come first.
-    compiling
-        whether lines stay that announce the compiling of kernels.
     """
     for place, name in places:
         text = text.replace(str(place), name)
@@ -42,13 +40,8 @@ def mask(text: str, places: Iterable[tuple[Path, str]], *, compiling: bool = Fal
         kept = re.sub(rf"{day:%Y-%m-%d}[ T]\d\d:\d\d:\d\d(\.\d+)?Z?", "<now>", kept)
     for pattern, name in MASKS:
         kept = pattern.sub(name, kept)
-    found = COMPILING.search(kept)
-    end = found.end() if found and compiling else 0
-    kept = kept[:end] + COMPILING.sub("", kept[end:])
     return re.sub(r"(?m)^(?=# )", "\n", kept).strip() + "\n"
 
-
-COMPILING = re.compile(r"^.*compiling segmentlog's kernels.*\n?", re.MULTILINE)
 
 MASKS = (
     (re.compile(r"\bkernels-[0-9a-f]{16}\b"), "kernels-<hash>"),

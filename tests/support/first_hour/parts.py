@@ -42,9 +42,7 @@ class Hour:
         (checkout / "examples" / "data" / ".lock").unlink(missing_ok=True)
         return cls(bare, checkout)
 
-    def shell(
-        self, *words: str | Path, shown: str = "", compiling: bool = False, **variables: str
-    ) -> str:
+    def shell(self, *words: str | Path, shown: str = "", **variables: str) -> str:
         """A command with its output, and with its status if it fails."""
         done = subprocess.run(
             [str(word) for word in words], cwd=self.checkout, text=True, timeout=500, check=False,
@@ -53,12 +51,12 @@ class Hour:
         )  # fmt: skip
         status = f"\n[exit {done.returncode}]" if done.returncode else ""
         typed = shown or " ".join(str(word) for word in words)
-        return self.masked(f"$ {typed}\n{done.stdout}{status}", compiling=compiling)
+        return self.masked(f"$ {typed}\n{done.stdout}{status}")
 
-    def masked(self, printed: str, *, compiling: bool = False) -> str:
+    def masked(self, printed: str) -> str:
         """The output, without the parts that differ from run to run."""
         places = [(self.bare.root, "<venv>"), (self.checkout, "<checkout>")]
-        return mask(printed, places, compiling=compiling)
+        return mask(printed, places)
 
     def paste(self, pasted: Snippets) -> str:
         """Run snippets, one after the other, in one Python."""
@@ -69,14 +67,12 @@ class Hour:
 
 
 def quickstart(hour: Hour) -> str:
-    """The first line of the README, before anything is compiled."""
-    hour.bare.drop_kernels()
-    return hour.shell("python", "examples/quickstart.py", compiling=True)
+    """The first line of the README."""
+    return hour.shell("python", "examples/quickstart.py")
 
 
 def python_and_sql(hour: Hour) -> str:
     """Every snippet of the READMEs in one interpreter, and then mistakes."""
-    hour.bare.take_kernels()
     pasted = [("", "\n# README.md\n"), *snippets("README.md")]
     pasted += [("", "\n# connector/README.md\n"), *snippets("connector/README.md")]
     pasted += [("", "\n# what the stream has written\n"), ("python", STREAM)]
@@ -123,8 +119,7 @@ orders.select("value").write.format("segmentlog").option("topic", "mine").save("
 
 
 def commands(hour: Hour) -> str:
-    """The commands of the README, in order, on a machine with compiled kernels."""
-    hour.shell("segmentlog", "warmup")
+    """The commands of the README, in order."""
     ours = r"^\$ ((?:segmentlog|python examples/).*)$"
     found = re.findall(ours, (TOP / "README.md").read_text(), re.MULTILINE)
     return "\n".join(hour.shell(*command.split()) for command in found)

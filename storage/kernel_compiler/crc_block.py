@@ -14,13 +14,21 @@ have their bits reversed throughout, as the crc32 instruction has them.
 
 import platform
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import alloca_once, alloca_once_value, for_range_slice
 from numba.extending import intrinsic
 
-from segmentlog.kernels._llvm import array_pointer, host_features
-from segmentlog.kernels.crc_tables import CASTAGNOLI, powers_of_x
+from kernel_compiler.instructions import (
+    array_pointer,
+    host_features,
+    load_le64,
+    x86_crc32_u8,
+    x86_crc32_u64,
+)
+from segmentlog.kernels.crc_tables import CASTAGNOLI, byte_tables, checksum_by_table, powers_of_x
+from segmentlog.native import inlined
 
 __all__ = [
     "HAS_VECTORS",
@@ -198,3 +206,75 @@ def block_by_vectors(typingctx, buf, at, n_lines, joint, crc):
 
     word = types.int64
     return types.uint64(buf, word, word, types.uint64, types.uint64), codegen
+
+
+_ONES, _ZERO = np.uint64(0xFFFFFFFF), np.uint64(0)
+_ONE_BIT, _EIGHT_BITS, _ALL_BUT_ONE_BIT = np.uint64(1), np.uint64(8), np.uint64(63)
+_MOST_LINES = 64  # of a stream: blocks of 16 KiB with vectors
+_JOINTS = np.array([0, *joints(_MOST_LINES)], np.uint64)  # by the number of lines
+_MOST_WORDS = 31  # after the blocks, the smallest of which has 32 words or 16
+_LEAST_WORDS = 9  # for streams side by side: with fewer, joining them takes longer than it saves
+_WORD_JOINTS = np.array([0, *joints(_MOST_WORDS, 8)], np.uint64)
+_TABLES = byte_tables(CASTAGNOLI)
+
+
+@inlined
+def _take_words(buf, at, n_words, crc):
+    """Raw checksum after up to `_MOST_WORDS` words: three streams, joined at once."""
+    n = 0
+    if n_words >= _LEAST_WORDS:
+        n = n_words // 3
+        second = third = _ZERO
+        for begin in range(at, at + 8 * n, 8):
+            crc = x86_crc32_u64(crc, load_le64(buf, begin))
+            second = x86_crc32_u64(second, load_le64(buf, begin + 8 * n))
+            third = x86_crc32_u64(third, load_le64(buf, begin + 16 * n))
+        product = multiply(crc, _WORD_JOINTS[2 * n])
+        product ^= multiply(second, _WORD_JOINTS[n])
+        crc = x86_crc32_u64(_ZERO, product) ^ third
+    for begin in range(at + 24 * n, at + 8 * n_words, 8):
+        crc = x86_crc32_u64(crc, load_le64(buf, begin))
+    return crc
+
+
+@inlined
+def _take_tail(buf, end, n_bytes, crc):
+    """Raw checksum after the last bytes, fewer than eight, of eight or more."""
+    # The tail is the upper bytes of a word.  The checksum's bytes are added to the first of them,
+    # and what the tail is too short for comes out as it is.
+    n_bits = _EIGHT_BITS * np.uint64(n_bytes)
+    above = _ALL_BUT_ONE_BIT - n_bits
+    word = load_le64(buf, end - 8) >> above >> _ONE_BIT
+    return x86_crc32_u64(_ZERO, (word ^ crc) << above << _ONE_BIT) ^ (crc >> n_bits)
+
+
+def _by_instructions(checksum_block, n_streams):
+    """Extend the function of a block to any range; `n_streams` lines make the smallest block."""
+    line_bytes = n_streams * LINE_BYTES
+
+    def checksum_range(buf, start, end):
+        crc = _ONES
+        at = start
+        while at + line_bytes <= end:
+            n_lines = min((end - at) // line_bytes, _MOST_LINES)
+            crc = checksum_block(buf, at, n_lines, _JOINTS[n_lines], crc)
+            at += n_lines * line_bytes
+        n_words = (end - at) >> 3
+        crc = _take_words(buf, at, n_words, crc)
+        at += 8 * n_words
+        if end - start >= 8:
+            return np.int64(_take_tail(buf, end, end - at, crc) ^ _ONES)
+        while at < end:
+            crc = x86_crc32_u8(crc, np.uint64(buf[at]))
+            at += 1
+        return np.int64(crc ^ _ONES)
+
+    return checksum_range
+
+
+range_by_vectors = _by_instructions(block_by_vectors, 8)
+range_by_words = _by_instructions(block_by_words, 4)
+
+
+def range_by_table(buf, start, end):
+    return checksum_by_table(buf, start, end, _TABLES)

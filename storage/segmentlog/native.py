@@ -1,0 +1,144 @@
+"""Kernels are Python; the wheel also has them as native code, and then that code runs.
+
+A build compiles them (``storage/kernel_compiler``) into one extension module, `_compiled`, with
+variants for several processors.  Without it, the same kernels run in Python: with the same
+results, and about a thousand times slower.
+"""
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from segmentlog.errors import KernelsError
+
+__all__ = [
+    "FILE",
+    "REMEDY",
+    "VARIANT",
+    "check_compiled",
+    "digest_of",
+    "inlined",
+    "internal",
+    "kernel",
+]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+FILE = "_compiled.abi3.so"
+_NAME = "segmentlog.kernels._compiled"
+REMEDY = (
+    "install a wheel for this platform, or pip install . where the package index has numba for "
+    "this Python; SEGMENTLOG_PYTHON_KERNELS=1 accepts kernels in Python"
+)
+_REBUILD = "python -m kernel_compiler.build"
+
+
+def _load() -> ModuleType | None:
+    """The compiled kernels; None if there are none, or if kernels in Python are asked for."""
+    if os.environ.get("SEGMENTLOG_PYTHON_KERNELS") == "1":
+        return None
+    here = Path(__file__).parent / "kernels"
+    try:
+        made = _import(str(here / FILE)) if (here / FILE).exists() else _load_from_archive()
+        reason = f"{here} has no {FILE}"
+    except ImportError as error:
+        made, reason = None, str(error)
+    if made is None:
+        warnings.warn(
+            f"segmentlog's kernels run in Python, about a thousand times slower than compiled: "
+            f"{reason}; {REMEDY}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    # Only a checkout has both: there, the sources may be newer than the code.
+    compiler = here.parents[1] / "kernel_compiler"
+    if compiler.is_dir() and made.digest != digest_of(here):
+        message = (
+            f"{here / FILE} was compiled from other sources than those beside it: run "
+            f"`{_REBUILD}` in {compiler.parent}"
+        )
+        raise KernelsError(message)
+    return made
+
+
+def _import(path: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, path)
+    spec = importlib.util.spec_from_file_location(_NAME, path, loader=loader)
+    assert spec is not None  # noqa: S101 - there is a loader
+    made = importlib.util.module_from_spec(spec)
+    loader.exec_module(made)
+    return made
+
+
+def _load_from_archive() -> ModuleType | None:
+    """The module of a zip, such as ``--py-files``: a library can only be loaded from a file."""
+    loader = globals()["__loader__"]
+    try:
+        data = loader.get_data(os.path.join(os.path.dirname(__file__), "kernels", FILE))  # noqa: PTH118, PTH120
+    except (AttributeError, OSError):
+        return None
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create(FILE)  # in memory: it has no path, and ends with the process
+        try:
+            os.write(descriptor, data)
+            return _import(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
+    with tempfile.TemporaryDirectory(prefix="segmentlog-") as directory:  # nobody else can enter
+        path = Path(directory, FILE)
+        path.write_bytes(data)
+        return _import(str(path))
+
+
+def digest_of(directory: Path) -> str:
+    """Digest of the kernels' sources, as a build computes it."""
+    digest = hashlib.sha256()
+    for path in sorted(directory.glob("*.py")):
+        source = path.read_bytes()
+        digest.update(f"{path.name}\0{len(source)}\0".encode() + source)
+    return digest.hexdigest()
+
+
+_compiled = _load()
+
+#: The kind of processor whose native code runs; None for kernels in Python.
+VARIANT: str | None = None if _compiled is None else _compiled.variant
+
+
+def check_compiled() -> None:
+    """Refuse work for many rows without native code, unless the environment accepts that.
+
+    Raises
+    ------
+    KernelsError
+        If the kernels would run in Python.
+    """
+    if VARIANT is None and os.environ.get("SEGMENTLOG_PYTHON_KERNELS") != "1":
+        message = f"{sys.executable} has no compiled kernels of segmentlog: {REMEDY}"
+        raise KernelsError(message)
+
+
+def kernel(func: F) -> F:
+    """Compile `func`, to be called from Python."""
+    name = f"{func.__module__.rpartition('.')[2]}.{func.__name__}"
+    made: F = getattr(_compiled, name, func)
+    return made
+
+
+def internal(func: F) -> F:
+    """Compile `func`, which only kernels call."""
+    return func
+
+
+def inlined(func: F) -> F:
+    """Compile `func` into every kernel that calls it, so that its results stay in registers."""
+    return func
