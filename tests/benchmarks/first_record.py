@@ -95,7 +95,7 @@ def rows() -> list[Row]:
 
 def _timed(command: list[str], scratch: Path) -> tuple[float, str]:
     """Seconds and standard output of a command of a user who has no cache yet."""
-    left_out = ("PYTHON", "PYSPARK", "NUMBA", "SEGMENTLOG", "VIRTUAL_ENV")
+    left_out = ("PYTHON", "PYSPARK", "SEGMENTLOG", "VIRTUAL_ENV")
     environment = {key: each for key, each in os.environ.items() if not key.startswith(left_out)}
     environment |= {
         "PATH": f"{scratch / 'venv' / 'bin'}{os.pathsep}{environment['PATH']}",

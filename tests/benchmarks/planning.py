@@ -1,4 +1,4 @@
-"""Seeking in long logs, planning and refreshing large directories, memory, first compile."""
+"""Seeking in long logs, planning and refreshing large directories, memory, starts."""
 
 import os
 import statistics
@@ -256,30 +256,21 @@ print(peak() - before, first, rows)
 """
 
 
-def memory_and_compile(log_dir: Path, topic: str, rounds: int) -> list[Row]:
-    """Scans in new interpreters, in turn without a cache of kernels and with one."""
-    cold, warm = [], []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as cache:
-            environment = os.environ | {"NUMBA_CACHE_DIR": cache}
-            cold.append(run_program(_SCAN, environment, str(log_dir), topic))
-            warm.append(run_program(_SCAN, environment, str(log_dir), topic))
-    if len({run[2] for run in cold + warm}) > 1:
-        message = f"the scans disagree: {cold + warm}"
+def memory_and_start(log_dir: Path, topic: str, rounds: int) -> list[Row]:
+    """Scans in new interpreters."""
+    runs = [run_program(_SCAN, os.environ, str(log_dir), topic) for _ in range(rounds)]
+    if len({run[2] for run in runs}) > 1:
+        message = f"the scans disagree: {runs}"
         raise SystemExit(message)
-    compiling = max(run[0] for run in cold)
     detail = (
-        f"{warm[0][2]:,.0f} rows; {compiling:.0f} MB while compiling; most of {rounds} runs; "
-        "bound by a window of the file and a batch of rows, and by pyarrow's and numba's libraries"
+        f"{runs[0][2]:,.0f} rows; most of {rounds} runs; bound by a window of the file and a "
+        "batch of rows, and by pyarrow's libraries"
     )
-    first, cached = (statistics.median(run[1] for run in runs) for runs in (cold, warm))
-    starts = sorted(run[1] for run in warm)
+    starts = sorted(run[1] for run in runs)
     return [
         Row("memory of a task over the interpreter", "–", "< 400 MB",
-            f"{max(run[0] for run in warm):.0f} MB", detail),
-        Row("first batch on a machine, cold cache", "–", "< 5 s", f"{first:.1f} s",
-            f"imports too; {_range(run[1] for run in cold)}; bound by the compiler"),
-        Row("first batch of a process, kernels cached", "–", "< 0.45 s", f"{cached:.2f} s",
+            f"{max(run[0] for run in runs):.0f} MB", detail),
+        Row("first batch of a process", "–", "< 0.45 s", f"{statistics.median(starts):.2f} s",
             f"imports too; {starts[0]:.2f}–{starts[-1]:.2f} s; bound by these imports"),
     ]  # fmt: skip
 
@@ -299,23 +290,19 @@ def quickstart(rounds: int) -> list[Row]:
         str(here.parents[2] / "examples" / "quickstart.py"),
         str(here.parent / "quickstart_floor.py"),
     )
-    cold, warm, bare = [], [], []
-    with tempfile.TemporaryDirectory() as cache:
-        environment = os.environ | {"NUMBA_CACHE_DIR": cache}
-        for seconds in (cold, *([warm] * rounds)):
-            seconds.append(_process_seconds([script], environment))
-            bare.append(_process_seconds([floor], environment))
-    alone = _process_seconds(["-c", _SPARK_ALONE], environment)
+    ours, bare = [], []
+    for _ in range(rounds):
+        ours.append(_process_seconds([script], os.environ))
+        bare.append(_process_seconds([floor], os.environ))
+    alone = _process_seconds(["-c", _SPARK_ALONE], os.environ)
     bound = (
         "bound by Spark: a source of few rows and a sink that forgets them take "
         f"{statistics.median(bare):.1f} s for the same statements, a session that counts numbers "
         f"{alone:.1f} s"
     )
     return [
-        Row("the README's quickstart, cold cache", "–", "< 20 s", f"{cold[0]:.1f} s",
-            "one run; bound by the compiler, and by Spark"),
-        Row("the README's quickstart, kernels cached", "–", "< 12 s",
-            f"{statistics.median(warm):.1f} s", f"{_range(warm)}; {bound}"),
+        Row("the README's quickstart", "–", "< 12 s", f"{statistics.median(ours):.1f} s",
+            f"{_range(ours)}; {bound}"),
     ]  # fmt: skip
 
 

@@ -164,7 +164,7 @@ def measure_reads(scratch: Path, n_records: int, rounds: int, n_partitions: int)
         engine.against_checksum(plain, "≥ 0.85", rounds),
         *planning.seek(scratch / "seek", rounds),
         *planning.plan(scratch / "plan", n_partitions, rounds),
-        *planning.memory_and_compile(broker.log_dir, "plain", rounds),
+        *planning.memory_and_start(broker.log_dir, "plain", rounds),
         *planning.quickstart(3),
         *first_record.rows(),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Small appends and small reads in plain Python: nothing is compiled, and numba is not loaded.
+"""Small appends and small reads in plain Python.
 
 A test writes some hundred records, for which the import of the kernels alone would take longer
 than the test.  An append here is a change (`segmentlog.commit.change`) as any other, and leaves

@@ -460,7 +460,7 @@ class HeapReader(DataSourceReader):
 def test_garbage_collection_after_a_task_leaves_the_modules_alone(
     spark: SparkSession, example_data: str
 ) -> None:
-    """Spark makes a Python worker collect after each task, which would visit numba's objects."""
+    """Spark makes a Python worker collect after each task, which would visit all modules."""
     spark.dataSource.register(WatchedSource)
     reader = spark.read.format("watched")
     for _ in range(3):  # the second task of each worker freezes them

@@ -1,4 +1,4 @@
-"""The files of one log give the same answers wherever they lie, and without the compiler."""
+"""The files of one log give the same answers wherever they lie, and without the kernels."""
 
 import subprocess
 import sys
@@ -59,13 +59,13 @@ def test_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
 
 
 def test_reading_leader_epochs_loads_no_kernel(tmp_path: Path) -> None:
-    """A job begins in a separate process, where the compiler would take 0.3 s to load."""
+    """A job begins in a separate process, which needs none of them."""
     (tmp_path / LEADER_EPOCH_CHECKPOINT).write_text("0\n2\n0 0\n3 17\n")
     code = (
         "import sys; from segmentlog.reads.partition import Partition; "
         "from segmentlog.segments.leader_epochs import EpochStarts; "
         "partition = Partition(sys.argv[1]); EpochStarts(partition.path).truncate_from_start(9); "
-        "print(partition.leader_epochs(), 'numba' in sys.modules)"
+        "print(partition.leader_epochs(), 'segmentlog.native' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True

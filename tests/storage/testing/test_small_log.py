@@ -107,11 +107,11 @@ with log.transaction() as transaction:
     transaction.write("t", ["a"])
 log.gap("t", 2)
 log.add_partitions("t", 4)
-print(len(log.read("t").rows()), sorted({"numba", "pandas", "pyspark"} & set(sys.modules)))
+print(len(log.read("t").rows()), sorted({"pandas", "pyspark"} & set(sys.modules)))
 """
 
 
-def test_a_small_test_loads_neither_numba_nor_pandas(tmp_path: Path) -> None:
+def test_a_small_test_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
     """Their import takes longer than the test."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "log")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
