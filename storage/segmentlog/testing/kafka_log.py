@@ -9,6 +9,7 @@ import secrets
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -107,8 +108,9 @@ class KafkaLog:
         ----------
         topic : its name.
         records : dictionaries with the names ``key``, ``value``, ``headers``, ``timestamp`` and
-            ``partition``, each of which may be missing; or values alone.  A key or a value is
-            bytes, a string, None, or a dictionary or a list, which becomes JSON.
+            ``partition``, each of which may be missing, or rows of Spark with these names; or
+            values alone.  A key or a value is bytes, a string, None, or a dictionary or a list,
+            which becomes JSON.  What pandas has for a missing value is None.
         timestamp, headers, partition : of records that do not name their own.  A timestamp is
             epoch milliseconds, a datetime with its time zone, or a text in ISO 8601.
         num_partitions : of a topic that is made, by default 1.
@@ -117,7 +119,7 @@ class KafkaLog:
         ------
         OptionError
             If a record has another name or another type, or names a partition that the topic does
-            not have; nothing is written then.
+            not have; if `records` is one record or a table.  Nothing is written then.
         """
         made = self._made(topic, records, timestamp, headers, partition, num_partitions)
         self._append(topic, made)
@@ -310,7 +312,7 @@ class KafkaLog:
         own = {"timestamp": timestamp, "headers": headers, "partition": partition}
         found: dict[TopicPartition, list[NewRecord]] = {}
         now_ms = int(time.time() * 1000)
-        for each in records:
+        for each in _listed(records):
             named, record = record_of({**own, **fields_of(each)}, now_ms)
             if named is None:
                 named = partition_of(record, n_partitions)
@@ -480,15 +482,61 @@ class KafkaCluster(Mapping[str, KafkaLog]):
         return len(self._servers)
 
 
+#: Calls that give the records of a table of Spark, pyarrow, polars and pandas, by its methods.
+_OF_TABLES = {
+    "toPandas": ".collect()", "to_pylist": ".to_pylist()", "to_dicts": ".to_dicts()",
+    "to_dict": ".to_dict('records')",
+}  # fmt: skip
+
+
+def _listed(records: Any) -> Iterable[NewRow]:  # noqa: ANN401
+    """Records, but no single one, and no table: they would fall into their parts."""
+    kind = type(records).__name__
+    if records is None or isinstance(records, str | bytes | bytearray | memoryview | Mapping):
+        raise OptionError("records", kind, "give a list of records, also of one: [record]")
+    if _as_dictionary(records) is not None:
+        raise OptionError("records", kind, "give a list of records, also of one: [record]")
+    if hasattr(records, "columns") or hasattr(records, "schema"):
+        how = next((how for name, how in _OF_TABLES.items() if hasattr(records, name)), "")
+        accepted = f"give a list of records: rows{how}" if how else "give a list of records"
+        raise OptionError("records", kind, accepted)
+    if not isinstance(records, Iterable):
+        raise OptionError("records", kind, "give a list of records")
+    return records
+
+
+def _as_dictionary(given: object) -> dict[str, Any] | None:
+    """A row of Spark, a named tuple or a data class as a dictionary; None for anything else."""
+    for name in ("asDict", "_asdict"):
+        if isinstance(given, tuple) and hasattr(given, name):
+            found: dict[str, Any] = getattr(given, name)()
+            return found
+    if is_dataclass(given) and not isinstance(given, type):
+        return {field.name: getattr(given, field.name) for field in fields(given)}
+    return None
+
+
+def _is_missing(value: object) -> bool:
+    """Whether it is None, or what pandas and numpy have for a missing value: NaN, NaT or NA."""
+    if value is None or isinstance(value, str | bytes | Mapping | list | tuple):
+        return value is None
+    try:
+        return bool(value != value)  # NaN and NaT are not equal to themselves
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
+
+
 def fields_of(given: NewRow) -> dict[str, Any]:
     """The fields of a record that were given."""
+    found = _as_dictionary(given)
+    given = given if found is None else found
     if not isinstance(given, Mapping):
         return {"value": given}
     for name in given:
         if name not in _FIELDS:
             accepted = f"a record has {', '.join(_FIELDS)}; to write this as JSON, "
             raise OptionError("records", str(name), f"{accepted}give {{'value': {{…}}}}")
-    return dict(given)
+    return {name: value for name, value in given.items() if not _is_missing(value)}
 
 
 def record_of(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewRecord]":
@@ -510,12 +558,23 @@ def record_of(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewR
 
 
 def _bytes(name: str, content: Content) -> bytes | None:
-    if content is None or isinstance(content, bytes):
-        return content
+    if _is_missing(content):
+        return None
     if isinstance(content, str):
         return content.encode()
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
     try:
-        return json.dumps(content).encode()
-    except (TypeError, ValueError):
+        return json.dumps(_without_missing(content), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
         accepted = "give bytes, a string, None, or what JSON can hold"
         raise OptionError(name, repr(content), accepted) from None
+
+
+def _without_missing(content: object) -> object:
+    """Content for JSON, which has null alone for what is missing."""
+    if isinstance(content, Mapping):
+        return {name: _without_missing(each) for name, each in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_missing(each) for each in content]
+    return None if _is_missing(content) else content

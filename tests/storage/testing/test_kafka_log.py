@@ -1,12 +1,19 @@
 """A log directory that tests write to in a line: its records, its changes, its errors."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 import segmentlog
+from segmentlog import OptionError
 from segmentlog.testing.damage import cut_tail
 from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
 
@@ -289,3 +296,71 @@ def test_a_bad_name_is_refused(kafka_log: KafkaLog) -> None:
     with pytest.raises(segmentlog.UnknownTopicOrPartitionError, match="its topics are there"):
         kafka_log.read("there", partition=1)
     assert Path(kafka_log).is_dir()
+
+
+class Named(NamedTuple):
+    """A record that names its fields."""
+
+    key: str
+    value: str
+
+
+@dataclass
+class Classed:
+    """A record that names its fields."""
+
+    key: str
+    value: str
+
+
+RECORD = {"key": "a", "value": "b"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        RECORD, "hello", b"hi", bytearray(b"hi"), memoryview(b"hi"), None, 5,
+        Named("a", "b"), Classed("a", "b"), Row(**RECORD),
+        pd.DataFrame([RECORD]), pa.Table.from_pylist([RECORD]),
+        pa.RecordBatch.from_pylist([RECORD]),
+    ],
+    ids=lambda records: type(records).__name__,
+)  # fmt: skip
+def test_one_record_or_a_table_is_no_list_of_records(kafka_log: KafkaLog, records: object) -> None:
+    """None of its parts is written, and no topic is made; a transaction refuses it, too."""
+    with pytest.raises(OptionError, match="give a list of records"):
+        kafka_log.write("t", records)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="give a list of records"), kafka_log.transaction() as t:
+        t.write("t", records)  # type: ignore[arg-type]
+
+    assert {} == segmentlog.open_log_dir(kafka_log.path).topics()
+
+
+def test_records_may_be_rows_and_come_from_any_iterable(kafka_log: KafkaLog) -> None:
+    """A row of Spark, a named tuple and a data class have the fields of a dictionary."""
+    rows: list[Any] = [Named("a", "b"), Classed("a", "b"), Row(**RECORD)]
+    kafka_log.write("t", iter(rows))
+    kafka_log.write("t", pd.DataFrame([RECORD]).to_dict("records"))
+    kafka_log.write("values", pd.Series(["a", "b"]))
+
+    assert [RECORD] * 4 == kafka_log.read("t").rows()
+    assert ["a", "b"] == kafka_log.read("values").values()
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, pd.NA, pd.NaT, Decimal("NaN")])
+def test_what_pandas_has_for_a_missing_value_is_null(kafka_log: KafkaLog, missing: object) -> None:
+    """In each field, alone, and in JSON, which has no other word for it."""
+    names = ("key", "value", "headers", "timestamp", "partition")
+    kafka_log.write("t", [dict.fromkeys(names, missing), missing])  # type: ignore[list-item]
+    kafka_log.write("t", [{"value": {"n": missing, "m": [1, missing]}, "headers": {"h": missing}}])
+
+    table = kafka_log.read("t").table
+    assert [None, None, b'{"n": null, "m": [1, null]}'] == table["value"].to_pylist()
+    assert [None] * 3 == table["key"].to_pylist()
+    assert [{"key": "h", "value": None}] == table["headers"].to_pylist()[2]
+
+
+def test_a_number_that_json_does_not_have_is_refused(kafka_log: KafkaLog) -> None:
+    """An infinite number would become a word that no parser of JSON has to take."""
+    with pytest.raises(OptionError, match="what JSON can hold"):
+        kafka_log.write("t", [{"value": {"n": float("inf")}}])
