@@ -6,7 +6,7 @@ nothing but pytest: neither pyspark nor pyarrow nor the engine, until a test ask
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.testing.as_kafka import Directory
     from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
 
-__all__ = ["as_kafka", "kafka_cluster", "kafka_log"]
+__all__ = ["as_kafka", "kafka_cluster", "kafka_log", "run_until_idle"]
 
 
 @pytest.fixture
@@ -48,3 +48,11 @@ def as_kafka() -> "Iterator[Callable[..., AsKafka]]":
     yield begin_until_the_end
     for each in reversed(begun):
         each.stop()
+
+
+@pytest.fixture
+def run_until_idle() -> "Callable[..., Any]":
+    """`pyspark_segmentlog.testing.run_until_idle`: runs a job that waits for ever."""
+    from pyspark_segmentlog.testing import run_until_idle as run
+
+    return run

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from spark_server import SparkServer
 from twins import BODIES, BROKER, BrokerWorld, PluginWorld, reads, refusals, streams, writes
 
+from pyspark_segmentlog.testing.kafka_clients import CLIENT_OPTIONS
+
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
 MODULES = (reads, refusals, streams, writes)  # that have filled `BODIES`
@@ -53,6 +55,20 @@ def test_the_plugin_shows_what_a_broker_shows(
     ours, theirs = both(spark, name, tmp_path, running)
 
     assert theirs == ours
+
+
+def test_the_options_of_clients_are_those_of_kafka(running: Any) -> None:
+    """Each name of the producer and of the consumer is known, and no other one."""
+    jvm = running[1].jvm.org.apache.kafka.clients
+    for clients, kind in (
+        ("producers", jvm.producer.ProducerConfig),
+        ("consumers", jvm.consumer.ConsumerConfig),
+    ):
+        names = {each for each in kind.configNames() if not each.startswith("internal.")}
+        known = {
+            name for name, each in CLIENT_OPTIONS.items() if each.clients in ("both", clients)
+        }
+        assert set() == names - known
 
 
 @pytest.fixture(scope="module")

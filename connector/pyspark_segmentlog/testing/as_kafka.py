@@ -6,32 +6,46 @@ for the bootstrap servers.  Nothing in the JVM is changed.
 """
 
 import importlib
+import json
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
-from pyspark.sql.types import StructType
+from pyspark.errors import AnalysisException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.utils import is_remote, to_str
 
-from pyspark_segmentlog.testing import initial_offsets
+from pyspark_segmentlog.testing import (
+    initial_offsets,
+    kafka_clients,
+    other_clients,
+    query_progress,
+    until_idle,
+)
+from pyspark_segmentlog.testing.kafka_clients import sent_rows
 from pyspark_segmentlog.testing.kafka_options import (
+    NO_CHECKPOINT,
     SERVERS,
     check_columns,
     check_mode,
     check_read,
     check_schema,
+    check_trigger,
     check_write,
     options_of_read,
     options_of_write,
 )
 from segmentlog.errors import OptionError
 
-__all__ = ["AsKafka", "as_kafka"]
+__all__ = ["AsKafka", "as_kafka", "run_until_idle"]
+
+_T = TypeVar("_T")
 
 #: A log directory, or an object with the attribute ``path``, such as the fixture ``kafka_log``.
 Directory: TypeAlias = str | PathLike[str] | Any
@@ -45,8 +59,10 @@ _ORIGINALS: dict[tuple[type, str], Callable[..., Any]] = {}
 #: Strings and comments of SQL, and a statement that makes a table or a view of kafka.  What
 #: follows ``AS`` is the query of the table or the view.
 _NOT_WORDS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _USING_KAFKA = re.compile(
-    r"^\s*(create|replace)\b((?!\bas\b).)*\busing\s+`?kafka`?(\s|\(|;|$)",
+    r"^\s*(create|replace)\b((?!\bas\b).)*\busing\s+"
+    rf"(kafka|{re.escape(_PROVIDER)})(\s|\(|;|$)",
     re.IGNORECASE | re.DOTALL,
 )
 _FOR_SQL = (
@@ -74,6 +90,7 @@ class AsKafka:
         }
         _BEGUN.append(self)
         _replace_methods()
+        other_clients.guard(lambda servers: _found_directory(servers) is not None)
 
     def stop(self) -> None:
         """End it: ``format("kafka")`` is Spark's own again.  A second call does nothing."""
@@ -81,7 +98,10 @@ class AsKafka:
             _BEGUN.remove(self)
         if not _BEGUN:
             _put_methods_back()
+            other_clients.release()
             initial_offsets.remove_links()
+            query_progress.forget()
+            kafka_clients.NAMED.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -106,7 +126,7 @@ def as_kafka(servers: Mapping[str, Directory]) -> AsKafka:
     It takes effect at once, so it may also be called without ``with``; `AsKafka.stop` ends it.
     An inner call has precedence over an outer one.  It holds for this process, and covers sessions
     that were made before: classic ones, and those of Spark Connect.  Options of Kafka's clients
-    are accepted and have no effect.
+    are modelled, refused, or named in a warning as having no effect.
 
     Parameters
     ----------
@@ -117,20 +137,29 @@ def as_kafka(servers: Mapping[str, Directory]) -> AsKafka:
     ------
     segmentlog.OptionError
         Where the job names unknown servers, or uses ``kafka`` in a way that is not covered:
-        ``USING kafka``, ``toTable``, ``writeTo(…).using("kafka")``, `createTable`.
+        ``USING kafka``, ``toTable``, ``writeTo(…).using("kafka")``, `createTable`, a trigger
+        without micro-batches, a client of Kafka for these servers.
     pyspark.errors.IllegalArgumentException
         Where the job has an option that Spark's source refuses.
     """
     return AsKafka(servers)
 
 
+def _names_of(servers: str) -> list[str]:
+    return [servers.strip(), *(each.strip() for each in servers.split(","))]
+
+
+def _found_directory(servers: str) -> str | None:
+    names = _names_of(servers)
+    named = ((begun, name) for begun in reversed(_BEGUN) for name in names)
+    return next((begun.servers[name] for begun, name in named if name in begun.servers), None)
+
+
 def _directory_of(servers: str) -> str:
     """The directory that stands for the servers of a job."""
-    names = [servers.strip(), *(each.strip() for each in servers.split(","))]
-    for begun in reversed(_BEGUN):
-        for name in names:
-            if name in begun.servers:
-                return begun.servers[name]
+    found = _found_directory(servers)
+    if found is not None:
+        return found
     known = sorted({name for begun in _BEGUN for name in begun.servers})
     accepted = f"as_kafka has {', '.join(known)}" if known else "as_kafka has no servers"
     raise OptionError(SERVERS, servers, accepted)
@@ -144,8 +173,23 @@ def _original(builder: Builder, name: str) -> Callable[..., Any]:
     raise AttributeError(name)
 
 
+def _names_kafka(source: object) -> bool:
+    """Whether Spark finds its kafka source so: by the short name in any case, or by the class."""
+    return isinstance(source, str) and (source.lower() == "kafka" or source == _PROVIDER)
+
+
 def _is_kafka(builder: Builder) -> bool:
+    """Whether the format is kafka: as the job says, or else by the setting of the session."""
+    if "_is_kafka" not in builder.__dict__:
+        default = _session_of(builder).conf.get("spark.sql.sources.default", None)
+        if _names_kafka(default):
+            builder.format("kafka")
     return bool(builder.__dict__.get("_is_kafka"))
+
+
+def _session_of(builder: Builder) -> Any:  # noqa: ANN401
+    found = builder.__dict__
+    return found.get("_session") or found.get("_client") or found["_spark"]
 
 
 def _given(builder: Builder) -> dict[str, str]:
@@ -181,7 +225,7 @@ def _wait_or_pass_on(builder: Builder, name: str, *args: object, **options: obje
 
 
 def _format(self: Builder, source: str) -> Builder:
-    self._is_kafka = source.lower() == "kafka"
+    self._is_kafka = _names_kafka(source)
     if not self._is_kafka:
         _use_other_format(self)
     return _original(self, "format")(self, "segmentlog" if self._is_kafka else source)
@@ -218,6 +262,14 @@ def _mode(self: Builder, saveMode: str | None) -> Builder:  # noqa: N803 - pyspa
 def _output_mode(self: Builder, outputMode: str) -> Builder:  # noqa: N803
     self._kafka_mode = outputMode
     return _original(self, "outputMode")(self, outputMode)
+
+
+def _trigger(self: Builder, **given: Any) -> Builder:  # noqa: ANN401
+    self._kafka_trigger = given
+    _original(self, "trigger")(self, **given)
+    if given.get("processingTime") is not None and until_idle.running() is not None:
+        _original(self, "trigger")(self, processingTime="0 seconds")  # a test need not wait
+    return self
 
 
 def _query_name(self: Builder, queryName: str) -> Builder:  # noqa: N803
@@ -258,10 +310,33 @@ def _load(
     directory = _directory_of(given[SERVERS])
     passed = options_of_read(given, is_stream=is_stream)
     if is_stream:
-        passed[initial_offsets.OPTION] = initial_offsets.new_link()
+        passed[initial_offsets.OPTION] = place = initial_offsets.new_link()
         passed["topicIdsInCheckpoint"] = "false"  # a job may compare the offsets with kafka's
+        query_progress.describe_source(place, given)
     _pass_on(self, passed)
-    return _original(self, "load")(self, directory)
+    with _in_session(self):
+        return _original(self, "load")(self, directory)
+
+
+@contextmanager
+def _in_session(builder: Builder) -> Iterator[None]:
+    """Give the JVM's thread the session of a builder, where Spark looks for Python's sources.
+
+    The threads that a job begins have none, also those in a function of ``foreachBatch``.
+    """
+    if _is_of_connect(builder):
+        yield
+        return
+    sessions = getattr(builder._spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(builder._spark._jsparkSession)
+    try:
+        yield
+    finally:  # the job may ask whether its thread has one
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _save(
@@ -285,21 +360,20 @@ def _save(
     check_mode(self.__dict__.get("_kafka_mode"))
     check_write(given)
     directory = _directory_of(given[SERVERS])
-    check_columns(_columns_of(self), given)
-    _pass_on(self, options_of_write(given))
-    _original(self, "mode")(self, "append")  # Spark refuses its default for Python sources
-    _original(self, "save")(self, directory)
-
-
-def _columns_of(writer: Builder) -> StructType:
-    """The columns of the rows of a batch."""
-    rows = writer._df
-    if _is_of_connect(writer):  # its writer has a plan alone
+    rows = self._df
+    if _is_of_connect(self):  # its writer has a plan alone
         from pyspark.sql.connect.dataframe import DataFrame
 
-        rows = DataFrame(rows, writer._spark)
-    columns: StructType = rows.schema
-    return columns
+        rows = DataFrame(rows, self._spark)
+    with _in_session(self):
+        _append(rows, directory, given)
+
+
+def _append(rows: Any, directory: str, given: Mapping[str, str]) -> None:  # noqa: ANN401
+    """Append rows to a directory, if Spark's sink takes them."""
+    sent = sent_rows(rows, given, check_columns(rows.schema, given))
+    writer = sent.write.format("segmentlog").options(**options_of_write(given))
+    writer.mode("append").save(directory)  # Spark refuses its default for Python sources
 
 
 def _is_of_connect(builder: Builder) -> bool:
@@ -331,29 +405,36 @@ def _begin(self: Builder, path: str | None, partition_by: object) -> Any:  # noq
         return _original(self, "start")(self, path, partitionBy=partition_by)
     given = _given(self)
     check_write(given)
-    directory = _directory_of(given[SERVERS])
-    passed = options_of_write(given)
-    if str(self.__dict__.get("_kafka_mode")).lower() == "update":
-        # Spark refuses this mode for Python sinks; a function takes the rows of any mode.
-        place = {name: passed.pop(name) for name in [*passed] if name == "checkpointlocation"}
-        _pass_on(self, place)
-        _original(self, "foreachBatch")(self, _Appending(directory, passed))
-        return _original(self, "start")(self, partitionBy=partition_by)
-    _pass_on(self, passed)
-    return _original(self, "start")(self, directory, partitionBy=partition_by)
+    # Spark lets a Python sink know its query, and so ours writes no micro-batch twice; Spark's own
+    # sink does.  And it refuses the mode update for Python sinks.  A function has neither limit.
+    appending = _Appending(_directory_of(given[SERVERS]), given)
+    _original(self, "foreachBatch")(self, appending)
+    self._kafka_written = appending.written
+    return _original(self, "start")(self, partitionBy=partition_by)
 
 
 def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
     """Begin a query whose sources keep their start in its checkpoint."""
     links = initial_offsets.links_of(writer)
     checkpoint = _given(writer).get("checkpointlocation")
-    if checkpoint is None and (_is_kafka(writer) or any(links)):
-        checkpoint = _checkpoint_of_session(writer)
+    if _is_kafka(writer) or any(links):
+        check_trigger(writer.__dict__.get("_kafka_trigger", {}))
+        if checkpoint is None:
+            checkpoint = _checkpoint_of_session(writer)
         if checkpoint is not None:  # not among the given ones: the next start has another name
             _pass_on(writer, {"checkpointLocation": checkpoint})
-    initial_offsets.lead_to_checkpoint(links, checkpoint)
-    query = begin()
+        elif _is_kafka(writer):
+            check_write(_given(writer))
+            raise AnalysisException(NO_CHECKPOINT)
+    with query_progress.starting() as note:
+        initial_offsets.lead_to_checkpoint(links, checkpoint)
+        with _in_session(writer):
+            query = begin()
+        note(query, links, writer.__dict__.get("_kafka_written") if _is_kafka(writer) else None)
     initial_offsets.remember(links, query)
+    run = until_idle.running()
+    if run is not None:
+        run.note(query)
     return query
 
 
@@ -366,14 +447,22 @@ def _checkpoint_of_session(writer: Builder) -> str | None:
 
 
 class _Appending:
-    """Appends the rows of each micro-batch."""
+    """Appends the rows of each micro-batch; that of a repeated one come again."""
 
-    def __init__(self, directory: str, options: Mapping[str, str]) -> None:
-        self._directory, self._options = directory, dict(options)
+    def __init__(self, directory: str, given: Mapping[str, str]) -> None:
+        self._directory, self._given = directory, dict(given)
+        self.written: dict[int, int] = {}
 
-    def __call__(self, rows: Any, _: int) -> None:  # noqa: ANN401
-        writer = rows.write.format("segmentlog").options(**self._options)
-        writer.mode("append").save(self._directory)
+    def __call__(self, rows: Any, number: int) -> None:  # noqa: ANN401
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import expr
+
+        if hasattr(rows, "_jdf"):
+            counted = Observation()
+            _append(rows.observe(counted, expr("count(1) AS n")), self._directory, self._given)
+            self.written[number] = counted.get["n"]
+        else:  # with Spark Connect, another process calls this, and the count would not return
+            _append(rows, self._directory, self._given)
 
 
 def _foreach_batch(self: Builder, func: Callable[[Any, int], None]) -> Builder:
@@ -396,6 +485,25 @@ class _Elsewhere:
             self._func(rows, number)
 
 
+def _foreach_partition(self: Any, f: Callable[[Any], None]) -> None:  # noqa: ANN401
+    _original(self, "foreachPartition")(self, _InTask(f))
+
+
+class _InTask:
+    """A function of a task's rows; clients of Kafka that it makes meet the error there, too."""
+
+    def __init__(self, func: Callable[[Any], None]) -> None:
+        self._func = func
+        self._servers = {name for begun in _BEGUN for name in begun.servers}
+
+    def __call__(self, rows: Any) -> None:  # noqa: ANN401
+        other_clients.guard(lambda servers: not self._servers.isdisjoint(_names_of(servers)))
+        try:
+            self._func(rows)
+        finally:
+            other_clients.release()
+
+
 def _to_table(
     self: Builder,
     tableName: str,  # noqa: N803
@@ -405,7 +513,7 @@ def _to_table(
     queryName: str | None = None,  # noqa: N803
     **options: object,
 ) -> Any:  # noqa: ANN401
-    if _is_kafka(self) or (format or "").lower() == "kafka":
+    if _names_kafka(format) or (format is None and _is_kafka(self)):
         raise OptionError("toTable", "kafka", _FOR_WRITES)
     _use_other_format(self)
     self.options(**options)
@@ -417,29 +525,106 @@ def _to_table(
 
 def _save_as_table(self: Builder, name: str, format: str | None = None,
                    *args: object, **rest: object) -> None:  # fmt: skip
-    if _is_kafka(self) or (format or "").lower() == "kafka":
+    if _names_kafka(format) or (format is None and _is_kafka(self)):
         raise OptionError("saveAsTable", "kafka", _FOR_WRITES)
     _use_other_format(self)
     _original(self, "saveAsTable")(self, name, format, *args, **rest)
 
 
 def _using(self: Builder, provider: str) -> Builder:
-    if provider.lower() == "kafka":
+    if _names_kafka(provider):
         raise OptionError("using", "kafka", _FOR_WRITES)
     return _original(self, "using")(self, provider)
 
 
 def _sql(self: Builder, sqlQuery: str, *args: object, **rest: object) -> Any:  # noqa: ANN401, N803
-    if _USING_KAFKA.search(_NOT_WORDS.sub(" ", sqlQuery)):
+    if _USING_KAFKA.search(_NOT_WORDS.sub(" ", sqlQuery).replace("`", "")):
         raise OptionError("USING", "kafka", _FOR_SQL)
     return _original(self, "sql")(self, sqlQuery, *args, **rest)
 
 
 def _create_table(self: Builder, tableName: str, path: str | None = None,  # noqa: N803
                   source: str | None = None, *args: object, **rest: object) -> Any:  # noqa: ANN401 # fmt: skip
-    if (source or "").lower() == "kafka":
+    if _names_kafka(source):
         raise OptionError("source", "kafka", _FOR_SQL)
     return _original(self, "createTable")(self, tableName, path, source, *args, **rest)
+
+
+def _await_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
+    return _waited(partial(_original(self, "awaitTermination"), self, timeout))
+
+
+def _await_any_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
+    return _waited(partial(_original(self, "awaitAnyTermination"), self, timeout))
+
+
+def _waited(wait: Callable[[], Any]) -> Any:  # noqa: ANN401
+    run = until_idle.running()
+    return wait() if run is None else run.wait(wait)
+
+
+def _is_active(self: Any) -> bool:  # noqa: ANN401
+    active = bool(_original(self, "isActive").fget(self))  # type: ignore[attr-defined]
+    run = None if query_progress.is_starting() else until_idle.running()
+    return active if run is None else run.look(self, active)
+
+
+def _stop(self: Builder) -> None:
+    run = until_idle.running()
+    if run is None or not run.keeps_session:
+        _original(self, "stop")(self)
+
+
+def _progress_of_json(document: dict[str, Any]) -> Any:  # noqa: ANN401
+    original = _original_of_progress("fromJson")
+    return query_progress.described(original(document), document)
+
+
+def _progress_of_jobject(jprogress: Any) -> Any:  # noqa: ANN401
+    original = _original_of_progress("fromJObject")
+    return query_progress.described(original(jprogress), json.loads(jprogress.json()))
+
+
+def _original_of_progress(name: str) -> Callable[..., Any]:
+    """It may be back already: the threads of listeners do not end with `as_kafka`."""
+    return _ORIGINALS.get((StreamingQueryProgress, name), getattr(StreamingQueryProgress, name))
+
+
+def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None:
+    """Run a job whose queries never end until they have read all input, and stop them.
+
+    ::
+
+        run_until_idle(main)
+
+    Where the job waits for its queries (``awaitTermination``, ``awaitAnyTermination``, a loop over
+    ``isActive``) or returns, they process all input, also what one of them writes for another
+    one, and are stopped.  The job goes on as if someone had stopped it.  It runs in the calling
+    thread.  A trigger with a processing time does not wait.  A ``spark.stop()`` of the job leaves
+    a session that was there before.
+
+    Parameters
+    ----------
+    job : a function without arguments.
+    timeout : seconds for the input, each time that the job waits.
+
+    Returns
+    -------
+    object
+        What the job returns; None if it ends with ``sys.exit(0)``.
+
+    Raises
+    ------
+    TimeoutError
+        If input remains.
+    Exception
+        What the job raises, or a query that the job does not wait for.
+    """
+    from pyspark.sql import SparkSession
+
+    keeps_session = SparkSession._instantiatedSession is not None or is_remote()
+    with AsKafka({}):
+        return until_idle.Run(timeout, keeps_session=keeps_session)(job)
 
 
 def _get_or_create(self: Builder) -> Any:  # noqa: ANN401
@@ -455,7 +640,8 @@ def _create(self: Builder) -> Any:  # noqa: ANN401
     return session
 
 
-Methods: TypeAlias = Mapping[str, Callable[..., Any]]
+#: Methods of a class, and its properties.
+Methods: TypeAlias = Mapping[str, Any]
 
 _CHAIN: Methods = {"format": _format, "option": _option, "options": _options}
 _BATCH_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_batch}
@@ -463,7 +649,7 @@ _STREAM_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_stream}
 _BATCH_WRITER: Methods = {**_CHAIN, "mode": _mode, "save": _save, "saveAsTable": _save_as_table}
 _STREAM_WRITER: Methods = {
     **_CHAIN, "outputMode": _output_mode, "queryName": _query_name, "start": _start,
-    "toTable": _to_table, "foreachBatch": _foreach_batch,
+    "toTable": _to_table, "foreachBatch": _foreach_batch, "trigger": _trigger,
 }  # fmt: skip
 
 #: Methods of readers and writers that need no options yet; any other method may end the chain.
@@ -483,7 +669,14 @@ _REPLACED: dict[str, dict[str, Methods]] = {
         "DataStreamReader": _STREAM_READER,
         "DataStreamWriter": _STREAM_WRITER,
     },
-    "session": {"SparkSession": {"sql": _sql}},
+    "streaming.query": {
+        "StreamingQuery": {
+            "awaitTermination": _await_termination,
+            "isActive": property(_is_active),
+        },
+        "StreamingQueryManager": {"awaitAnyTermination": _await_any_termination},
+    },
+    "session": {"SparkSession": {"sql": _sql, "stop": _stop}},
     "catalog": {"Catalog": {"createTable": _create_table}},
 }
 
@@ -499,8 +692,12 @@ def _replace_methods() -> None:
                 others = _endings(owner) if "option" in methods else {}
                 _replace(owner, {**others, **methods})
     from pyspark.sql import SparkSession
+    from pyspark.sql.classic.dataframe import DataFrame
 
     _replace(SparkSession.Builder, {"getOrCreate": _get_or_create, "create": _create})
+    _replace(DataFrame, {"foreachPartition": _foreach_partition})
+    of_json, of_jobject = _progress_of_json, _progress_of_jobject
+    _replace(StreamingQueryProgress, {"fromJson": of_json, "fromJObject": of_jobject})
 
 
 def _endings(owner: type) -> Methods:

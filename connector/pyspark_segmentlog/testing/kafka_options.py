@@ -1,7 +1,8 @@
 """Options of Spark's ``kafka`` source and sink, checked as `KafkaSourceProvider` checks them.
 
 The messages are those of Spark, so that a test of a job's error passes with and without a broker.
-Options that `kafka` accepts and a log directory has no use for are left out.
+Options that `kafka` accepts and a log directory has no use for are left out.  Those of Kafka's
+clients are in `kafka_clients`.
 """
 
 import json
@@ -14,12 +15,17 @@ from pyspark.errors import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_segmentlog.testing.kafka_clients import check_client_options
+from segmentlog.errors import OptionError
+
 __all__ = [
+    "NO_CHECKPOINT",
     "SERVERS",
     "check_columns",
     "check_mode",
     "check_read",
     "check_schema",
+    "check_trigger",
     "check_write",
     "options_of_read",
     "options_of_write",
@@ -40,8 +46,17 @@ _OF_READS = (
     "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
 )  # fmt: skip
 
-#: Options of the sink that have an effect on a log directory; the last one is Spark's own.
-_OF_WRITES = ("topic", "kafka.compression.type", "checkpointlocation")
+#: Options of the sink that have an effect on a log directory.
+_OF_WRITES = (
+    "topic", "kafka.batch.size", "kafka.compression.type", "kafka.compression.gzip.level",
+    "kafka.compression.lz4.level", "kafka.compression.zstd.level",
+)  # fmt: skip
+
+#: Spark's own words.
+NO_CHECKPOINT = (
+    'checkpointLocation must be specified either through option("checkpointLocation", ...) or '
+    'SparkSession.conf.set("spark.sql.streaming.checkpointLocation", ...).'
+)
 
 _FORBIDDEN = {
     "kafka.key.deserializer": "Kafka option 'key.deserializer' is not supported as keys are "
@@ -84,6 +99,8 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
     ------
     pyspark.errors.IllegalArgumentException
         With Spark's message.
+    OptionError
+        See `check_client_options`.
     """
     if is_stream:
         for name, word in (("endingoffsets", "offset"), ("endingoffsetsbytimestamp", "timestamp")):
@@ -109,6 +126,7 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
     _check_bound(_STARTS, options)
     if not is_stream:
         _check_bound(_ENDS, options)
+    check_client_options(options, "consumers")
 
 
 def _check_strategy(options: Mapping[str, str]) -> None:
@@ -247,8 +265,8 @@ _ACCEPTED = {
 }
 
 
-def check_columns(columns: StructType, options: Mapping[str, str]) -> None:
-    """Refuse rows that Spark's sink refuses.
+def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
+    """The columns that Spark's sink takes, unless it refuses the rows.
 
     Raises
     ------
@@ -267,6 +285,7 @@ def check_columns(columns: StructType, options: Mapping[str, str]) -> None:
             raise AnalysisException(message + " or ".join(accepted))
         if name == "value" and name not in found:
             raise AnalysisException("Required attribute 'value' not found")
+    return [name for name in _ACCEPTED if name in found]
 
 
 def check_write(options: Mapping[str, str]) -> None:
@@ -276,6 +295,8 @@ def check_write(options: Mapping[str, str]) -> None:
     ------
     pyspark.errors.IllegalArgumentException
         With Spark's message.
+    OptionError
+        See `check_client_options`.
     """
     for name, message in _SERIALIZERS.items():
         if name in options:
@@ -283,6 +304,29 @@ def check_write(options: Mapping[str, str]) -> None:
     if SERVERS not in options:
         message = f"Option '{SERVERS}' must be specified for configuring Kafka consumer"
         raise IllegalArgumentException(message)
+    check_client_options(options, "producers")
+
+
+def check_trigger(given: Mapping[str, object]) -> None:
+    """Refuse the triggers without micro-batches, which Spark has for no source of Python.
+
+    Parameters
+    ----------
+    given : the arguments of ``trigger``.
+
+    Raises
+    ------
+    OptionError
+        For ``continuous`` and ``realTime``.
+    """
+    for name in ("continuous", "realTime"):
+        if given.get(name) is not None:
+            accepted = (
+                "as_kafka runs queries in micro-batches alone: let the test give the job "
+                "trigger(availableNow=True) or trigger(processingTime='0 seconds'), or test it "
+                "with a broker"
+            )
+            raise OptionError("trigger", f"{name}={given[name]!r}", accepted)
 
 
 def check_mode(mode: str | None) -> None:

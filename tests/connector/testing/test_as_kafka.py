@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_segmentlog.testing import as_kafka as begin
 from segmentlog import OptionError
@@ -18,6 +22,7 @@ from segmentlog.testing.topic_rows import assert_rows
 pytestmark = pytest.mark.spark
 
 SERVERS = "broker:9092"
+PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
 
 
@@ -82,7 +87,7 @@ def test_the_test_of_the_document_passes(
     assert 1 == len(kafka_log.read("totals"))
 
 
-def copied(spark: SparkSession, checkpoint: Path, **trigger: Any) -> None:
+def copied(spark: SparkSession, checkpoint: Path, **trigger: Any) -> Any:
     """A stream from a topic to a topic, until it has read all."""
     stream = spark.readStream.format("KAFKA").options(
         **{"kafka.bootstrap.servers": SERVERS, "subscribe": "in", "startingOffsets": "earliest"}
@@ -97,6 +102,7 @@ def copied(spark: SparkSession, checkpoint: Path, **trigger: Any) -> None:
         .start()
     )
     query.awaitTermination()
+    return query
 
 
 def test_a_stream_runs_unmodified_and_goes_on(
@@ -112,6 +118,51 @@ def test_a_stream_runs_unmodified_and_goes_on(
     assert ["a", "b", "c", "d"] == kafka_log.read("out").values()
     logged = (tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()
     assert {"in": {"0": 3}} == json.loads(logged[-1])
+
+
+class Listening(StreamingQueryListener):
+    """Keeps the progress of a query."""
+
+    def __init__(self) -> None:
+        self.progress: list[Any] = []
+        self.has_ended = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.progress.append(event.progress)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.has_ended.set()
+
+
+def test_the_progress_is_that_of_sparks_source(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Descriptions, lags and numbers of rows, of a query and in a listener, also in their JSON."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a", "b", "c"], num_partitions=2, partition=1)
+    listener = Listening()
+    spark.streams.addListener(listener)
+    try:
+        query = copied(spark, tmp_path / "c")
+        assert listener.has_ended.wait(60)
+    finally:
+        spark.streams.removeListener(listener)
+    expected = [("1", "0.5", 2), ("0", "0.0", 1)]
+    for progress in (query.recentProgress, listener.progress):
+        with_rows = [each for each in progress if each.numInputRows]
+        for each, (most, mean, n_rows) in zip(with_rows, expected, strict=True):
+            metrics = {"minOffsetsBehindLatest": "0", "maxOffsetsBehindLatest": most,
+                       "avgOffsetsBehindLatest": mean}  # fmt: skip
+            assert metrics == each.sources[0].metrics
+            assert "KafkaV2[Subscribe[in]]" == each["sources"][0]["description"]
+            assert n_rows == each.sink.numOutputRows
+            table = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
+            assert table == each.sink.description.partition("@")[0]
+            document = json.loads(each.json)
+            assert metrics == document["sources"][0]["metrics"]
+            assert n_rows == document["sink"]["numOutputRows"]
 
 
 def test_a_stream_in_the_update_mode_is_written(
@@ -329,7 +380,9 @@ def test_streams_of_other_formats_are_as_before(
         lambda spark, _: spark.sql("CREATE TABLE t USING kafka OPTIONS (subscribe 'a')"),
         lambda spark, _: spark.sql("create temporary view t\nusing `Kafka`"),
         lambda spark, _: spark.sql("create table t comment 'as it is' using kafka as select 1"),
+        lambda spark, _: spark.sql(f"create table t using {PROVIDER.replace('.', '`.`')}"),
         lambda spark, _: spark.catalog.createTable("t", source="kafka"),
+        lambda spark, _: spark.catalog.createTable("t", source=PROVIDER),
         lambda _, rows: rows.writeTo("t").using("kafka").create(),
         lambda _, rows: rows.write.saveAsTable("t", format="kafka"),
         lambda _, rows: rows.write.format("kafka").saveAsTable("t"),
@@ -409,3 +462,102 @@ def test_a_schema_and_modes_are_refused(
             writer.mode(mode).save()
     with pytest.raises(IllegalArgumentException, match="must be specified"):
         rows.write.format("kafka").option("topic", "t").save()
+
+
+def of_kafka(builder: Any, **options: Any) -> Any:
+    """A reader or a writer with the format and the servers."""
+    given = {"kafka.bootstrap.servers": SERVERS, **options}
+    return builder.format("kafka").options(**given)
+
+
+def test_threads_of_a_job_read_and_write(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Those of a function of micro-batches, too; they have no active session, and get none."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a", "b"])
+    sessions = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
+
+    def copy(rows: DataFrame, topic: str) -> bool:
+        of_kafka(rows.select("value").write, topic=topic).save()
+        return bool(sessions.getActiveSession().isDefined())
+
+    def take(rows: DataFrame, _: int) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            assert [False] * 2 == list(pool.map(copy, [rows] * 2, ["out-a", "out-b"]))
+
+    def job() -> bool:
+        stream = of_kafka(spark.readStream, subscribe="in", startingOffsets="earliest").load()
+        writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+        return copy(of_kafka(spark.read, subscribe="in").load(), "out-c")
+
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(job).result()
+    assert [["a", "b"]] * 3 == [kafka_log.read(f"out-{each}").values() for each in "abc"]
+
+
+def test_the_class_of_the_source_and_the_default_format_are_found(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """A class has one case; Spark does not find it by another one."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    options = {"kafka.bootstrap.servers": SERVERS, "subscribe": "in"}
+
+    assert 1 == spark.read.format(PROVIDER).options(**options).load().count()
+    assert 1 == spark.read.load(format=PROVIDER, **options).count()
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        spark.read.format(PROVIDER.lower()).options(**options).load()
+    spark.conf.set("spark.sql.sources.default", "kafka")
+    try:
+        spark.read.load(**options).write.save(topic="out", **options)
+    finally:
+        spark.conf.unset("spark.sql.sources.default")
+    assert ["a"] == kafka_log.read("out").values()
+
+
+@pytest.mark.parametrize("trigger", [{"continuous": "1 second"}, {"realTime": "5 seconds"}])
+def test_triggers_without_micro_batches_are_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path, trigger: dict
+) -> None:
+    """The error says what to do; it is the same for a query that only reads or only writes."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.create_topic("in")
+    kafka = of_kafka(spark.readStream, subscribe="in").load()
+    for rows in (kafka, spark.readStream.format("rate").load().selectExpr("string(value)")):
+        writer = of_kafka(rows.writeStream, topic="out", checkpointLocation=str(tmp_path))
+        with pytest.raises(OptionError, match=r"as_kafka runs .* trigger\(availableNow=True\)"):
+            writer.trigger(**trigger).start()
+    with pytest.raises(OptionError, match="as_kafka runs"):
+        kafka.writeStream.format("console").trigger(**trigger).start()
+
+
+@pytest.mark.parametrize("mode", ["append", "update", "complete"])
+def test_a_sink_needs_a_checkpoint(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, mode: str
+) -> None:
+    """Spark refuses a stream into kafka without it; a function and other sinks need none."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.create_topic("in")
+    rows = of_kafka(spark.readStream, subscribe="in").load()
+    if mode != "append":
+        rows = rows.groupBy("key").agg(F.count("*").cast("string").alias("value"))
+    with pytest.raises(AnalysisException, match=r"^checkpointLocation must be specified"):
+        of_kafka(rows.writeStream, topic="out").outputMode(mode).start()
+
+
+def test_rows_come_again_after_a_rolled_back_checkpoint(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
+) -> None:
+    """Spark's own sink writes a repeated micro-batch at least once, and does not know it."""
+    as_kafka({SERVERS: kafka_log})
+    kafka_log.write("in", ["a"])
+    copied(spark, tmp_path / "c")
+    shutil.copytree(tmp_path / "c", tmp_path / "backup")
+    kafka_log.write("in", ["b"])
+    copied(spark, tmp_path / "c")
+    shutil.rmtree(tmp_path / "c")
+    copied(spark, tmp_path / "backup")
+
+    assert ["a", "b", "b"] == kafka_log.read("out").values()

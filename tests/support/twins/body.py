@@ -7,6 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from segmentlog.errors import SegmentLogError
 from twins.world import World
 
 __all__ = ["BODIES", "Body", "body", "refused", "rows", "texts"]
@@ -62,6 +63,8 @@ def refused(act: Callable[[], Any]) -> tuple[str, str]:
     except PySparkException as error:
         lines: Sequence[str] = [each for each in str(error).splitlines() if each.strip()]
         return type(error).__name__, lines[0].strip()
+    except SegmentLogError as error:  # of the plugin alone
+        return type(error).__name__, str(error)
     except Py4JJavaError as error:  # an exception of the JVM that pyspark does not know
         return type(error).__name__, str(error.java_exception.getClass().getName())
     return "", "nothing was refused"

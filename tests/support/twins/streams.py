@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -65,12 +67,13 @@ def a_stream_and_its_restart(world: World) -> Any:
         19
     )
     source = first.progress[0]["sources"][0]
+    names = ("description", "metrics", "startOffset", "endOffset", "latestOffset", "numInputRows")
     return (
         first.batches,
         second.batches,
         second.start(),
         second.offsets(),
-        [source[name] for name in ("startOffset", "endOffset", "latestOffset", "numInputRows")],
+        [source[name] for name in names],
     )
 
 
@@ -205,17 +208,35 @@ def transactions_in_a_stream(world: World) -> Any:
     return found
 
 
-def _to_topic(world: World, change: Callable[[DataFrame], DataFrame], mode: str = "append") -> Any:
-    """Rows of a stream from the topic into another topic."""
+def _to_topic(
+    world: World,
+    change: Callable[[DataFrame], DataFrame],
+    mode: str = "append",
+    between: Callable[[Path], object] = lambda _: None,
+    **options: Any,
+) -> Any:
+    """Rows of a stream from the topic into another topic, and what its sink has reported.
+
+    Parameters
+    ----------
+    between : a change of the checkpoint before the second run, which sees it as before the first.
+    """
     out = f"{world.topic}-out"
     world.create(topic=out)
-    options = {"kafka.bootstrap.servers": world.servers, "topic": out,
-               "checkpointLocation": str(world.place / out)}  # fmt: skip
-    for _ in range(2):
-        writer = change(world.stream()).writeStream.format("kafka").options(**options)
-        writer.outputMode(mode).trigger(availableNow=True).start().awaitTermination()
+    checkpoint = world.place / out
+    given = {"kafka.bootstrap.servers": world.servers, "topic": out,
+             "checkpointLocation": str(checkpoint), **options}  # fmt: skip
+    reported = []
+    for act in (between, lambda _: None):
+        writer = change(world.stream()).writeStream.format("kafka").options(**given)
+        query = writer.outputMode(mode).trigger(availableNow=True).start()
+        query.awaitTermination()
+        with_rows = [each["sink"] for each in query.recentProgress if each["numInputRows"]]
+        shown = [(each["description"].split("@")[0], each["numOutputRows"]) for each in with_rows]
+        reported.append(shown)
+        act(checkpoint)
         world.write({"key": "a", "value": "9"})
-    return rows(world.read(subscribe=out), "key", "value")
+    return rows(world.read(subscribe=out), "key", "value"), reported
 
 
 def _counted(frame: DataFrame) -> DataFrame:
@@ -241,6 +262,56 @@ def counts_in_the_complete_mode(world: World) -> Any:
     """Each run writes all counts."""
     world.write(*[{"key": key, "value": key} for key in "abca"])
     return _to_topic(world, _counted, "complete")
+
+
+@body()
+def a_rolled_back_checkpoint(world: World) -> Any:
+    """The rows of the micro-batch that is run again come twice."""
+    world.write({"key": "a", "value": "1"}, {"key": "b", "value": "2"})
+
+    def roll_back(checkpoint: Path) -> None:
+        for each in ("commits", "offsets"):
+            for path in (checkpoint / each).glob("*0*"):
+                path.unlink()
+
+    return _to_topic(world, lambda frame: frame.select("key", "value"), between=roll_back)
+
+
+@body()
+def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
+    """Threads write the parts of a micro-batch to two topics."""
+    world.write(*[{"key": f"k{i}", "value": "ab"[i % 2]} for i in range(6)])
+    topics = {each: f"{world.topic}-{each}" for each in "ab"}
+    for topic in topics.values():
+        world.create(topic=topic)
+
+    def take(batch: DataFrame, _: int) -> None:
+        def write(value: str) -> None:
+            chosen = batch.where(F.col("value").cast("string") == value)
+            world.save(chosen.select("key", "value"), topic=topics[value])
+
+        batch.persist()
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, topics))
+        batch.unpersist()
+
+    query = world.stream().writeStream.foreachBatch(take)
+    query = query.option("checkpointLocation", str(world.place / "c"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    return [rows(world.read(subscribe=each), "key", "value") for each in topics.values()]
+
+
+@body()
+def streams_without_a_checkpoint(world: World) -> Any:
+    """A sink needs a checkpoint in each output mode."""
+    world.write({"key": "a", "value": "1"})
+    counts = _counted(world.stream())
+    frames = {"append": world.stream(), "update": counts, "complete": counts}
+    options = {"kafka.bootstrap.servers": world.servers, "topic": f"{world.topic}-out"}
+    return [
+        refused(frame.writeStream.format("kafka").options(**options).outputMode(mode).start)
+        for mode, frame in frames.items()
+    ]
 
 
 @body(slow=True)

@@ -1,8 +1,11 @@
 """Batch writes: topics, partitions, types of columns, modes."""
 
+import re
 import time
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from twins.body import body, rows, texts
@@ -136,6 +139,33 @@ def options_of_clients(world: World) -> Any:
         world.save(frame, **of_producers, **{"kafka.compression.type": codec})
     of_consumers = {"kafka.max.poll.records": 7, "kafka.group.id": "own", "kafka.client.id": "c"}
     return texts(world.read(**of_consumers, groupIdPrefix="x"))
+
+
+@body()
+def records_that_a_producer_refuses(world: World) -> Any:
+    """By their bytes before compression, with keys and headers: the message, with the size."""
+    world.create()
+    frame = world.spark.sql(
+        "SELECT repeat('k', 9) AS key, repeat('v', 70) AS value, "
+        "array(named_struct('key', 'ä', 'value', binary('1')),"
+        " named_struct('key', 'h', 'value', binary(NULL))) AS headers"
+    )
+    found = []
+    for options in (
+        {"kafka.max.request.size": 60},
+        {"kafka.max.request.size": 60, "kafka.compression.type": "gzip"},
+        {"kafka.buffer.memory": 60},
+    ):
+        for each in (frame, frame.select("value")):
+            try:
+                world.save(each, **options)
+                found.append("written")
+            except (Py4JJavaError, PySparkException) as error:
+                told = re.search(
+                    r"RecordTooLargeException: (The message .*? configuration)", str(error)
+                )
+                found.append(told[1] if told else str(error))
+    return found, texts(world.read())
 
 
 @body(slow=True)

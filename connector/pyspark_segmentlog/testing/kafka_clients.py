@@ -1,0 +1,284 @@
+"""Options of Kafka's own clients under `as_kafka`: modelled, refused, or without effect.
+
+The names and the values that are accepted are those of the clients of Kafka 3.9 and 4.x.  A value
+that a client refuses fails the job in production, and so it is refused here.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from segmentlog.errors import OptionError
+
+__all__ = ["CLIENT_OPTIONS", "MODELLED", "NAMED", "REFUSED", "check_client_options", "sent_rows"]
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = "kafka."
+
+#: Options whose lack of effect has been named; a stream would name them for each micro-batch.
+NAMED = set[str]()
+
+#: Names by the clients that know them and by the values that these take; ``~`` stands before words
+#: in any case, and ``text`` for values that only a broker or a class of the JVM can judge.
+_NAMES = """
+both text: bootstrap.servers client.id config.providers interceptor.classes metric.reporters
+ sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+ sasl.kerberos.service.name sasl.login.callback.handler.class sasl.login.class sasl.mechanism
+ sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss
+ sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+ sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+ sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+ sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.expected.audience
+ sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url
+ sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+ sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+ sasl.oauthbearer.token.endpoint.url security.providers ssl.cipher.suites ssl.enabled.protocols
+ ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+ ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+ ssl.truststore.location ssl.truststore.password ssl.truststore.type
+both true|false: auto.include.jmx.reporter enable.metrics.push
+ sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.header.urlencode
+both decimal: sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+ sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+both int: sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+ sasl.oauthbearer.clock.skew.seconds
+both int -1..: receive.buffer.bytes send.buffer.bytes
+both int 0..: request.timeout.ms
+both int 0..900: sasl.login.refresh.min.period.seconds
+both int 0..3600: sasl.login.refresh.buffer.seconds
+ sasl.oauthbearer.assertion.claim.nbf.seconds
+both int 0..86400: sasl.oauthbearer.assertion.claim.exp.seconds
+both int 1..: metrics.num.samples
+both long: connections.max.idle.ms sasl.kerberos.min.time.before.relogin
+ sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+ sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+ sasl.oauthbearer.jwks.endpoint.retry.backoff.ms socket.connection.setup.timeout.max.ms
+ socket.connection.setup.timeout.ms
+both long 0..: metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+ metrics.sample.window.ms reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms
+ retry.backoff.ms
+both ES256|RS256: sasl.oauthbearer.assertion.algorithm
+both INFO|DEBUG|TRACE: metrics.recording.level
+both ~rebootstrap|none: metadata.recovery.strategy
+both ~plaintext|ssl|sasl_plaintext|sasl_ssl: security.protocol
+both use_all_dns_ips|resolve_canonical_bootstrap_servers_only: client.dns.lookup
+consumers text: auto.offset.reset client.rack group.id group.instance.id group.remote.assignor
+ key.deserializer partition.assignment.strategy value.deserializer
+consumers true|false: allow.auto.create.topics check.crcs enable.auto.commit
+ exclude.internal.topics
+consumers int: heartbeat.interval.ms session.timeout.ms
+consumers int 0..: auto.commit.interval.ms default.api.timeout.ms fetch.max.bytes
+ fetch.max.wait.ms fetch.min.bytes max.partition.fetch.bytes
+consumers int 1..: max.poll.interval.ms max.poll.records
+consumers ~classic|consumer: group.protocol
+consumers read_committed|read_uncommitted: isolation.level
+consumers batch_optimized|record_limit: share.acquire.mode
+consumers implicit|explicit: share.acknowledgement.mode
+producers text: key.serializer partitioner.class transactional.id value.serializer
+producers true|false: enable.idempotence partitioner.adaptive.partitioning.enable
+ partitioner.ignore.keys transaction.two.phase.commit.enable
+producers int: transaction.timeout.ms
+producers int -131072..22: compression.zstd.level
+producers int 0..: batch.size delivery.timeout.ms max.request.size retries
+producers int 1..: max.in.flight.requests.per.connection
+producers int -1..9: compression.gzip.level
+producers int 1..17: compression.lz4.level
+producers long 0..: buffer.memory linger.ms max.block.ms partitioner.availability.timeout.ms
+producers long 5000..: metadata.max.idle.ms
+producers all|-1|0|1: acks
+producers none|gzip|snappy|lz4|zstd: compression.type
+"""
+
+
+class ClientOption(NamedTuple):
+    """An option: the clients that know it, and the values that they take."""
+
+    clients: str
+    values: str
+
+
+def _options() -> Iterator[tuple[str, ClientOption]]:
+    for line in _NAMES.replace("\n ", " ").strip().splitlines():
+        kind, _, names = line.partition(": ")
+        option = ClientOption(*kind.split(" ", 1))
+        yield from ((name, option) for name in names.split())
+
+
+CLIENT_OPTIONS = dict(_options())
+
+#: Options that change or refuse rows as they do with a broker.
+MODELLED = frozenset({
+    "bootstrap.servers", "isolation.level", "compression.type", "compression.gzip.level",
+    "compression.lz4.level", "compression.zstd.level", "batch.size", "max.request.size",
+    "buffer.memory",
+})  # fmt: skip
+
+_NO_CLASSES = "as_kafka runs no classes of the JVM, and this one may change {}; {}"
+_BY_COLUMN = (
+    "leave it out in the test and name the partitions in a column partition, or test with a broker"
+)
+_FILES = "as_kafka does not resolve the values that it provides; give the values themselves"
+_TRANSACTIONS = (
+    "leave it out: Spark's sink begins no transactions, and its producer refuses each record if "
+    "it has an id"
+)
+_CHECKED = "as_kafka always checks the checksums of batches; leave it out, or test with a broker"
+
+#: Options that change rows or fail a job in ways that are not modelled, with the reason; by the
+#: value for which they are without effect.
+REFUSED: dict[str, tuple[str, str]] = {
+    "partitioner.class": ("", _NO_CLASSES.format("the partitions of records", _BY_COLUMN)),
+    "partitioner.ignore.keys": ("false", f"as_kafka partitions records by key; {_BY_COLUMN}"),
+    "interceptor.classes": ("", _NO_CLASSES.format("records", "leave it out in the test, or test "
+                            "with a broker")),
+    "transactional.id": ("", _TRANSACTIONS),
+    "config.providers": ("", _FILES),
+    "check.crcs": ("true", _CHECKED),
+}  # fmt: skip
+
+_LIMITS = {"int": 2**31 - 1, "long": 2**63 - 1}
+_DEFAULTS = {"max.request.size": "1048576", "buffer.memory": "33554432", "linger.ms": "5",
+             "request.timeout.ms": "30000", "retries": "1", "acks": "all",
+             "max.in.flight.requests.per.connection": "5"}  # fmt: skip
+
+
+def check_client_options(options: Mapping[str, str], clients: str) -> None:
+    """Refuse values that a client refuses, and name the options without effect.
+
+    Parameters
+    ----------
+    options : of a source or a sink, by their lower-cased names.
+    clients : ``consumers`` or ``producers``.
+
+    Raises
+    ------
+    OptionError
+        For the first option that has a bad value, or is not modelled and changes rows.
+    """
+    given = {
+        name.removeprefix(_PREFIX): value.strip()
+        for name, value in options.items()
+        if name.startswith(_PREFIX)
+    }
+    unused = []
+    for name, value in given.items():
+        known = CLIENT_OPTIONS.get(name)
+        if known is None or known.clients not in ("both", clients):
+            unused.append(_unused(name, known))
+            continue
+        _check_value(name, value, known.values)
+        harmless, reason = REFUSED.get(name, (value, ""))
+        if value.lower() != harmless.lower():
+            raise OptionError(_PREFIX + name, value, reason)
+        if name not in MODELLED:
+            unused.append(_PREFIX + name)
+    if clients == "producers":
+        _check_producer(given)
+    new = [each for each in unused if each not in NAMED]
+    if new:
+        logger.warning("as_kafka: options without effect: %s", ", ".join(new))
+    NAMED.update(new)
+
+
+def _unused(name: str, known: ClientOption | None) -> str:
+    """An option that the client does not know, with the name that was probably meant."""
+    near = difflib.get_close_matches(name, CLIENT_OPTIONS, n=1, cutoff=0.8)
+    if known is not None or not near:
+        return _PREFIX + name
+    return f"{_PREFIX}{name} (Kafka has no such option; did you mean {_PREFIX}{near[0]}?)"
+
+
+def _check_value(name: str, value: str, values: str) -> None:
+    kind, _, bounds = values.partition(" ")
+    if kind in _LIMITS:
+        least, _, most = bounds.partition("..")
+        low, high = int(least or -_LIMITS[kind] - 1), int(most or _LIMITS[kind])
+        accepted = f"a whole number from {low} to {high}"
+        is_right = bool(re.fullmatch(r"[+-]?[0-9]+", value)) and low <= int(value) <= high
+        is_right = is_right and not (name == "compression.gzip.level" and value == "0")
+    elif kind == "decimal":
+        accepted, is_right = (
+            "a number",
+            bool(re.fullmatch(r"[+-]?\d*\.?\d+([eE][+-]?\d+)?", value)),
+        )
+    else:
+        words, is_any_case = values.removeprefix("~").split("|"), values.startswith("~")
+        accepted = " or ".join(words)
+        is_any_case = is_any_case or values == "true|false"
+        is_right = kind == "text" or (value.lower() if is_any_case else value) in words
+    if not is_right:
+        raise OptionError(_PREFIX + name, value, f"Kafka's clients take {accepted}")
+
+
+def _check_producer(given: Mapping[str, str]) -> None:
+    """Refuse options that a producer refuses together."""
+    found = {**_DEFAULTS, **given}
+    least = int(found["linger.ms"]) + int(found["request.timeout.ms"])
+    if "delivery.timeout.ms" in given and int(given["delivery.timeout.ms"]) < least:
+        accepted = f"a producer takes at least linger.ms + request.timeout.ms, which is {least}"
+        raise OptionError("kafka.delivery.timeout.ms", given["delivery.timeout.ms"], accepted)
+    if given.get("enable.idempotence", "").lower() != "true":
+        return
+    for name, is_right, accepted in (
+        ("acks", found["acks"] in ("all", "-1"), "all"),
+        ("retries", int(found["retries"]) > 0, "at least 1"),
+        ("max.in.flight.requests.per.connection",
+         int(found["max.in.flight.requests.per.connection"]) <= 5, "at most 5"),
+    ):  # fmt: skip
+        if not is_right:
+            reason = f"with kafka.enable.idempotence=true, a producer takes {accepted}"
+            raise OptionError(_PREFIX + name, found[name], reason)
+
+
+#: Bytes of a batch and of a record beside its key, its value and its headers, and of a length.
+_HEAD_BYTES = 61 + 21
+_LENGTH_BYTES = (
+    "CASE WHEN {0} < 64 THEN 1 WHEN {0} < 8192 THEN 2 WHEN {0} < 1048576 THEN 3 ELSE 4 END"
+)
+
+
+def sent_rows(rows: Any, options: Mapping[str, str], columns: Collection[str]) -> Any:  # noqa: ANN401
+    """Rows that fail, when they are computed, where a producer refuses a record for its size.
+
+    A producer takes the size before compression.
+
+    Parameters
+    ----------
+    rows : a DataFrame, classic or of Spark Connect.
+    options : of the sink, by their lower-cased names.
+    columns : those of `rows` that the sink takes.
+    """
+    limits = {
+        name: int(options.get(_PREFIX + name, _DEFAULTS[name]))
+        for name in ("max.request.size", "buffer.memory")
+    }
+    size = f"{_HEAD_BYTES}L + {_bytes('value')}"
+    size += f" + {_bytes('key')}" if "key" in columns else " + 1L"
+    if "headers" in columns:
+        each = f"{_bytes('h.key')} + {_bytes('h.value')}"
+        size += f" + {_LENGTH_BYTES.format('coalesce(size(headers), 0)')}"
+        size += f" + coalesce(aggregate(headers, 0L, (sum, h) -> sum + {each}), 0L)"
+    else:
+        size += " + 1L"
+    error = "'org.apache.kafka.common.errors.RecordTooLargeException: The message is '"
+    larger = "' bytes when serialized which is larger than "
+    request = f"{limits['max.request.size']}, which is the value of the max.request.size"
+    memory = "the total memory buffer you have configured with the buffer.memory"
+    checked = "CASE " + " ".join(
+        f"WHEN {size} > {limits[name]}L "
+        f"THEN raise_error(concat({error}, {size}, {larger}{told} configuration.'))"
+        for name, told in (("max.request.size", request), ("buffer.memory", memory))
+    )
+    others = [each for each in columns if each != "value"]
+    return rows.selectExpr(*others, f"{checked} ELSE value END AS value")
+
+
+def _bytes(column: str) -> str:
+    """The bytes of a field and of its length in SQL; a null has no bytes."""
+    length = f"coalesce(octet_length({column}), 0)"
+    return f"{length} + {_LENGTH_BYTES.format(length)}"

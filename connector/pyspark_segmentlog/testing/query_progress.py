@@ -1,0 +1,143 @@
+"""The progress of a query as with Spark's ``kafka`` source and sink: descriptions and lags.
+
+A source in Python gives Spark neither, so both are filled in where a progress comes to Python:
+from a query, or in a listener.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+__all__ = ["describe_source", "described", "forget", "is_starting", "starting"]
+
+#: How long a listener waits for a query whose start has not returned.
+_LONGEST_WAIT = 10.0
+
+#: Descriptions of sources, by their options `initial_offsets.OPTION`.
+_SOURCES: dict[str, str] = {}
+
+#: By the run of a query: the descriptions of its sources, None for those of other formats; and
+#: the numbers of rows by micro-batch that its sink has written, None for a sink of another format.
+_RUNS: dict[str, tuple[Sequence[str | None], Mapping[int, int] | None]] = {}
+
+_CHANGED = threading.Condition()
+_BEGUN: list[object] = []  # starts that have not returned
+
+_TABLE = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
+
+
+def describe_source(place: str, options: Mapping[str, str]) -> None:
+    """Note what a source subscribes to, in the words of Spark's source.
+
+    Parameters
+    ----------
+    place : the value of `initial_offsets.OPTION`.
+    options : by their lower-cased names, checked.
+    """
+    if "assign" in options:
+        assigned = json.loads(options["assign"]).items()
+        shown = ", ".join(f"{topic}-{each}" for topic, listed in assigned for each in listed)
+        _SOURCES[place] = f"KafkaV2[Assign[{shown}]]"
+    elif "subscribe" in options:
+        topics = [each.strip() for each in options["subscribe"].split(",") if each.strip()]
+        _SOURCES[place] = f"KafkaV2[Subscribe[{', '.join(topics)}]]"
+    else:
+        _SOURCES[place] = f"KafkaV2[SubscribePattern[{options['subscribepattern'].strip()}]]"
+
+
+@contextmanager
+def starting() -> Iterator[Callable[..., None]]:
+    """Begin a query, and note it with the function that the block gets."""
+
+    def note(
+        query: Any,  # noqa: ANN401
+        links: Sequence[str | None],
+        written: Mapping[int, int] | None,
+    ) -> None:
+        names = [None if each is None else _SOURCES.get(each) for each in links]
+        if written is not None or any(names):
+            _RUNS[str(query.runId)] = names, written
+
+    with _CHANGED:
+        _BEGUN.append(note)
+    try:
+        yield note
+    finally:
+        with _CHANGED:
+            _BEGUN.remove(note)
+            _CHANGED.notify_all()
+
+
+def is_starting() -> bool:
+    """Whether a query begins."""
+    return bool(_BEGUN)
+
+
+def forget() -> None:
+    """Forget all queries."""
+    _SOURCES.clear()
+    _RUNS.clear()
+
+
+def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The progress with what Spark's source and sink say of themselves.
+
+    Parameters
+    ----------
+    document : the JSON of `progress`, which is filled in, too.
+    """
+    run = str(progress.runId)
+    with _CHANGED:
+        _CHANGED.wait_for(lambda: run in _RUNS or not _BEGUN, _LONGEST_WAIT)
+    names, written = _RUNS.get(run, ((), None))
+    if not names and written is None:
+        return progress
+    sources = zip(names, progress["sources"], document["sources"], strict=False)
+    for name, source, in_document in sources:
+        if name is not None:
+            _fill_in(source, in_document, name, metrics=_metrics(in_document))
+    if written is not None:
+        rows = written.get(progress["batchId"], progress["sink"]["numOutputRows"])
+        shown = f"{_TABLE}@{hash(run) & 0xFFFFFFFF:x}"
+        _fill_in(progress["sink"], document["sink"], shown, numOutputRows=rows)
+    progress._jprogress, progress._jdict = None, document
+    return progress
+
+
+def _fill_in(part: Any, document: dict[str, Any], description: str, **more: object) -> None:  # noqa: ANN401
+    document.update(description=description, **more)
+    part.update(description=description, **more)
+    part._jprogress, part._jdict = None, document
+
+
+def _metrics(source: Mapping[str, Any]) -> dict[str, str]:
+    """How many offsets a source has yet to read; it has read none of an unknown partition."""
+    ends, latest = source["endOffset"], source["latestOffset"]
+    behind = [
+        offset - ends.get(topic, {}).get(partition, 0)
+        for topic, offsets in (latest or {}).items()
+        for partition, offset in offsets.items()
+        if ends is not None
+    ]
+    if not behind:
+        return {}
+    mean = sum(behind) / len(behind)
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": _of_java(mean),
+    }
+
+
+def _of_java(number: float) -> str:
+    """A number as Java shows it."""
+    _, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    if number < 10_000_000:
+        return repr(number)
+    first, *rest = map(str, digits)
+    return f"{first}.{''.join(rest) or '0'}E{len(rest) + int(exponent)}"

@@ -1,0 +1,145 @@
+"""Options of Kafka's clients: each is modelled, refused, or named as having no effect."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_segmentlog.testing import kafka_clients
+from pyspark_segmentlog.testing.kafka_clients import (
+    CLIENT_OPTIONS,
+    MODELLED,
+    REFUSED,
+    check_client_options,
+)
+from segmentlog import OptionError
+from segmentlog.testing.kafka_log import KafkaLog
+
+SERVERS = "broker:9092"
+DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
+
+#: Refused with Spark's own words.
+BY_SPARK = {"auto.offset.reset", "enable.auto.commit", "key.deserializer", "value.deserializer",
+            "key.serializer", "value.serializer"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def unnamed() -> None:
+    """No option was named before."""
+    kafka_clients.NAMED.clear()
+
+
+def test_the_document_names_each_option_once() -> None:
+    """Each row of its table has a fate; what it names is what the checks know."""
+    text = DOCUMENT.read_text()
+    section = text.split("\n## Options of Kafka's clients\n")[1].split("\n## ")[0]
+    named: dict[str, set[str]] = {}
+    for fate, cell in re.findall(r"^\| (modelled|refused|no effect) \| (.*) \|$", section, re.M):
+        listed = re.findall(r"`kafka\.([a-z0-9._]+)`", cell)
+        assert len(listed) == len(set(listed))
+        named.setdefault(fate, set()).update(listed)
+    refused = set(REFUSED) | BY_SPARK
+
+    assert set(MODELLED) == named["modelled"]
+    assert refused == named["refused"]
+    assert set(CLIENT_OPTIONS) - MODELLED - refused == named["no effect"]
+    assert not MODELLED & refused
+
+
+@pytest.mark.parametrize(
+    ("clients", "name", "value"),
+    [
+        ("producers", "acks", "2"),
+        ("producers", "compression.type", "brotli"),
+        ("producers", "compression.gzip.level", "0"),
+        ("producers", "linger.ms", "5ms"),
+        ("producers", "max.request.size", "-1"),
+        ("producers", "max.request.size", str(2**31)),
+        ("producers", "enable.idempotence", "yes"),
+        ("producers", "partitioner.class", "org.example.Own"),
+        ("producers", "partitioner.ignore.keys", "TRUE"),
+        ("producers", "interceptor.classes", "org.example.Own"),
+        ("producers", "transactional.id", "a"),
+        ("producers", "delivery.timeout.ms", "1000"),
+        ("producers", "security.protocol", "TLS"),
+        ("consumers", "isolation.level", "committed"),
+        ("consumers", "check.crcs", "false"),
+        ("consumers", "config.providers", "file"),
+        ("consumers", "group.protocol", "share"),
+        ("consumers", "max.poll.records", "0"),
+        ("consumers", "sasl.login.refresh.window.factor", "most"),
+    ],
+)
+def test_a_value_that_fails_a_client_is_refused(clients: str, name: str, value: str) -> None:
+    """The error names the option as the job does."""
+    with pytest.raises(OptionError, match=f"^option 'kafka.{re.escape(name)}' is") as raised:
+        check_client_options({f"kafka.{name}": value}, clients)
+
+    assert value == raised.value.value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("acks", "1"), ("retries", "0"), ("max.in.flight.requests.per.connection", "6")],
+)
+def test_a_producer_that_is_idempotent_refuses_other_options(name: str, value: str) -> None:
+    """Only if the job asks for it; by default, the producer gives it up in silence."""
+    given = {f"kafka.{name}": value}
+    check_client_options(given, "producers")
+    with pytest.raises(OptionError, match=r"with kafka\.enable\.idempotence=true"):
+        check_client_options({**given, "kafka.enable.idempotence": "true"}, "producers")
+
+
+def test_options_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also those of the other client, and unknown ones with the name that was meant; no value."""
+    given = {
+        "kafka.acks": "anything",
+        "kafka.sasl.jaas.config": "secret",
+        "kafka.max.pol.records": "7",
+        "kafka.bootstrap.servers": SERVERS,
+        "kafka.partition.assignment.strategy": " org.example.Own ",
+        "subscribe": "t",
+    }
+    with caplog.at_level(logging.WARNING):
+        check_client_options(given, "consumers")
+        check_client_options(given, "consumers")
+
+    expected = (
+        "as_kafka: options without effect: kafka.acks, kafka.sasl.jaas.config, "
+        "kafka.max.pol.records (Kafka has no such option; did you mean "
+        "kafka.max.poll.records?), kafka.partition.assignment.strategy"
+    )
+    assert [expected] == [each.getMessage() for each in caplog.records]
+
+
+@pytest.mark.spark
+def test_a_record_that_a_producer_refuses_fails_the_write(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """A producer counts bytes before compression, of keys and headers, too: no row is written."""
+    as_kafka({SERVERS: kafka_log})
+    options = {"kafka.bootstrap.servers": SERVERS, "topic": "t", "kafka.compression.type": "gzip"}
+
+    def write(n: int, **more: Any) -> None:
+        rows = spark.sql(
+            f"SELECT repeat('k', 10) AS key, repeat('v', {n}) AS value, "
+            "array(named_struct('key', 'h', 'value', binary('123'))) AS headers, 7 AS other"
+        )
+        rows.write.format("kafka").options(**options).options(**more).save()
+
+    head = 82 + 1 + 10 + 3 + 1 + 1 + 1 + 1 + 3
+    write(1048576 - head)
+    of_request, of_memory = "300, which is the value of the max.request.size", "the total memory"
+    for n, more, size, limit in (
+        (1048577 - head, {}, 1048577, "1048576, which is"),
+        (300, {"kafka.max.request.size": 300}, 402, of_request),
+        (300, {"kafka.buffer.memory": 300}, 402, of_memory),
+    ):
+        told = f"{size} bytes when serialized which is larger than {limit} "
+        with pytest.raises(Exception, match=f"RecordTooLargeException: The message is {told}"):
+            write(n, **more)
+
+    assert 1 == len(kafka_log.read("t"))
