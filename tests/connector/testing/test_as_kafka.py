@@ -136,12 +136,14 @@ class Listening(StreamingQueryListener):
         self.has_ended.set()
 
 
+@pytest.mark.thorough
 def test_the_progress_is_that_of_sparks_source(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:
     """Descriptions, lags and numbers of rows, of a query and in a listener, also in their JSON."""
     as_kafka({SERVERS: kafka_log})
     kafka_log.write("in", ["a", "b", "c"], num_partitions=2, partition=1)
+    kafka_log.create_topic("out", 2)  # the rows that are read name their partition
     listener = Listening()
     spark.streams.addListener(listener)
     try:

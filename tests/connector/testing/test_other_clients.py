@@ -103,6 +103,7 @@ def test_a_client_of_aiokafka_is_refused(kafka_log: KafkaLog, as_kafka: Any) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_a_client_in_a_task_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:

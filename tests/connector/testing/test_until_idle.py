@@ -54,6 +54,7 @@ def test_a_job_that_waits_for_ever_ends_with_all_rows(
     assert [] == spark.streams.active
 
 
+@pytest.mark.thorough
 def test_a_job_may_end_in_other_ways(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_job_may_end_in_other_ways(
     assert [] == spark.streams.active
 
 
+@pytest.mark.thorough
 def test_the_errors_of_a_job_and_of_its_queries_are_raised(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any
 ) -> None:
