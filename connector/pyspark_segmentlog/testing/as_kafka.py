@@ -587,7 +587,8 @@ def _progress_of_jobject(jprogress: Any) -> Any:  # noqa: ANN401
 
 def _original_of_progress(name: str) -> Callable[..., Any]:
     """It may be back already: the threads of listeners do not end with `as_kafka`."""
-    return _ORIGINALS.get((StreamingQueryProgress, name), getattr(StreamingQueryProgress, name))
+    found: Callable[..., Any] = getattr(StreamingQueryProgress, name)
+    return _ORIGINALS.get((StreamingQueryProgress, name), found)
 
 
 def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None:
