@@ -4,6 +4,8 @@ Rows are collected until they have as many bytes as the last records that were f
 the last records of both are found at once, by columns.  So each row is looked at about twice.
 """
 
+from collections import deque
+
 import numpy as np
 import pyarrow as pa
 
@@ -69,15 +71,23 @@ class _Latest:
         """
         if not self._added:
             return
-        added = pa.Table.from_batches(self._added, self._schema)
-        self._added, self._n_bytes = [], 0
-        rows = pa.concat_tables([self._last, added])
+        rows = pa.concat_tables([self._last, pa.Table.from_batches(self._added, self._schema)])
         keyed = pa.table({"key": rows["key"], "row": pa.array(np.arange(rows.num_rows))})
-        last = keyed.group_by("key").aggregate([("row", "max")])["row_max"].to_numpy()
+        # Threads would each map keys of their own: a third more memory, and twice the work.
+        by_key = keyed.group_by("key", use_threads=False)
+        last = by_key.aggregate([("row", "max")])["row_max"].to_numpy()
         is_last = np.zeros(rows.num_rows, np.bool_)
         is_last[last] = True
         for name in ("key", "value"):
             if rows[name].null_count:
                 is_last &= rows[name].is_valid().to_numpy()
+        mask, columns = pa.array(is_last), deque(rows.columns)
+        # A column goes as soon as its rows are copied.
+        self._added, self._n_bytes, self._last = [], 0, self._schema.empty_table()
+        del rows, keyed, by_key, last, is_last
         # A mask filters chunk by chunk: more bytes than an array's offsets reach are no problem.
-        self._last = rows.filter(pa.array(is_last)).combine_chunks()
+        kept = [
+            pa.table({"": columns.popleft().filter(mask)}).combine_chunks()[""]
+            for _ in self._schema
+        ]
+        self._last = pa.Table.from_arrays(kept, schema=self._schema)

@@ -1,5 +1,6 @@
 """One query of a dataset: what it reads, and the ways to take the result."""
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -29,8 +30,7 @@ _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 #: piece opens its segment again: with 1 MiB, a merge of four partitions took a quarter longer.
 _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
 
-#: Bytes of log in the first piece of a partition, before it is known what rows they make.
-_FIRST_BYTES = 16 << 10
+_NEAR_BYTES = 1 << 20  # of log that a merge may skip to go on in a partition
 
 
 class LogSource(Protocol):
@@ -122,22 +122,22 @@ class LogScanner:
 
     def _read(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
-        scanned = self._scan(log_slice, self._projection, memory)
+        scanned = self._scan(log_slice, memory)
         if self._batch_size is None:
             return (batch for batch in scanned if batch.num_rows)
         return (part for batch in scanned for part in _cut(batch, self._batch_size))
 
-    def _scan(
-        self, log_slice: LogSlice, projection: Projection, memory: "ReadMemory | None" = None
-    ) -> Iterator[pa.RecordBatch]:
+    def _scan(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
         from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-        columns, policy = projection.needed, self._policy
+        columns, policy = self._projection.needed, self._policy
         for batch in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
-            yield from projection.apply(batch)
+            yield from self._projection.apply(batch)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""
+        from segmentlog.records.read_memory import ReadMemory
+
         decoded = [
             name
             for name in self.dataset_schema.names
@@ -150,60 +150,56 @@ class LogScanner:
         n_bytes = _MERGED_BYTES // 2 // max(len(partitions), 1)
         n_bytes = min(max(n_bytes, _LEAST_BYTES), _MOST_BYTES)
         most_bytes = max(_MERGED_BYTES, 2 * n_bytes * len(partitions))
-        tables = [self._tables(each, kept, n_bytes) for each in partitions]
-        for merged in merge_by_timestamp(tables, most_bytes):
-            for batch in made.apply(merged):
-                yield from _cut(batch, self._batch_size)
+        with ReadMemory(n_bytes) as memory:
+            tables = [self._tables(each, kept, n_bytes, memory) for each in partitions]
+            for merged in merge_by_timestamp(tables, most_bytes):
+                for batch in made.apply(merged):
+                    yield from _cut(batch, self._batch_size)
 
     def _tables(
-        self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int
+        self,
+        slices: Sequence[LogSlice],
+        projection: Projection,
+        n_bytes: int,
+        memory: "ReadMemory",
     ) -> Iterator[pa.Table]:
-        """Rows of one partition in tables of about `n_bytes`; no file and no decoder stays open.
+        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
 
-        Compressed rows take many times the bytes of their log.  So the first piece is small, and
-        shows how much log makes a table.
+        A read ends with each table, and the next one begins after it: a read that waited for its
+        turn would keep its decoder's memory and its file.
         """
-        growth = 0.0  # most bytes of rows that a byte of log has made
-        for log_slice in slices:
-            pieces = self._pieces(log_slice, n_bytes, growth)
-            while pieces:
-                piece = pieces.popleft()
-                n_made = 0
-                for table in self._read_whole(piece, projection):
-                    n_made += table.nbytes
-                    yield table
-                found = max(n_made / max(piece.n_bytes, 1), 1.0)
-                if found > 2 * growth:
-                    growth = found
-                    if pieces:
-                        rest = log_slice._replace(start_offset=pieces[0].start_offset)
-                        pieces = self._pieces(rest, n_bytes, growth)
+        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-    def _pieces(self, log_slice: LogSlice, n_bytes: int, growth: float) -> deque[LogSlice]:
-        """A slice in pieces of about `n_bytes` of rows; at first a small one and the rest."""
-        if growth:
-            return deque(self._source.cut(log_slice, max(int(n_bytes / growth), 1)))
-        start, end = log_slice.offsets
-        middle = start + (end - start) * _FIRST_BYTES // max(log_slice.n_bytes, 1)
-        if not start < middle < end:
-            return deque([log_slice])
-        first = self._source.cut(log_slice._replace(end_offset=middle), 0)
-        return deque([*first, log_slice._replace(start_offset=middle)])
-
-    def _read_whole(self, piece: LogSlice, projection: Projection) -> Iterator[pa.Table]:
-        """Rows of a piece, at once if that does not take much more memory than was meant.
-
-        A read that waits for its turn keeps the memory of its decoder: 8 MiB of a compressed log.
-        """
-        held, n_bytes = [], 0
-        for table in (_compact(batch) for batch in self._scan(piece, projection)):
-            held.append(table)
-            n_bytes += table.nbytes
-            if n_bytes >= _MOST_BYTES:
+        columns = list(dict.fromkeys(["offset", *projection.needed]))
+        todo = deque(slices)
+        while todo:
+            piece, held, n_held = todo.popleft(), list[pa.Table](), 0
+            can_resume = self._is_found_soon(piece)
+            scan = scan_slice(piece, columns=columns, policy=self._policy, memory=memory)
+            with contextlib.closing(scan):
+                for batch in scan:
+                    for rows in projection.apply(batch.select(projection.needed)):
+                        held.append(_compact(rows))
+                        n_held += held[-1].nbytes
+                    if n_held < n_bytes:
+                        continue
+                    if can_resume:
+                        next_offset = batch["offset"][-1].as_py() + 1
+                        rest = piece._replace(start_offset=next_offset)
+                        if next_offset < piece.end_offset:
+                            todo.extendleft(reversed(self._source.cut(rest, 0)))
+                        break
+                    yield pa.concat_tables(held)
+                    held, n_held = [], 0
+            if held:
                 yield pa.concat_tables(held)
-                held, n_bytes = [], 0
-        if held:
-            yield pa.concat_tables(held)
+
+    def _is_found_soon(self, piece: LogSlice) -> bool:
+        """Whether an index leads near each offset of a slice, so that a read may begin there."""
+        if piece.n_bytes <= _NEAR_BYTES:
+            return True
+        last = self._source.cut(piece._replace(start_offset=piece.end_offset - 1), 0)
+        return sum(each.n_bytes for each in last) <= _NEAR_BYTES
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""

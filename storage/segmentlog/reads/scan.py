@@ -159,8 +159,9 @@ class _SliceReader:
     ) -> None:
         self._slice, self._policy, self._workspace = log_slice, policy, workspace
         self._decoder = RecordDecoder(
-            log_slice.topic_partition, schema, log_slice.offsets, policy.max_inflated_batch_bytes
-        )
+            log_slice.topic_partition, schema, log_slice.offsets,
+            policy.max_inflated_batch_bytes, memory.batch_bytes,
+        )  # fmt: skip
         skips = policy.on_corrupt_batch == OnCorruptBatch.SKIP
         self._damage = DamagePolicy(log_slice.offsets, skips=skips)
         self._committed: CommittedBatches | None = None

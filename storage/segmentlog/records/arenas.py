@@ -15,6 +15,7 @@ Lent: TypeAlias = tuple[pa.Buffer, Bytes]  #: the same memory, as Arrow's and as
 #: Two threads that read ahead hold 10 batches of records of 100 bytes, and more of small records.
 #: With 12, two threads took 4 % longer for records of 16 bytes; with 60, as long as with 24.
 _N_ARENAS = 24
+_FEW_SPARE = 12  # fewer than these: somebody collects rows
 
 
 class Arenas:
@@ -39,6 +40,15 @@ class Arenas:
         self._n_parts = n_parts
         # The last one is the warmest.  None stands for memory that nobody has needed yet.
         self._spare: deque[Bytes | None] = deque([None] * _N_ARENAS)
+
+    @property
+    def are_scarce(self) -> bool:
+        """Whether so many are lent that somebody seems to collect batches.
+
+        Then small rows are copied, and their arena serves the next batch.  A scan that hands out
+        batches of records of 10 bytes would take a tenth longer if it always copied them.
+        """
+        return len(self._spare) < _FEW_SPARE
 
     def lend(self) -> list[Lent] | None:
         """Lend the parts of an arena; None if all arenas are lent.

@@ -18,6 +18,7 @@ __all__ = ["Constants", "Output", "decode_as_java", "headers_as_java", "scalar"]
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
+_DENSE = 4  # the least part of a room that keys and values must fill to keep a scarce arena
 _NO_BUFFER = pa.py_buffer(b"")
 _NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {
     dtype: np.empty(0, dtype) for dtype in (np.uint8, np.int32, np.int64)
@@ -90,6 +91,17 @@ class _Buffer:
             self.arrow = pa.allocate_buffer(n_bytes)
             self.view = np.frombuffer(self.arrow, dtype)
 
+    def filled(self, n_items: int, *, is_dense: bool = False) -> pa.Buffer:
+        """The first items; copied, unless `is_dense`, if they take less than half of the buffer.
+
+        Otherwise a batch of 50,000 rows of 10 bytes would hold 16 MiB of Arrow's pool.
+        """
+        if is_dense or 2 * n_items >= len(self.view):
+            return self.arrow.slice(0, n_items * self.view.itemsize)
+        kept = _Buffer(n_items, self.view.dtype.type)
+        kept.view[:] = self.view[:n_items]
+        return kept.arrow
+
 
 class _Bounds(_Buffer):
     """Arrow's n+1 positions of variable-length values."""
@@ -108,9 +120,9 @@ class _Bitmap(_Buffer):
         if n_rows:
             self.view.fill(0xFF)
 
-    def unless(self, n_nulls: int) -> pa.Buffer | None:
-        """The bitmap, or None when no row is null."""
-        return self.arrow if n_nulls else None
+    def unless(self, n_nulls: int, n_rows: int) -> pa.Buffer | None:
+        """The bitmap of the first rows, or None when no row is null."""
+        return self.filled((n_rows + 7) // 8) if n_nulls else None
 
 
 class _Binary:
@@ -121,9 +133,12 @@ class _Binary:
         self.valid = _Bitmap(n_rows)
         self.data = _Buffer(n_bytes + COPY_SLACK if n_rows else 0, np.uint8, lent)
 
-    def to_arrow(self, kind: pa.DataType, n_rows: int, n_bytes: int, n_nulls: int) -> pa.Array:
-        """The first `n_rows`, without a copy."""
-        buffers = [self.valid.unless(n_nulls), self.ends.arrow, self.data.arrow.slice(0, n_bytes)]
+    def to_arrow(
+        self, kind: pa.DataType, n_rows: int, n_bytes: int, n_nulls: int, *, is_dense: bool = False
+    ) -> pa.Array:
+        """The first `n_rows`."""
+        data = self.data.filled(n_bytes, is_dense=is_dense)
+        buffers = [self.valid.unless(n_nulls, n_rows), self.ends.filled(n_rows + 1), data]
         return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls)
 
 
@@ -157,6 +172,7 @@ class Output:
         has_bytes = rows("key") or rows("value")
         lent = arenas.lend() if arenas is not None and has_bytes else None
         for_keys, for_values = lent or (None, None)
+        self._arenas = arenas if lent else None
         self._schema = schema
         self._limits = (n_rows, n_bytes, n_headers)
         self._offsets = _Buffer(rows("offset"), np.int64)
@@ -196,7 +212,10 @@ class Output:
     def to_arrow(
         self, state: Int64s, constants: Constants, timestamp_type: TimestampType
     ) -> pa.RecordBatch:
-        """The rows that the kernel has written, as an Arrow batch of the schema; not copied."""
+        """The rows that the kernel has written, as an Arrow batch of the schema.
+
+        A buffer is not copied if they take at least half of it.
+        """
         n_rows = int(state[output.N_ROWS])
         arrays = [
             self._array(field.name, field.type, n_rows, state, constants, timestamp_type)
@@ -210,15 +229,24 @@ class Output:
     ) -> pa.Array:  # fmt: skip
         match name:
             case "offset":
-                return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.arrow], 0)
+                return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.filled(n_rows)], 0)
             case "timestamp":
-                return pa.Array.from_buffers(kind, n_rows, [None, self._timestamps.arrow], 0)
-            case "key":
-                n_bytes, n_nulls = int(state[output.KEY_BYTES]), int(state[output.KEY_NULLS])
-                return self._keys.to_arrow(kind, n_rows, n_bytes, n_nulls)
-            case "value":
-                n_bytes, n_nulls = int(state[output.VALUE_BYTES]), int(state[output.VALUE_NULLS])
-                return self._values.to_arrow(kind, n_rows, n_bytes, n_nulls)
+                filled = self._timestamps.filled(n_rows)
+                return pa.Array.from_buffers(kind, n_rows, [None, filled], 0)
+            case "key" | "value":
+                n_key_bytes = int(state[output.KEY_BYTES])
+                n_value_bytes = int(state[output.VALUE_BYTES])
+                is_dense = self._arenas is not None and (
+                    n_key_bytes + n_value_bytes >= self._limits[1] // _DENSE
+                    or not self._arenas.are_scarce
+                )
+                column, n_bytes, nulls_at = (
+                    (self._keys, n_key_bytes, output.KEY_NULLS)
+                    if name == "key"
+                    else (self._values, n_value_bytes, output.VALUE_NULLS)
+                )
+                n_nulls = int(state[nulls_at])
+                return column.to_arrow(kind, n_rows, n_bytes, n_nulls, is_dense=is_dense)
             case "headers":
                 return self._headers(kind, n_rows, state)
             case "timestampType":
@@ -240,7 +268,8 @@ class Output:
             int(state[output.HEADER_VALUE_NULLS]),
         )
         pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
-        buffers = [self._list_valid.unless(n_nulls), self._list_ends.arrow]
+        ends = self._list_ends.filled(n_rows + 1)
+        buffers = [self._list_valid.unless(n_nulls, n_rows), ends]
         return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls, children=[pairs])
 
 

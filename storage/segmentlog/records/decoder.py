@@ -104,6 +104,7 @@ class RecordDecoder:
     schema : the requested columns, of `segmentlog.records.schema`.
     offsets : of the rows.
     max_inflated_batch_bytes : most bytes that one batch may inflate to.
+    most_bytes : of an Arrow batch, unless one record has more.
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class RecordDecoder:
         schema: pa.Schema,
         offsets: OffsetRange = ALL_OFFSETS,
         max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
+        self._most_bytes = min(most_bytes, MOST_BYTES)
         self._offsets = offsets
         self._schema = schema
         self._is_constant = CONSTANT_COLUMNS.issuperset(schema.names)
@@ -238,7 +241,7 @@ class RecordDecoder:
         """Memory for the next rows: no more than `headers` can fill, and at least one record."""
         n_records, most = measure_batches(headers)
         n_rows = min(self._n_rows, n_records)
-        n_bytes = max(n_bytes, min(MOST_BYTES, most))
+        n_bytes = max(n_bytes, min(self._most_bytes, most))
         n_headers = max(n_headers, min(_MOST_HEADERS, most // 2))
         return Output(schema, n_rows, n_bytes, n_headers)
 

@@ -95,6 +95,7 @@ class OnePassDecoder:
         self._max_inflated_bytes = max_inflated_batch_bytes
         is_awaited = self._memory.are_first and not self._memory.are_ahead
         self._n_rows = FIRST_ROWS if is_awaited else MOST_ROWS
+        self._room_bytes = min(self._memory.batch_bytes, _ROOM_BYTES)
         self.position = 0
         self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
         self.stop = Stop.END
@@ -142,8 +143,10 @@ class OnePassDecoder:
         while True:
             if self._room is None:
                 is_inflating = self._workspace.inflated.size > COPY_SLACK
-                n_bytes = _ROOM_BYTES if is_inflating else min(most_bytes, _ROOM_BYTES)
-                self._make_room(self._n_rows, n_bytes)
+                n_bytes = self._room_bytes
+                self._make_room(
+                    self._n_rows, n_bytes if is_inflating else min(most_bytes, n_bytes)
+                )
             code, self.position, self.next_offset = decode_windows(
                 buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
                 self._last_ms, self._scale, self._max_inflated_bytes, codecs.addresses,
@@ -204,7 +207,8 @@ class OnePassDecoder:
     def _make_room(self, n_rows: int, n_bytes: int) -> None:
         n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
         if _SMALL_ROOM_BYTES < n_bytes <= _ROOM_BYTES:
-            self._room = Output(self._schema, n_rows, _ROOM_BYTES, 0, _ARENAS)
+            n_bytes = max(n_bytes, self._room_bytes)
+            self._room = Output(self._schema, n_rows, n_bytes, 0, _ARENAS)
         else:
             self._room = Output(self._schema, n_rows, n_bytes, 0)
         arrays = self._room.plain_arrays

@@ -1,6 +1,7 @@
 """Memory, and the open file, that the slices of one read leave to one another."""
 
 import contextlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -60,12 +61,18 @@ class Workspace(Closing):
 class ReadMemory(Closing):
     """Working memory for the threads of one read, which begins in the thread that makes it.
 
+    Parameters
+    ----------
+    batch_bytes : most bytes of the keys, and of the values, of an Arrow batch, unless one batch of
+        the log has more; by default, each decoder has its own bound.
+
     Attributes
     ----------
     are_first : whether no rows were made yet; a user may wait for the first ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batch_bytes: int = sys.maxsize) -> None:
+        self.batch_bytes = batch_bytes
         self._consumer = threading.get_ident()
         self.are_first = True
         self._workspaces: deque[Workspace] = deque()

@@ -201,3 +201,28 @@ def test_a_timeline_is_counted_with_a_filter(
 
     assert by_offset == logs.count_rows(condition, order="timestamp") == found.count_rows()
     assert by_offset == sum(batch.num_rows for batch in found.to_batches())
+
+
+def test_a_timeline_of_batches_that_inflate_a_thousandfold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition has rows of one batch in memory, however little of the log holds them."""
+    monkeypatch.setattr(log_scanner, "_MERGED_BYTES", 2 << 20)
+    n_partitions, n_rows, n_bytes = 20, 400, 10_000
+    config = ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, batch_size=20 * n_bytes)
+    numbers = pa.array(range(n_partitions * n_rows))
+    rows = {
+        "value": pa.array([b"v" * n_bytes] * len(numbers)),
+        "partition": pa.array([i % n_partitions for i in range(len(numbers))], pa.int32()),
+        "timestamp": pc.multiply(numbers, 1000).cast(pa.timestamp("us", "UTC")),
+    }
+    with open_writer(tmp_path, "t", num_partitions=n_partitions, config=config) as writer:
+        writer.append(pa.table(rows))
+    dataset, pool = segmentlog.dataset(tmp_path), pa.default_memory_pool()
+    before, most, found = pool.bytes_allocated(), 0, 0
+    for batch in dataset.to_batches(["timestamp", "value"], order="timestamp"):
+        most = max(most, pool.bytes_allocated() - before)
+        found += batch.num_rows
+
+    assert len(numbers) == found
+    assert most < 16 << 20  # 80 MB of rows; 20 batches have 4 MB
