@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from flipping import INDEXED, LOGS, Flip, flips_of, is_hidden, plant, wrong_look_ups, wrong_reads
 
+import segmentlog
+from segmentlog.errors import CorruptLogError
+
 N_FLIPS = 6
 
 
@@ -87,6 +90,25 @@ def test_two_equal_offsets_at_the_end_of_a_log(tmp_path: Path, name: str) -> Non
     wrong = [] if is_hidden(log, flip) else wrong_reads(log, flip, random.Random(0), 3)
 
     assert [] == wrong
+
+
+def test_zeros_that_give_a_message_the_offset_of_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No checksum covers the offset of the last message, and no offset is left for the others."""
+    log = plant(tmp_path, "v0 none", has_indexes=False, has_checkpoints=True)
+    path = log.partition / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[5:150] = bytes(145)
+    path.write_bytes(data)
+    opened = segmentlog.open_log_dir(log.directory).log("t", 0)
+
+    for start in (0, 2):
+        with pytest.raises(CorruptLogError):
+            opened.scan(start, 5).read_all()
+        caplog.clear()
+        opened.scan(start, 5, on_corrupt_batch="skip").read_all()
+        assert any("bytes [0, 140) are left out" in each for each in caplog.messages)
 
 
 @pytest.mark.slow

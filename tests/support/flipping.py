@@ -32,6 +32,7 @@ __all__ = [
     "Rows",
     "flips_of",
     "is_hidden",
+    "modern_batch",
     "plant",
     "taken",
     "wrong_look_ups",
@@ -219,20 +220,24 @@ def wrong_look_ups(log: FlippedLog, flip: Flip) -> list[str]:
     """
     rows, wrong = log.rows, []
     data = _damage(flip)
-    for start in range(0, log.end, 3):
-        read = partial(_scan, start_offset=start, end_offset=min(start + 9, log.end))
-        found = outcome(read, log, "fail")
-        wrong += _wrong(f"from offset {start}", rows[start : start + 9], found)
-    wrong += _wrong("small slices", rows, outcome(_sliced(300), log, "fail"))
-    times = sorted({time for _, time, _ in rows})
-    for from_ms in {*times[:: max(len(times) // 20, 1)], *(each + 1 for each in times[::3])}:
-        first = next((offset for offset, time, _ in rows if time >= from_ms), log.end)
-        found = outcome(partial(started_by_time, from_ms=from_ms), log, "fail")
-        wrong += _wrong(f"since {from_ms - T0}", rows[first:], found)
-    for from_ms in times[:: max(len(times) // 4, 1)]:
-        found = outcome(partial(filtered_by_time, from_ms=from_ms), log, "fail")
-        newer = [row for row in rows if row[1] >= from_ms]
-        wrong += _wrong(f"filtered at {from_ms - T0}", newer, found)
+    found = outcome(lambda: [_open(log), _dataset(log, "fail")])
+    if not isinstance(found, str):
+        opened, dataset = found
+        for start in range(0, log.end, 4):
+            end = min(start + 9, log.end)
+            found = outcome(_scan_of, opened, "fail", start, end)
+            wrong += _wrong(f"from offset {start}", rows[start:end], found)
+        wrong += _wrong("small slices", rows, outcome(_sliced(300), log, "fail"))
+        times = sorted({time for _, time, _ in rows})
+        for from_ms in {*times[:: max(len(times) // 20, 1)], *(each + 1 for each in times[::6])}:
+            first = next((offset for offset, time, _ in rows if time >= from_ms), log.end)
+            end = min(first + 9, log.end)
+            found = outcome(partial(_scan_of, opened, "fail", end_offset=end, since=from_ms))
+            wrong += _wrong(f"since {from_ms - T0}", rows[first:end], found)
+        for from_ms in times[:: max(len(times) // 4, 1)]:
+            found = outcome(_filtered, dataset, from_ms)
+            newer = [row for row in rows if row[1] >= from_ms]
+            wrong += _wrong(f"filtered at {from_ms - T0}", newer, found)
     flip.path.write_bytes(data)
     return wrong
 
@@ -257,7 +262,7 @@ def _rows(records: Sequence[Record], *, has_times: bool = True) -> Rows:
     return [(each.offset, each.timestamp_ms if has_times else -1, each.value) for each in records]
 
 
-def _modern(
+def modern_batch(
     base: int,
     n: int,
     codec: int = NONE,
@@ -302,9 +307,17 @@ def _dense(
 def _compacted() -> dict[int, list[Batch]]:
     """Some batches are gone, and some records of others; one batch without records is left."""
     return {
-        0: [_modern(3, 4, kept=[1]), _modern(7, 4, kept=[0, 3]), _modern(19, 4, kept=[2])],
-        32: [_modern(32, 5, kept=[]), _modern(40, 2), _modern(42, 6, kept=[1, 2, 3])],
-        60: [_modern(60, 2), _modern(62, 3), _modern(65, 2)],
+        0: [
+            modern_batch(3, 4, kept=[1]),
+            modern_batch(7, 4, kept=[0, 3]),
+            modern_batch(19, 4, kept=[2]),
+        ],
+        32: [
+            modern_batch(32, 5, kept=[]),
+            modern_batch(40, 2),
+            modern_batch(42, 6, kept=[1, 2, 3]),
+        ],
+        60: [modern_batch(60, 2), modern_batch(62, 3), modern_batch(65, 2)],
     }
 
 
@@ -328,7 +341,7 @@ def _transactions() -> dict[int, list[Batch]]:
     n_first = len(made)
     add(8)
     end(8, ABORT)
-    made.append(_modern(made[-1].last_offset + 1, 4))
+    made.append(modern_batch(made[-1].last_offset + 1, 4))
     add(7)
     end(7, COMMIT)
     return {0: made[:n_first], made[n_first].base_offset: made[n_first:]}
@@ -337,7 +350,7 @@ def _transactions() -> dict[int, list[Batch]]:
 def _make_logs() -> Iterator[tuple[str, dict[int, list[Batch]]]]:
     """Name and segments of each kind of log."""
     for codec, name in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
-        yield f"v2 {name}", _dense(partial(_modern, n=4, codec=codec), 5, 3)
+        yield f"v2 {name}", _dense(partial(modern_batch, n=4, codec=codec), 5, 3)
         for magic in () if codec == ZSTD else (0, 1):
             make = partial(_wrapper, n=4, codec=codec, magic=magic)
             if codec == NONE:
@@ -351,7 +364,7 @@ LOGS = dict(_make_logs())
 
 #: Segments with many index entries, by the timestamps of their records.
 INDEXED = {
-    name: _dense(partial(_modern, n=4, time_of=time_of), 14, 2)
+    name: _dense(partial(modern_batch, n=4, time_of=time_of), 14, 2)
     for name, time_of in {
         "rising": lambda offset: 10 * offset,
         "equal": lambda _: 0,
@@ -359,7 +372,7 @@ INDEXED = {
         "rising now and then": lambda offset: 1000 * (offset // 20),
     }.items()
 }
-_PLANTED = LOGS | INDEXED | {"four segments": _dense(partial(_modern, n=3), 6, 4)}
+_PLANTED = LOGS | INDEXED | {"four segments": _dense(partial(modern_batch, n=3), 6, 4)}
 
 
 def plant(directory: Path, name: str, *, has_indexes: bool, has_checkpoints: bool) -> FlippedLog:
@@ -402,15 +415,15 @@ def _open(log: FlippedLog) -> segmentlog.Log:
     return segmentlog.open_log_dir(log.directory).log("t", 0)
 
 
-def _scan(log: FlippedLog, on_corrupt: str, **how: Any) -> Rows:
-    return taken(
-        _open(log).scan(
-            columns=COLUMNS,
-            on_corrupt_batch=on_corrupt,
-            use_threads=False,
-            **how,
-        )
+def _scan_of(opened: segmentlog.Log, on_corrupt: str, *bounds: int, **how: Any) -> Rows:
+    scan = opened.scan(
+        *bounds, columns=COLUMNS, on_corrupt_batch=on_corrupt, use_threads=False, **how
     )
+    return taken(scan)
+
+
+def _scan(log: FlippedLog, on_corrupt: str, **how: Any) -> Rows:
+    return _scan_of(_open(log), on_corrupt, **how)
 
 
 def _sliced(n_bytes: int) -> Callable[[FlippedLog, str], Rows]:
@@ -465,9 +478,12 @@ def middle_ms(log: FlippedLog) -> int:
 
 def filtered_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:
     """The rows of a dataset at or after a time."""
-    bound = pa.scalar(1000 * from_ms, pa.timestamp("us", "UTC"))
-    condition = pc.field("timestamp") >= bound
-    return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, filter=condition))
+    return _filtered(_dataset(log, on_corrupt), from_ms)
+
+
+def _filtered(dataset: LogDataset, from_ms: int) -> Rows:
+    condition = pc.field("timestamp") >= pa.scalar(1000 * from_ms, pa.timestamp("us", "UTC"))
+    return taken(dataset.to_batches(COLUMNS, filter=condition, use_threads=False))
 
 
 def started_by_time(log: FlippedLog, on_corrupt: str, from_ms: int) -> Rows:

@@ -50,7 +50,8 @@ class DamagePolicy:
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
             return None
         found = good_batch_after(file.opened, error.position, file.planned.end, next_offset)
-        if found is not None and found.base_offset <= wanted.start_offset:
+        # If no offset is left for the bad bytes, the base offset that was found is wrong.
+        if found is not None and next_offset < found.base_offset <= wanted.start_offset:
             return found.position
         if not self._skips:
             raise error

@@ -231,7 +231,7 @@ class ListedSegments:
             is_between = bases and bases[0] < base_offset < bases[-1]
             if not is_between or i in found or base_offset < self._log_start:
                 continue
-            end = self._end_of(i)
+            end = self.end_of(i)
             if end is not None and end <= base_offset and self._cleaned_to() < 0:
                 name = os.path.basename(path)
                 found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
@@ -251,12 +251,12 @@ class ListedSegments:
         bases = self.files.paths.base_offsets
         found = []
         for i, after in enumerate(bases[1:]):
-            end = self._end_of(i) if after > self._log_start else None
+            end = self.end_of(i) if after > self._log_start else None
             if end is not None and end < after:
                 found.append(OffsetRange(end, after))
         return tuple(found)
 
-    def _end_of(self, i: int) -> int | None:
+    def end_of(self, i: int) -> int | None:
         """The offset after the last batch of segment `i`; None if damage hides it."""
         end = self.files.paths.base_offsets[i]
         try:

@@ -12,6 +12,7 @@ exact batch would trust lengths before their checksums are verified.
 
 import contextlib
 import errno
+import logging
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -32,6 +33,8 @@ from segmentlog.segments.listing import ListedFiles, SegmentFiles
 from segmentlog.segments.segment import OpenSegment
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
+
+logger = logging.getLogger(__name__)
 
 #: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
 #: from its first byte and was not opened, or the bytes are not a batch.
@@ -348,6 +351,15 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     listed = ListedSegments(Listing(files), 0, -1)
     if listed.end.offset < log_slice.end_offset:
         return None
+    i = listed.index_of(next_offset)
+    begins = next((each.base_offset for each in files if each.base_offset > next_offset), -1)
+    end = listed.end_of(i) if begins >= 0 else None
+    if end is not None and end <= next_offset:
+        logger.warning(
+            "%s: offsets [%d, %d) were there when the read was planned, and no segment holds them "
+            "now: a broker has removed their records in a compaction, or files were lost",
+            partition.path, next_offset, min(begins, log_slice.end_offset),
+        )  # fmt: skip
     slices = cut_slices(log_slice.topic_partition, listed, next_offset, log_slice.end_offset, 0)
     if slices:
         return slices[0]._replace(topic_id=log_slice.topic_id)

@@ -153,11 +153,13 @@ def choose(
             missing = f"offsets [{log_start}, {local_start}) of {log}"
             lose(str(log), missing, "are in no segment of the tier", _OTHER)
         return []
-    if chain[0].start_offset > log_start:
+    # A broker moves the start of the first leader epoch with the log start.
+    begins = found.starts_at if epochs and log_start == 2**63 - 1 else log_start
+    if chain[0].start_offset > begins:
         # Perhaps retention: a broker writes the checkpoint once a minute.
         logger.warning(
             "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
-            log, chain[0].start_offset, log_start,
+            log, chain[0].start_offset, begins,
         )  # fmt: skip
     for each, start in missing_offsets(chain, local_start):
         missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"

@@ -5,7 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from reads import slice_offsets
+from flipping import plant
+from reads import offsets_of, slice_offsets
 
 import segmentlog
 from segmentlog.errors import TruncatedBatchError
@@ -199,3 +200,21 @@ def test_small_segments_share_a_slice(log: segmentlog.Log) -> None:
 
     assert [2, 1] == [len(each.files) for each in slices]
     assert [30, END] == [each.end_offset for each in slices]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("begins_there", [True, False])
+def test_a_closed_segment_that_goes_after_planning_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_index: bool, begins_there: bool
+) -> None:
+    """A compaction removes a segment without records, too, so the rest is read, with a warning."""
+    log = plant(tmp_path, "v2 zstd", has_indexes=has_index, has_checkpoints=True)
+    offsets = {("t", 0): 20 if begins_there else 0}
+    dataset = segmentlog.dataset(tmp_path, starting_offsets=offsets)
+    batches = dataset.to_batches(["offset"], batch_size=1, use_threads=False)
+    if not begins_there:
+        next(batches)
+    (log.partition / f"{20:020d}.log").unlink()
+
+    assert [*range(40, 60)] == [each for each in offsets_of(batches) if each >= 20]
+    assert any("[20, 40) were there when the read was planned" in each for each in caplog.messages)

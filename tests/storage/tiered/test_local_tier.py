@@ -469,3 +469,16 @@ def test_wrong_options_are_refused(options: dict[str, Any], option: str) -> None
     with pytest.raises(OptionError) as caught:
         segmentlog.open_log_dir(**options)
     assert option == caught.value.option
+
+
+def test_a_first_segment_without_its_log_is_reported(
+    tiered: Tiered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a checkpoint of log starts, the first leader epoch shows where the log begins."""
+    (tiered.local / "log-start-offset-checkpoint").unlink(missing_ok=True)
+    (tiered.partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (first,) = tiered.tier.glob(f"*/{0:020d}-*.log")
+    first.unlink()
+
+    assert tiered.rows.slice(100) == tiered.log().scan().read_all()
+    assert any("at offset 100 in the tier, and at offset 0" in each for each in caplog.messages)
