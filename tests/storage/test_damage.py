@@ -5,11 +5,13 @@ import resource
 import shutil
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 import pytest
+from flipping import plant
 from reads import slice_offsets
 
 import segmentlog
@@ -514,5 +516,34 @@ def test_a_bomb_takes_no_more_memory_than_its_bound(partition: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MalformedBatchError, match="inflate beyond 8388608 bytes"):
         offsets(open_log(partition), max_inflated_batch_bytes=8 << 20)
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000000000000000.index", "00000000000000000000.timeindex",
+        "00000000000000000000.txnindex", "00000000000000000019.snapshot",
+        "leader-epoch-checkpoint", "partition.metadata", "../replication-offset-checkpoint",
+        "../log-start-offset-checkpoint", "../recovery-point-offset-checkpoint",
+        "../cleaner-offset-checkpoint", "../meta.properties",
+    ],
+)  # fmt: skip
+def test_a_sparse_file_of_a_terabyte_is_an_error_or_no_matter(tmp_path: Path, name: str) -> None:
+    """No read, and no verification, takes memory in proportion to such a size."""
+    log = plant(tmp_path, "transactions", has_indexes=True, has_checkpoints=True)
+    with (log.partition / name).open("ab") as file:
+        file.truncate(1 << 40)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    for isolation_level in ("read_uncommitted", "read_committed"):
+        try:
+            found = segmentlog.dataset(tmp_path, isolation_level=isolation_level).to_table()
+        except SegmentLogError:
+            continue
+        assert (16 if isolation_level == "read_uncommitted" else 10) == found.num_rows
+    with suppress(SegmentLogError):
+        segmentlog.verify(tmp_path)
 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10

@@ -15,8 +15,7 @@ file.
 import io
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from itertools import islice
+from functools import cached_property, partial
 from types import MappingProxyType
 
 from segmentlog.disk.durable import replace_file
@@ -364,11 +363,19 @@ def _data(path: str, remedy: str) -> bytes:
         return b""
 
 
+_MOST_CHARACTERS = 64 << 10  # a topic has 249
+
+
 def _entries(path: str, data: bytes, remedy: str) -> list[tuple[int, str]]:
     """Line numbers and lines of the entries, their count checked."""
+    lines = []
     with io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace") as file:
-        head = [line.rstrip("\r\n") for line in islice(file, 2)]
-        lines = [line.rstrip("\r\n") for line in file]
+        for number, line in enumerate(iter(partial(file.readline, _MOST_CHARACTERS), ""), start=1):
+            if len(line) == _MOST_CHARACTERS:  # zeros after a crash, perhaps very many
+                reason = f"the line is too long: it begins with {found_text(line[:100])}"
+                raise CorruptCheckpointError(path, number, reason, remedy)
+            lines.append(line.rstrip("\r\n"))
+    head, lines = lines[:2], lines[2:]
     if not head:
         return []
     if head[0].strip() != str(_VERSION):

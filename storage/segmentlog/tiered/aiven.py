@@ -6,6 +6,7 @@ removes the three objects in any order, so the manifest is always read first.
 
 import logging
 import stat
+import threading
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -76,6 +77,7 @@ class AivenTier:
         self._root = root.rstrip("/")
         self._keys = KeyFiles.parse(key_file)
         self._folders: dict[RemoteLog, str] | None = None  # by the last listing
+        self._listing = threading.Lock()
         self._opened: dict[tuple[RemoteLog, str], _Opened] = {}
         self._unwrapped: dict[str, Unwrapped] = {}
         survey(self._root)
@@ -97,9 +99,10 @@ class AivenTier:
 
     def _logs(self) -> dict[RemoteLog, str]:
         """Folders of the logs; the tier is listed once."""
-        if self._folders is None:
-            self._folders = self._listed()
-        return self._folders
+        with self._listing:
+            if self._folders is None:
+                self._folders = self._listed()
+            return self._folders
 
     def _listed(self, topics: Collection[str] = ()) -> dict[RemoteLog, str]:
         """Folders of the logs, and of other logs perhaps if only some topics are asked for."""

@@ -1,5 +1,7 @@
 """Checkpoint files are read, written, and refused when they are malformed."""
 
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,23 @@ def test_a_large_checkpoint_is_written_now_and_then(tmp_path: Path) -> None:
 
     assert 50 < n_written < 70
     assert dict.fromkeys(many, 2) == kept.offsets == read_offsets(path, LOG_START_CHECKPOINT)
+
+
+@pytest.mark.parametrize("begin", ["0\n1\norders 0 7\n", "", "0\n"])
+def test_a_sparse_file_takes_no_memory_for_its_zeros(tmp_path: Path, begin: str) -> None:
+    """A line of zeros is refused at its beginning, and not copied."""
+    path = tmp_path / LOG_START_CHECKPOINT
+    path.write_text(begin)
+    os.truncate(path, 200 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    for read in (
+        lambda: read_offsets(str(tmp_path), path.name),
+        lambda: read_leader_epochs(str(path)),
+    ):
+        with pytest.raises(CorruptCheckpointError, match="the line is too long") as caught:
+            read()
+        assert 1 + begin.count("\n") == caught.value.line
+
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 300 << 10  # the file, once

@@ -6,6 +6,9 @@ import json
 import os
 import pickle
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -478,3 +481,26 @@ def test_a_manifest_of_unknown_members_is_read(tmp_path):
     path.write_text(json.dumps(found))
 
     assert len(AivenTier(str(tmp_path)).segments(log)) == 3
+
+
+def test_threads_list_a_tier_once(tmp_path, monkeypatch):
+    """All threads of a read ask for the folders of logs at the same time."""
+    tier = AivenTier(str(tmp_path))
+    n_listed, all_ask, real = 0, threading.Barrier(8), AivenTier._listed
+
+    def counting(self, topics=()):
+        nonlocal n_listed
+        n_listed += 1
+        time.sleep(0.05)
+        return real(self, topics)
+
+    def ask(_):
+        all_ask.wait()
+        return tier.logs()
+
+    monkeypatch.setattr(AivenTier, "_listed", counting)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(ask, range(8)))
+
+    assert 1 == n_listed
+    assert all(each == found[0] for each in found)
