@@ -97,7 +97,6 @@ class Log:
         self._log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
         self._synced_to, self._cleaned_to = synced_to, cleaned_to
-        self._reported = set[LostSegments]()
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         self._newest_listing: ListedSegments | None = None
@@ -522,7 +521,6 @@ class Log:
                 "failOnDataLoss=false (fail_on_data_loss=False)"
             )
             raise LogDirectoryError(self.path, reason)
-        self._report_lost_segments(start_offset, end_offset)
         slices = cut_slices(self.topic_partition, listed, start_offset, end_offset, max_bytes)
         return [each._replace(topic_id=self.known_topic_id) for each in slices]
 
@@ -589,17 +587,10 @@ class Log:
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
-        # A time leads over a gap.
-        start_offset = found.start_offset - (since_ms is not None)
-        self._report_lost_segments(start_offset, found.end_offset)
-        return found
-
-    def _report_lost_segments(self, start_offset: int, end_offset: int) -> None:
         for gone in self.lost_segments:
-            is_inside = start_offset < gone.end_offset and gone.start_offset < end_offset
-            if is_inside and gone not in self._reported:
+            if found.start_offset < gone.end_offset and gone.start_offset < found.end_offset:
                 logger.warning("%s: %s; the remaining records are read", self.path, gone)
-                self._reported.add(gone)
+        return found
 
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
         return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
