@@ -378,8 +378,8 @@ def run(number: int, root: Path) -> str | None:
         has_checkpoints=rng.random() < 0.7,
         has_tier=has_tier,
     )
-    for path, data in made.files.items():
-        target = root / path
+    for name_of_file, data in made.files.items():
+        target = root / name_of_file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     case = Case(root, made, rng, [], set())

@@ -8,7 +8,7 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -58,7 +58,7 @@ def scan_slice(
     include_headers: bool = False,
     policy: ScanPolicy | None = None,
     memory: ReadMemory | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
     Parameters
