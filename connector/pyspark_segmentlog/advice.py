@@ -3,6 +3,8 @@
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from segmentlog.dialects import one_dialect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,6 +39,7 @@ class SlowSetting(NamedTuple):
     why: str
 
 
+@one_dialect()
 def slow_settings(spark: "SparkSession") -> list[SlowSetting]:
     """The settings of a session that make segmentlog slower, with better values.
 

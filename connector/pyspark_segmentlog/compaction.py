@@ -18,6 +18,7 @@ from segmentlog.compaction import (
     clean_task,
     keywords_of,
 )
+from segmentlog.dialects import one_dialect
 from segmentlog.errors import SegmentLogError, StorageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _Outcome: TypeAlias = CompactedPartition | SegmentLogError | None
 _OUTCOMES = "number long, outcome string"
 
 
+@one_dialect()
 @keywords_of(CompactionSettings)
 def compact(
     spark: "SparkSession", path: str | PathLike[str], given: CompactionSettings

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from pyspark_segmentlog.options.names import check_read_names
 from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema, unknown_column
 from pyspark_segmentlog.reads.table import table_columns, unknown_table_column
@@ -57,13 +58,15 @@ def read(
     ColumnError
         If a column does not exist, or is named twice; before Spark is asked.
     OptionError
-        If columns of a table are named, and there is no such table, or it does not take an option.
+        If an option is a word of another dialect, or is misspelled; if columns of a table are
+        named, and there is no such table, or it does not take an option.
     ModuleNotFoundError
         If Spark's workers run a Python in which this package is not installed.
     """
     paths = [path] if isinstance(path, str | PathLike) else path
     texts = [fspath(each) for each in paths]
     given = {**options, **({"strings": True} if strings else {})}
+    check_read_names({name: str(value) for name, value in given.items()})
     frames = spark.read.format("segmentlog").options(**given)
     if columns is not None:
         frames = frames.schema(_schema(columns, texts, given, strings=strings))

@@ -5,6 +5,8 @@ The forms are those of `segmentlog.schema_id`: the id stands before a value, or 
 
 from pyspark.sql import Column, functions
 
+from segmentlog.dialects import one_dialect
+
 __all__ = ["payload", "schema_guid", "schema_id"]
 
 _ID_BYTES, _GUID_BYTES = 5, 17
@@ -12,6 +14,7 @@ _MOST_INDEXES = 63
 _VARINT = "(?:[89A-F][0-9A-F]){0,4}[0-7][0-9A-F]"
 
 
+@one_dialect()
 def schema_id(
     value: Column | str, headers: Column | str | None = None, *, is_key: bool = False
 ) -> Column:
@@ -34,6 +37,7 @@ def schema_id(
     )
 
 
+@one_dialect()
 def schema_guid(headers: Column | str, *, is_key: bool = False) -> Column:
     """The GUID of a schema in a header, as text; null without one.
 
@@ -47,6 +51,7 @@ def schema_guid(headers: Column | str, *, is_key: bool = False) -> Column:
     return functions.when(_begins(found, "01", _GUID_BYTES), printed)
 
 
+@one_dialect()
 def payload(
     value: Column | str,
     headers: Column | str | None = None,

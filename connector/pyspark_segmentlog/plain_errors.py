@@ -35,12 +35,18 @@ class PlainErrors(ContextDecorator):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None or (self._asked and not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK")):
+        if error is None:
+            return
+        from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+        from segmentlog.dialects import rename
+        from segmentlog.errors import OptionError, SegmentLogError
+
+        if isinstance(error, OptionError):
+            rename(error, [option.name for option in (*READ_OPTIONS, *WRITE_OPTIONS)])
+        if self._asked and not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
             return
         if os.environ.get("SPARK_TRACEBACK_WITH_LOCALS"):
             return
-        from segmentlog.errors import SegmentLogError
-
         if isinstance(error, SegmentLogError):
             error.__cause__, error.__suppress_context__ = None, True
             error.__traceback__ = None

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.logs import offsets_of_json
 from segmentlog.model import TopicPartition
@@ -34,6 +35,7 @@ class PartitionLag(NamedTuple):
     lag: int
 
 
+@one_dialect()
 def lag(
     progress: "StreamingQueryProgress | Mapping[str, Any] | str | None",
 ) -> list[PartitionLag]:

@@ -17,6 +17,7 @@ from segmentlog.compaction.erase import ErasedPartition, erase
 from segmentlog.compaction.plan import CompactedPartition
 from segmentlog.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.errors import (
+    ArgumentError,
     ChecksumMismatchError,
     ColumnError,
     CommitInDoubtError,
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Appended",
+    "ArgumentError",
     "ChecksumMismatchError",
     "Codec",
     "ColumnError",

@@ -13,7 +13,7 @@ from plain_writes import ONE, write
 from pyspark.sql import SparkSession
 
 import pyspark_segmentlog
-from segmentlog.errors import ColumnError
+from segmentlog.errors import ColumnError, OptionError
 
 pytestmark = pytest.mark.spark
 
@@ -62,6 +62,9 @@ def test_a_wrong_column_is_refused_before_spark_is_asked(
     """The message has the name that was probably meant."""
     with pytest.raises(ColumnError, match="did you mean 'offset'"):
         pyspark_segmentlog.read(spark, example_data, "ofset")
+    for word, right in (("since", "startingTimestamp"), ("isolation_level", "kafka.isolation")):
+        with pytest.raises(OptionError, match=right):
+            pyspark_segmentlog.read(spark, example_data, **{word: "x"})
     with pytest.raises(ColumnError, match="leave out all but one"):
         pyspark_segmentlog.read(spark, example_data, ["key", "key"])
 

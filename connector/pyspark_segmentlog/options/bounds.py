@@ -92,6 +92,6 @@ def check_start(
     if first > last:
         accepted = (
             f"{topic_partition} would start at {first} and end at {last}: give a start that is "
-            f"not after {end_option}"
+            f"not after {end_option or 'that offset, the latest'}"
         )
         raise OptionError(start.option, start.text, accepted)

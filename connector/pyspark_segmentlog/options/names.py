@@ -1,11 +1,11 @@
 """Names of options: which are known, which are refused, and which are accepted without effect."""
 
-import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
+from segmentlog.dialects import SPARK_READ, SPARK_WRITE, is_word, nearest, right_word
 from segmentlog.errors import OptionError
 
 __all__ = ["check_read_names", "check_write_names", "read_names", "warn_of_unused"]
@@ -52,6 +52,11 @@ _NO_PUSH_DOWN = (
     "endingOffsets, lastRecords) or times (startingTimestamp, endingTimestamp, lastDuration)"
 )
 
+_OF_CALLS = (
+    "it is a word of Python's functions or of the command line, and has no meaning in a read: "
+    "leave it out"
+)
+
 _OF_WRITES = "a read names its topics with subscribe"
 
 _OF_READS = (
@@ -89,20 +94,30 @@ def check_read_names(raw: Mapping[str, str]) -> None:
         For the first one.
     """
     reads = read_names(raw)
-    writes_only = {lowered: name for lowered, name in _WRITES.items() if lowered not in reads}
+    used = [
+        option.name for option in READ_OPTIONS if option.used_by and option.name.lower() in reads
+    ]
+    writes_only = [name for lowered, name in _WRITES.items() if lowered not in reads]
     for name, value in raw.items():
         lowered = name.lower()
         if lowered in reads:
             continue
         if lowered == "filterpushdown":
             raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
-        _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
-        of_writes = {} if lowered.startswith(_CLIENT_PREFIX) else writes_only
-        if lowered in of_writes:
-            accepted = f"it is an option of writes; {_OF_WRITES}"
-            raise OptionError(of_writes[lowered], value, accepted)
-        near = _nearest(name, {*reads.values(), *of_writes.values()}, _SIMILAR)
-        if near in of_writes.values():
+        of_writes = [] if lowered.startswith(_CLIENT_PREFIX) else writes_only
+        if lowered.startswith(_CLIENT_PREFIX):
+            _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
+        elif lowered in _WRITES:
+            raise OptionError(_WRITES[lowered], value, f"it is an option of writes; {_OF_WRITES}")
+        elif right := right_word(name, used, SPARK_READ):
+            raise OptionError(name, value, f"a read has no such option: {right}")
+        elif right := right_word(name, of_writes, SPARK_WRITE):
+            accepted = f"it is an option of writes; {_OF_WRITES} (in a write, {right})"
+            raise OptionError(name, value, accepted)
+        elif is_word(name):
+            raise OptionError(name, value, _OF_CALLS)
+        near = nearest(name, [*used, *of_writes], _SIMILAR)
+        if near in of_writes:
             accepted = (
                 f"there is no such option, and {near!r} is an option of writes; {_OF_WRITES}"
             )
@@ -126,11 +141,13 @@ def check_write_names(raw: Mapping[str, str]) -> None:
         if lowered.startswith(_CLIENT_PREFIX):
             _refuse_client_option(lowered, value, _FORBIDDEN_IN_WRITES)
             continue
-        if lowered in _READS:
+        hint = right_word(name, _WRITES.values(), SPARK_WRITE)
+        if lowered in _READS or (not hint and right_word(name, _READS.values(), SPARK_READ)):
             raise OptionError(name, value, _OF_READS)
-        near = _nearest(name, _WRITES.values(), _SUGGESTED)
-        known = f"the options are {', '.join(_WRITES.values())}"
-        hint = f"did you mean {near!r}?" if near else known
+        if not hint:
+            near = nearest(name, _WRITES.values(), _SUGGESTED)
+            known = f"the options are {', '.join(_WRITES.values())}"
+            hint = f"did you mean {near!r}?" if near else known
         raise OptionError(name, value, f"there is no such option; {hint}")
 
 
@@ -148,10 +165,3 @@ def _refuse_client_option(lowered: str, value: str, forbidden: Mapping[str, str]
     reason = forbidden.get(lowered.removeprefix(_CLIENT_PREFIX))
     if lowered.startswith(_CLIENT_PREFIX) and reason:
         raise OptionError(lowered, value, f"it is not supported: {reason}")
-
-
-def _nearest(name: str, names: Iterable[str], similarity: float) -> str | None:
-    """The most similar name, in any case, or None if no name is so similar."""
-    known = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=similarity)
-    return known[near[0]] if near else None

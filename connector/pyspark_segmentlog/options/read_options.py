@@ -261,7 +261,7 @@ def _first(names: tuple[str, ...], given: GivenOptions) -> str:
 
 def _end(given: GivenOptions, query: Query | None) -> End:
     """The end of a batch query; a stream has none."""
-    if query != Query.STREAM:
+    if query != Query.STREAM and any(name in given for name in _ENDS):
         end: End = given[_first(_ENDS, given)]
         if isinstance(end, OffsetBound) and not end.is_checkpoint:
             end.refuse(EARLIEST)  # a checkpoint has it for partitions that its query has not read
@@ -270,7 +270,7 @@ def _end(given: GivenOptions, query: Query | None) -> End:
         if name in given:
             accepted = "a stream has no end: leave it out, or read with spark.read"
             raise OptionError(name, given.texts[name.lower()], accepted)
-    return OffsetBound.parse("endingOffsets", "latest")
+    return OffsetBound.parse("", "latest")  # no error may name an option that is not given
 
 
 def _start(given: GivenOptions, query: Query | None) -> Start:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from pyspark_segmentlog.options.offsets import OffsetBound
 from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
 from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.initial_offsets import InitialOffsets
@@ -117,14 +118,15 @@ class FollowedDirectory:
         moment = self._look()
         starts = moment.starts()
         self._topic_ids = dict(moment.topic_ids)
-        if self._options.fail_on_data_loss:
+        start = self._options.start
+        if self._options.fail_on_data_loss and isinstance(start, OffsetBound):
             for each, at in starts.items():
-                if at > moment.log_end(each):
+                if start.asked(each) == at > moment.log_end(each):
                     accepted = (
                         f"{each} would start at {at}, but its log ends at "
                         f"{moment.log_end(each)}: give an offset up to that end"
                     )
-                    raise OptionError("startingOffsets", f"{at} for {each}", accepted)
+                    raise OptionError(start.option, f"{at} for {each}", accepted)
         return self._to_json(starts, moment)
 
     def _to_json(self, offsets: Offsets, moment: PlannedMoment) -> OffsetsJson:

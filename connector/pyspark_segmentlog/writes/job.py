@@ -1,7 +1,6 @@
 """Begin the job of a write that Spark has planned, or refuse it before any task runs."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
@@ -38,11 +37,10 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
         See `WriteJob.begin`.
     """
     check_compiled()
-    with _spark_names():
-        request = write_request(raw)
-        check_sink_schema(schema, request.topic, request.config)
-        _check_mode(overwrite=overwrite, deletes_records=request.overwrite)
-        job = WriteJob.begin(request)
+    request = write_request(raw)
+    check_sink_schema(schema, request.topic, request.config)
+    _check_mode(overwrite=overwrite, deletes_records=request.overwrite)
+    job = WriteJob.begin(request)
     _warn_of_columns_left_out(job, schema)
     return job
 
@@ -59,9 +57,8 @@ def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: boo
     OptionError
         If an option or a column is wrong, or does not go with the output mode.
     """
-    with _spark_names():
-        request = write_request(raw, is_stream=True)
-        check_sink_schema(schema, request.topic, request.config)
+    request = write_request(raw, is_stream=True)
+    check_sink_schema(schema, request.topic, request.config)
     if request.overwrite and not overwrite:
         accepted = (
             'deleteRecords=true is for outputMode("complete"), in which each result replaces the '
@@ -80,23 +77,11 @@ def begin_stream_job(request: WriteRequest, schema: StructType) -> WriteJob:
         See `WriteJob.begin`.
     """
     check_compiled()
-    with _spark_names():
-        job = WriteJob.begin(request)
+    job = WriteJob.begin(request)
     if request.stream not in _warned:
         _warned.add(request.stream)
         _warn_of_columns_left_out(job, schema)
     return job
-
-
-@contextmanager
-def _spark_names() -> Iterator[None]:
-    """Name an option in an error as Spark's users do."""
-    try:
-        yield
-    except OptionError as error:
-        if error.option == "num_partitions":
-            raise OptionError("numPartitions", error.value, error.accepted) from None
-        raise
 
 
 def _warn_of_columns_left_out(job: WriteJob, schema: StructType) -> None:

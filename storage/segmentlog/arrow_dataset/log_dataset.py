@@ -21,6 +21,7 @@ from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
+from segmentlog.dialects import one_dialect
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 from segmentlog.records.schema import record_schema
 from segmentlog.records.text import TextColumns
@@ -37,6 +38,9 @@ _OF_ARROW = frozenset(
         "memory_pool",
     }
 )
+
+#: Arguments that queries pass on to `_Scannable.scanner`.
+_OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
 
 
 class _Scannable:
@@ -61,6 +65,7 @@ class _Scannable:
         """A slice in pieces of about `n_bytes` of log."""
         raise NotImplementedError
 
+    @one_dialect(*_OF_QUERIES)
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
@@ -88,35 +93,43 @@ class _Scannable:
             timeline is read by one thread.
         options : other options of pyarrow's scanners are accepted, and have no effect.
         """
-        for name in options:
-            if name not in _OF_ARROW:
-                message = f"scanner() got an unexpected keyword argument {name!r}"
-                raise TypeError(message)
+        if not _OF_ARROW.issuperset(options):
+            raise TypeError  # the decorator says more
         return LogScanner(
             self, self._schema, columns, _both(self._condition, filter),
             order=order, batch_size=batch_size, use_threads=use_threads,
         )  # fmt: skip
 
+    @one_dialect(*_OF_QUERIES)
     def scan(self, *args: Any, **kwargs: Any) -> pa.RecordBatchReader:  # noqa: ANN401
         """A stream of Arrow batches, as `Log.scan` has it; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_reader()
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """All rows as a stream, by Arrow's protocol for all libraries."""
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    @one_dialect(*_OF_QUERIES)
     def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
         """Batches, read while they are taken; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_batches()
 
+    @one_dialect(*_OF_QUERIES)
     def to_table(self, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """All rows in memory; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_table()
 
+    @one_dialect(*_OF_QUERIES)
     def head(self, num_rows: int, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """The first rows; other parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).head(num_rows)
 
+    @one_dialect(*_OF_QUERIES)
     def take(self, indices: Any, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """Rows by their numbers; other parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).take(indices)
 
+    @one_dialect(*_OF_QUERIES)
     def count_rows(
         self,
         filter: pc.Expression | None = None,

@@ -53,7 +53,7 @@ class LogScanner:
     """A query, with the methods of ``pyarrow.dataset.Scanner``; it can be run several times.
 
     It is not a ``Scanner`` by type: Arrow's C++ would read from a ``Scanner`` without calling
-    Python.  For ``pyarrow.dataset.write_dataset`` and similar functions, take `to_reader`.
+    Python.  ``pyarrow.dataset.write_dataset`` and similar functions take it as a stream.
 
     Parameters
     ----------
@@ -204,6 +204,10 @@ class LogScanner:
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The result as a stream, by Arrow's protocol for all libraries."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def to_table(self) -> pa.Table:
         """The result in memory."""

@@ -5,9 +5,12 @@ Importing ``pyarrow.dataset`` takes long, so this module leaves it to the first 
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from segmentlog.arguments import one_of, scan_policy, topic_names
+from segmentlog.dialects import one_dialect
+from segmentlog.disk.paths import readable_path
+from segmentlog.disk.readable import exists
 from segmentlog.errors import OptionError
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
@@ -53,6 +56,7 @@ class DatasetOptions(TypedDict, total=False):
     remote_storage_key_file: str | os.PathLike[str] | None
 
 
+@one_dialect(*DatasetOptions.__annotations__)
 def read(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
@@ -112,6 +116,7 @@ def read(
     return logs.to_table(columns, filter, order=order)
 
 
+@one_dialect(*DatasetOptions.__annotations__)
 def latest(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,
@@ -158,12 +163,20 @@ def latest(
 _Path = str | os.PathLike[str] | LogDirectory
 
 
+def _names_topics(last: _Path | Sequence[str]) -> bool:
+    """Whether the last of several arguments is no path, but names topics, as `read` takes them."""
+    if not isinstance(last, str):
+        return isinstance(last, Sequence) and not isinstance(last, bytes)
+    return os.sep not in last and not exists(readable_path(last))
+
+
 def _given(path: _Path | None) -> tuple[_Path, ...]:
     return () if path is None else (path,)
 
 
+@one_dialect()
 def dataset(
-    *path: str | os.PathLike[str] | LogDirectory,
+    *path: str | os.PathLike[str] | LogDirectory | Sequence[str],
     topics: str | Sequence[str] | None = None,
     starting_offsets: Mapping[tuple[str, int], int] | None = None,
     ending_offsets: Mapping[tuple[str, int], int] | None = None,
@@ -194,7 +207,8 @@ def dataset(
 
     Parameters
     ----------
-    path : one or several, as `open_log_dir` takes them, or one `LogDirectory`.
+    path : one or several, as `open_log_dir` takes them, or one `LogDirectory`; after them perhaps
+        the topics, as `read` takes them: a list of names, or a name that is no path.
     topics : one name or several; by default all but brokers' own.
     starting_offsets, ending_offsets : bounds of single partitions, by (topic, partition); the
         others are read from their start, or to their end.
@@ -229,10 +243,13 @@ def dataset(
     from segmentlog.arrow_dataset.log_dataset import LogDataset
     from segmentlog.arrow_dataset.snapshot import take_snapshot
 
-    opened = [each for each in path if isinstance(each, LogDirectory)]
-    paths = [each for each in path if not isinstance(each, LogDirectory)]
+    given: list[Any] = [*path]
+    if topics is None and len(given) > 1 and _names_topics(given[-1]):
+        topics = given.pop()
+    opened = [each for each in given if isinstance(each, LogDirectory)]
+    paths = [each for each in given if not isinstance(each, LogDirectory)]
     if opened:
-        if len(path) > 1 or remote_storage is not None:
+        if len(given) > 1 or remote_storage is not None:
             accepted = (
                 "give a LogDirectory alone; to read several directories, or a tier, pass all of "
                 "it to open_log_dir"
@@ -241,14 +258,14 @@ def dataset(
         (directory,) = opened
     else:
         is_one = one_of("replicas", replicas, Replicas) == Replicas.REFUSE
-        given = tiered_paths(
+        located = tiered_paths(
             paths, remote_storage, remote_storage_layout, remote_storage_key_file,
             fail_on_data_loss=fail_on_data_loss,
         )  # fmt: skip
         directory = (
-            open_log_dir(*given)
+            open_log_dir(*located)
             if is_one
-            else open_replicas(*given, include_deleted_topics=include_deleted_topics)
+            else open_replicas(*located, include_deleted_topics=include_deleted_topics)
         )
     snapshot = take_snapshot(
         directory,

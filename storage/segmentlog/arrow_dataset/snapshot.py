@@ -135,10 +135,8 @@ def take_snapshot(
         for option, given in (("since", since), ("until", until))
     )
     last = None if last is None else whole_number("last", last, 1)
-    for option, given in (
-        ("starting_offsets", starting_offsets),
-        ("ending_offsets", ending_offsets),
-    ):
+    named = {"starting_offsets": starting_offsets, "ending_offsets": ending_offsets}
+    for option, given in named.items():
         accepted = "give offsets by topic and partition: {('orders', 0): 5}"
         instance_of(option, given, Mapping, accepted)
         for each in given:
@@ -147,7 +145,7 @@ def take_snapshot(
                 raise refused(option, each, accepted)
     missing = directory.missing_partitions(topics)
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
-    chosen = _choose(directory, topics, [*starting_offsets, *ending_offsets])
+    chosen = _choose(directory, topics, named)
     directory.end_offsets(
         chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,
         fail_on_data_loss=fail_on_data_loss,
@@ -177,9 +175,11 @@ def take_snapshot(
 
 
 def _choose(
-    directory: LogDirectory, topics: Collection[str] | None, named: Iterable[tuple[str, int]]
+    directory: LogDirectory,
+    topics: Collection[str] | None,
+    named: Mapping[str, Iterable[tuple[str, int]]],
 ) -> list[TopicPartition]:
-    """Partitions of `topics`; those in `named` have to be among them."""
+    """Partitions of `topics`; those that an option names have to be among them."""
     there = directory.topics(internal=topics is not None)
     for topic in topics or ():
         if topic not in there:
@@ -187,11 +187,10 @@ def _choose(
     names = sorted(there if topics is None else set(topics))
     chosen = [TopicPartition(topic, each) for topic in names for each in there[topic]]
     known = set(chosen)
-    for topic, partition in named:
-        if (topic, partition) not in known:
-            directory.log(topic, partition)
-            accepted = f"topics are {', '.join(names)}"
-            raise OptionError(
-                "starting_offsets or ending_offsets", f"{topic}-{partition}", accepted
-            )
+    for option, partitions in named.items():
+        for topic, partition in partitions:
+            if (topic, partition) not in known:
+                directory.log(topic, partition)
+                accepted = f"topics are {', '.join(names)}"
+                raise OptionError(option, f"{topic}-{partition}", accepted)
     return chosen

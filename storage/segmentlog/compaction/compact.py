@@ -18,6 +18,7 @@ from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.plan import CompactedPartition, PlannedPartition, plan_compaction
 from segmentlog.compaction.settings import CleanerLimits, CompactionSettings
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.failures import Failures
 from segmentlog.disk.lock import DirectoryLock
@@ -202,6 +203,7 @@ def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> No
             cleaned.put({each.topic_partition: offset})
 
 
+@one_dialect()
 @storage_errors()
 @keywords_of(CompactionSettings)
 def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[CompactedPartition]:

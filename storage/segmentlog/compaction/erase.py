@@ -21,10 +21,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.append.prepare import ready_to_append
-from segmentlog.arguments import LARGEST_INT, instance_of, refused, topic_names, whole_number
+from segmentlog.arguments import (
+    LARGEST_INT,
+    instance_of,
+    refused,
+    topic_names,
+    whole_number,
+)
 from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.topics import check_partition_path
 from segmentlog.compaction.remaining import CopySearch, RemainingCopy
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.aside import remove_deleted
 from segmentlog.disk.contract import FileType
 from segmentlog.disk.system_errors import storage_errors
@@ -79,6 +86,7 @@ class ErasedPartition(NamedTuple):
     remaining: tuple[RemainingCopy, ...] = ()
 
 
+@one_dialect()
 @storage_errors()
 def erase(
     path: str | os.PathLike[str],

@@ -37,6 +37,7 @@
     ├─ InvalidUtf8Error (ValueError)   topic, partition, offset, column: read it as binary
     ├─ TimestampOverflowError (OverflowError)  topic, partition, offset, timestamp_ms
     └─ OptionError (ValueError)        option, value, accepted: correct the option
+        ├─ ArgumentError (TypeError)   of a keyword that a function does not take: rename it
         └─ ColumnError                 of a column: select or cast it
 
 Constructor arguments are positional and all reach ``Exception.args``, so that an error survives
@@ -46,6 +47,7 @@ segmentlog.
 """
 
 from segmentlog.errors.base import (
+    ArgumentError,
     ColumnError,
     ErrorCode,
     KernelsError,
@@ -87,6 +89,7 @@ from segmentlog.errors.write import (
 )
 
 __all__ = [
+    "ArgumentError",
     "ChecksumMismatchError",
     "ColumnError",
     "CommitInDoubtError",

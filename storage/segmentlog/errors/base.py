@@ -7,6 +7,7 @@ from typing import ClassVar
 from segmentlog.masking import masked
 
 __all__ = [
+    "ArgumentError",
     "ColumnError",
     "ErrorCode",
     "KernelsError",
@@ -52,6 +53,7 @@ class ErrorCode(StrEnum):
     MALFORMED_RECORD = "MALFORMED_RECORD"
     REMOTE_SEGMENT = "REMOTE_SEGMENT"
     KERNELS = "KERNELS"
+    ARGUMENT = "ARGUMENT"
 
 
 class SegmentLogError(Exception):
@@ -82,6 +84,15 @@ class OptionError(SegmentLogError, ValueError):
     def __str__(self) -> str:
         found = repr(self.value) if self.value else "empty or not given"
         return f"option {self.option!r} is {found}; {self.accepted}"
+
+
+class ArgumentError(OptionError, TypeError):
+    """A keyword that a function does not take; `option` is its name."""
+
+    code = ErrorCode.ARGUMENT
+
+    def __str__(self) -> str:
+        return f"argument {self.option!r} is unknown; {self.accepted}"
 
 
 class ColumnError(OptionError):

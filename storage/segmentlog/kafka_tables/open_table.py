@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from segmentlog.arguments import one_of
 from segmentlog.cluster.metadata_log import metadata_path
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.errors import OptionError
 from segmentlog.kafka_tables.columns import schema_of
@@ -18,6 +19,7 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 __all__ = ["table", "table_schema", "tables"]
 
 
+@one_dialect()
 def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
     """Names of the tables that a log directory has, for `table`.
 
@@ -43,6 +45,7 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
     ]
 
 
+@one_dialect()
 def table(
     path: str | os.PathLike[str] | LogDirectory,
     name: str,

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from segmentlog.arguments import refused
+from segmentlog.dialects import one_dialect
 
 if TYPE_CHECKING:
     from segmentlog.kernels.memory import Int64s
@@ -37,6 +38,7 @@ _MOST_INDEXES = 63
 _MOST_VARINT_BYTES = 5
 
 
+@one_dialect()
 def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = False) -> Column:
     """Ids of the schemas of values, for a join with the table ``schemas``.
 
@@ -74,6 +76,7 @@ def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = F
     return _by_chunk(ids, pa.int32(), values, headers)
 
 
+@one_dialect()
 def schema_guid(headers: Column, *, is_key: bool = False) -> Column:
     """GUIDs of schemas in headers, for a join with the column ``guid`` of ``schemas``.
 
@@ -95,6 +98,7 @@ def schema_guid(headers: Column, *, is_key: bool = False) -> Column:
     return _by_chunk(guids, pa.string(), headers, None)
 
 
+@one_dialect()
 def payload(
     values: Column,
     headers: Column | None = None,
@@ -136,6 +140,7 @@ def payload(
     return _by_chunk(payloads, pa.binary(), values, headers)
 
 
+@one_dialect()
 def message_indexes(
     values: Column, headers: Column | None = None, *, is_key: bool = False
 ) -> Column:

@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_directory, list_names, read_whole
 from segmentlog.disk.remote.location import is_url, without_options
@@ -153,6 +154,7 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
     return StreamCheckpoint(path, committed, not_committed, known, ids)
 
 
+@one_dialect()
 def checkpoint_offsets(
     checkpoint: str | os.PathLike[str], source: str | None = None
 ) -> dict[tuple[str, int], int]:

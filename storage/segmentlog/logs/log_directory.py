@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_file, list_names, survey
 from segmentlog.disk.remote.location import is_url
@@ -693,6 +694,7 @@ def _holds_log_file(path: str) -> bool:
         raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 
 
+@one_dialect()
 @storage_errors()
 @without_collector()
 def open_log_dir(

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.commit.guard import GUARD_PREFIX
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.contract import FileStatus, FileType
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import list_entries, list_names, open_file, status_of, survey
@@ -147,6 +148,7 @@ class UsedSpace(NamedTuple):
         return self.kind.removal
 
 
+@one_dialect()
 @storage_errors()
 def usage(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> list[UsedSpace]:
     """Account for every byte of log directories: its kind, its place, and what removes it.

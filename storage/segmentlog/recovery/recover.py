@@ -7,6 +7,7 @@ from segmentlog.arguments import LARGEST_INT, one_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.held import take
 from segmentlog.commit.state import STATE_FILE
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import list_names
 from segmentlog.disk.system_errors import storage_errors
@@ -24,6 +25,7 @@ from segmentlog.recovery.steps import RecoveryStep
 __all__ = ["recover"]
 
 
+@one_dialect()
 @storage_errors()
 def recover(
     path: str | os.PathLike[str],

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from segmentlog.arguments import LARGEST_INT, whole_number
 from segmentlog.commit.held import take
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import exists, is_directory, is_file, list_names
 from segmentlog.disk.system_errors import storage_errors
@@ -57,6 +58,7 @@ class _Wanted(NamedTuple):
         return os.path.dirname(self.path) if is_partition else self.path
 
 
+@one_dialect()
 @storage_errors()
 def reindex(
     path: str | os.PathLike[str],

@@ -42,6 +42,7 @@ from segmentlog.commit.guard import PartitionIntent, SegmentSizes, list_guards
 from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.json_file import check_types, read_json, to_json
 from segmentlog.commit.state import State
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.copy import (
     copy_range,
     digest_of,
@@ -151,6 +152,7 @@ class MirroredPartition(NamedTuple):
     sha256: str
 
 
+@one_dialect()
 @storage_errors()
 def mirror(
     path: str | os.PathLike[str],

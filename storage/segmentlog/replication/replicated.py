@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import metadata_path, newest_metadata, read_metadata
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import survey
 from segmentlog.disk.system_errors import storage_errors
@@ -307,6 +308,7 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     )
 
 
+@one_dialect()
 def open_replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],
@@ -358,6 +360,7 @@ def _cluster_id(directory: str) -> str | None:
     return read_meta_properties(directory).get("cluster.id")
 
 
+@one_dialect()
 def replicas(
     path: str | os.PathLike[str],
     *more: str | os.PathLike[str],

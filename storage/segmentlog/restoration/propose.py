@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from segmentlog.arguments import topic_names, whole_number
 from segmentlog.commit.topics import MOST_PARTITIONS
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import LogDirectoryError
@@ -19,6 +20,7 @@ from segmentlog.restoration.plan import TOPICS_OF_BROKERS
 __all__ = ["creation_commands", "propose_placement", "reassignment_json"]
 
 
+@one_dialect()
 @storage_errors()
 def propose_placement(
     path: str | os.PathLike[str],
@@ -81,6 +83,7 @@ def propose_placement(
     }
 
 
+@one_dialect()
 def creation_commands(placement: Mapping[str, Sequence[Sequence[int]]]) -> list[str]:
     """The arguments of ``kafka-topics.sh`` that make each topic so.
 
@@ -101,6 +104,7 @@ def creation_commands(placement: Mapping[str, Sequence[Sequence[int]]]) -> list[
     ]
 
 
+@one_dialect()
 def reassignment_json(placement: Mapping[str, Sequence[Sequence[int]]]) -> str:
     """The file that ``kafka-reassign-partitions.sh`` takes, for topics that exist.
 

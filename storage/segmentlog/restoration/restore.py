@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
 from segmentlog.commit.held import HeldDirectory, hold, take
 from segmentlog.commit.topics import create_replica
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.apart import identity_of, refuse_overlap
 from segmentlog.disk.output_file import OutputFile
 from segmentlog.disk.paths import local_path
@@ -70,6 +71,7 @@ _OFFSETS = "__consumer_offsets"
 _MOST_NAMED = 100  #: partitions of a topic that an error names
 
 
+@one_dialect()
 @storage_errors()
 def restore(
     path: str | os.PathLike[str],
@@ -420,6 +422,7 @@ def _group_offsets(
     return tuple(sorted(found))
 
 
+@one_dialect()
 def offsets_csv(offsets: Collection[GroupOffset]) -> tuple[str, str]:
     """The places of groups as a file for ``kafka-consumer-groups.sh``, and its command line.
 

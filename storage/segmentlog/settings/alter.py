@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from segmentlog.arguments import instance_of, texts
 from segmentlog.commit.held import hold
 from segmentlog.commit.settings_file import SettingsFile
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.durable import make_directory, sync_ancestors
 from segmentlog.disk.paths import local_path
 from segmentlog.disk.system_errors import storage_errors
@@ -19,6 +20,7 @@ from segmentlog.topic_config import TopicConfig, setting_names
 __all__ = ["alter_settings", "topic_settings"]
 
 
+@one_dialect()
 @storage_errors()
 def topic_settings(
     path: str | os.PathLike[str],
@@ -52,6 +54,7 @@ def topic_settings(
     return DirectorySettings.read(directory, None, metadata, server_properties).of(topic)
 
 
+@one_dialect()
 @storage_errors()
 def alter_settings(
     path: str | os.PathLike[str],

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
+from typer.core import TyperCommand
 
 from segmentlog.arguments import LARGEST_INT
+from segmentlog.dialects import nearest, right_word
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
@@ -64,6 +66,46 @@ WRITES = "Commands that write, and take the broker's lock"
 OF_THE_MACHINE = "Commands that check or prepare this machine"
 
 
+class _Parsed(TyperCommand):
+    """A command that answers an unknown option with the right one.
+
+    typer guesses by spelling alone: also options that delete.
+    """
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes records, and so asks before it does."""
+        return any("--yes" in each.opts for each in self.params)
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags that its help shows."""
+        shown = [each for each in self.params if not getattr(each, "hidden", False)]
+        return [name for each in shown for name in each.opts if name.startswith("-")]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - no public name
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            if not hasattr(error, "possibilities"):  # not an unknown option
+                raise
+            given = error.option_name
+            hint = right_word(given, self.flags, f"segmentlog {self.name}")
+            if not hint:
+                near = nearest(given, {*self.flags} - _NEVER_GUESSED)
+                hint = f"did you mean {near!r}?" if near else ""
+            error.possibilities = []
+            error.message += f"; {hint}" if hint else ""
+            raise
+
+
+#: What typer raises for a wrong command line.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+#: Options that let records go; nobody is led to them by a similar name.
+_NEVER_GUESSED = {"--yes", "-y", "--purge", "--remove", "--roll", "--before"}
+
+
 class Command(NamedTuple):
     """A command of ``segmentlog``; its docstring is its help, and its parameters are its options.
 
@@ -81,7 +123,7 @@ class Command(NamedTuple):
         """Add it to the command line."""
         epilog = "\n\n".join(["Examples:", *self.examples])
         name = self.run.__name__.replace("_", "-")
-        app.command(name, rich_help_panel=self.group, epilog=epilog)(self.run)
+        app.command(name, cls=_Parsed, rich_help_panel=self.group, epilog=epilog)(self.run)
 
 
 def command(group: str, *examples: str) -> Callable[[Callable[..., None]], Command]:

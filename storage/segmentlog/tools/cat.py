@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from segmentlog.arguments import LARGEST_LONG
+from segmentlog.arguments import LARGEST_LONG, refuse_two
 from segmentlog.errors import OptionError
 from segmentlog.logs.choose import missing_of, partitions_of
 from segmentlog.logs.log import Log, find_bounds
@@ -32,6 +32,7 @@ from segmentlog.tools.arguments import (
     RemoteStorage,
     Topic,
     command,
+    complete_topic,
     refuse_swapped,
     with_tier,
 )
@@ -127,6 +128,16 @@ def cat(
         str, typer.Argument(metavar="DIR", help="A log directory, or a partition directory.")
     ],
     topic: Topic = None,
+    kcats_topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="The topic, as kcat takes it.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
     partition: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", help="Only this partition; may be repeated."),
@@ -177,6 +188,12 @@ def cat(
     exits: Annotated[
         bool, typer.Option("-e", help="Exit after the last record, which is the default here.")
     ] = False,
+    consumes: Annotated[
+        bool, typer.Option("-C", help="Consume, as in kcat, which is all that cat does.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", help="Do not say that no record is within the bounds.")
+    ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new records, as kcat does without -e.")
     ] = False,
@@ -199,6 +216,9 @@ def cat(
     """
     if exits and follow:
         raise OptionError("-e", "given beside --follow", "leave one of the two out")
+    if kcats_topic is not None:
+        refuse_two("TOPIC", topic, "--topic", kcats_topic)
+        topic = kcats_topic
     bounds = Bounds.parse(offset or ())
     refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
     tier = remote_storage, remote_storage_layout, remote_storage_key_file
@@ -219,7 +239,7 @@ def cat(
     write_not_in_use(opened, chosen[:1])
     if follow and not read.is_done:
         read.follow(opened, chosen)
-    if not (follow or read.n_written or read.failed.names):
+    if not (quiet or follow or read.n_written or read.failed.names):
         sys.stderr.write("nothing is selected: no record is within the given bounds\n")
     read.failed.end()
 

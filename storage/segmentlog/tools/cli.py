@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from segmentlog.errors import SegmentLogError
+from segmentlog.dialects import nearest, rename
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.cat import cat
 from segmentlog.tools.compare import compare
 from segmentlog.tools.describe import describe
@@ -42,9 +43,60 @@ __all__ = ["app", "main"]
 
 _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
+_SIMILAR = 0.7  #: the least similarity to a command that is guessed; one that deletes is no guess
+
+_REPAIR = (
+    "segmentlog verify DIR names the damage, segmentlog recover DIR --dry-run shows what a "
+    "recovery would do, and segmentlog reindex DIR makes indexes again"
+)
+_DELETE = "segmentlog --help lists the commands that delete; none of them is guessed"
+
+#: What to do in place of a command that other tools have, by their words for it.
+_WAYS = {
+    word: way
+    for words, way in (
+        ("repair fix mend", _REPAIR),
+        ("fsck check validate test scrub", "use 'verify'"),
+        ("ls list topic get-offsets", "use 'topics'"),
+        ("find search select query filter", "use 'grep'"),
+        ("lag consumers consumer group consumer-groups", "use 'groups'"),
+        ("head", "use 'cat' with -c 10 for the first ten records"),
+        ("tail", "use 'cat' with -o -10 for the last ten records, and --follow for new ones"),
+        ("read show print less more consume console-consumer kcat get fetch", "use 'cat'"),
+        ("write append send publish put console-producer", "use 'produce'"),
+        ("du df size disk log-dirs space", "use 'usage'"),
+        ("info stat status inspect segments", "use 'describe'"),
+        ("dump-log export hexdump", "use 'dump'"),
+        ("cp copy backup sync rsync", "use 'mirror'"),
+        ("diff cmp", "use 'compare'"),
+        ("txn tx transaction", "use 'transactions'"),
+        ("config configs set alter settings", "use 'configure'; 'describe --settings' shows them"),
+        ("schema registry", "use 'schemas'"),
+        ("checkpoint checkpoints stream", "use 'offsets'"),
+        ("brokers broker metadata quorum metadata-shell acls", "use 'cluster'"),
+        ("replica replica-verification", "use 'replicas'"),
+        ("reassign-partitions reassign", "use 'placement'"),
+        ("index rebuild rebuild-index", "use 'reindex'"),
+        ("delete rm remove del drop clean cleanup purge prune truncate gc expire", _DELETE),
+    )
+    for word in words.split()
+}  # fmt: skip
+
 
 class _Group(TyperGroup):
     """Ends every command the same way: one line for an error, none for a closed pipe."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - the same
+        given = args[0]
+        if given not in self.commands and not given.startswith("-"):
+            word = given.lower().removeprefix("kafka-").removesuffix(".sh")
+            commands: dict[str, Any] = dict(self.commands)
+            safe = [name for name, each in commands.items() if not each.deletes]
+            near = nearest(word, safe, _SIMILAR)
+            known = "segmentlog --help lists the commands"
+            way = _WAYS.get(word) or (f"did you mean {near!r}?" if near else known)
+            ctx.fail(f"No such command {given!r}; {way}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer has no public name for it
         try:
@@ -58,6 +110,10 @@ class _Group(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(_INTERRUPTED) from None
         except SegmentLogError as error:
+            if isinstance(error, OptionError) and not error.option.isupper():
+                command: Any = self.commands[ctx.invoked_subcommand]
+                rename(error, command.flags)
+                error.option = "DIR" if error.option == "path" else error.option
             _complain(str(error))
         except OSError as error:
             _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")

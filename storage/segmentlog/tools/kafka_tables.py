@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
+from segmentlog.dialects import nearest
 from segmentlog.disk.failures import Failures
-from segmentlog.errors import CorruptLogError, MalformedRecordError, SegmentLogError
+from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
 from segmentlog.kafka_tables import TABLES
 from segmentlog.kafka_tables import table as read_table
 from segmentlog.kafka_tables.without_metadata import (
@@ -57,11 +58,14 @@ _MOST_SHOWN = 60
 @command(
     READS,
     "segmentlog groups /var/lib/kafka",
-    "segmentlog groups /var/lib/kafka --json",
+    "segmentlog groups /var/lib/kafka --group billing --json",
     "segmentlog groups /var/lib/kafka --history",
 )
 def groups(
     paths: Directories,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")
+    ] = None,
     as_json: EachRow = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
@@ -74,14 +78,14 @@ def groups(
     """
     read = _Read(paths, on_corrupt_batch)
     if history:
-        _write_rows(read.rows("group_offsets", is_history=True))
+        _write_rows(_of_groups(group, read.rows("group_offsets", is_history=True), read))
         read.failed.end()
         return
     lag = read.rows("consumer_lag")
     with_offsets = {row["group"] for row in lag}
     without = [row for row in read.rows("groups") if row["group"] not in with_offsets]
     rows = sorted(
-        [*lag, *without],
+        _of_groups(group, [*lag, *without], read),
         key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0),
     )
     if as_json:
@@ -89,6 +93,20 @@ def groups(
     else:
         _write_table(_LAG, rows)
     read.failed.end()
+
+
+def _of_groups(
+    wanted: Collection[str] | None, rows: list[dict[str, Any]], read: "_Read"
+) -> list[dict[str, Any]]:
+    """The rows of some groups; of all of them if none is named."""
+    known = {row["group"] for row in rows}
+    for group in wanted or ():
+        if group not in known and not read.failed.names:
+            near = nearest(group, known)
+            held = ", ".join(sorted(known)) or "none"
+            hint = f"did you mean {near!r}?" if near else f"the groups are {held}"
+            raise OptionError("--group", group, f"there is no such group; {hint}")
+    return [row for row in rows if not wanted or row["group"] in wanted]
 
 
 @command(

@@ -66,6 +66,7 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"  #: another name for it: each object is a line
     ARROW = "arrow"
     PARQUET = "parquet"
 
@@ -337,7 +338,7 @@ def open_sink(
     text : how keys and values become text.
     with_records : whether records are dumped.
     """
-    is_text = output_format in {Format.TABLE, Format.JSON}
+    is_text = output_format in {Format.TABLE, Format.JSON, Format.JSONL}
     if output is None:
         if not is_text and (output_format == Format.PARQUET or sys.stdout.isatty()):
             raise OptionError(
@@ -379,7 +380,7 @@ def _sink(file: IO[Any], output_format: Format, text: RecordText, *, with_record
     match output_format:
         case Format.TABLE:
             return TableSink(file.write, text)
-        case Format.JSON:
+        case Format.JSON | Format.JSONL:
             return JsonSink(file.write, text)
         case _:
             return ColumnSink(file, output_format, with_records=with_records)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
 from segmentlog.commit.effects import PutAside
 from segmentlog.commit.held import hold
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.logs.log import Log, find_offset
@@ -38,6 +39,7 @@ class DeletedRecords(NamedTuple):
     n_bytes: int
 
 
+@one_dialect()
 @storage_errors()
 def delete_records(
     path: str | os.PathLike[str],

@@ -27,6 +27,7 @@ from segmentlog.commit.effects import TakeOut
 from segmentlog.commit.held import HeldDirectory, hold
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.commit.topics import check_partition_path
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.layout.checkpoint import read_offsets
@@ -49,6 +50,7 @@ class DeletedTopic(NamedTuple):
     n_bytes: int
 
 
+@one_dialect()
 @storage_errors()
 def delete_topic(
     path: str | os.PathLike[str],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from segmentlog.arguments import topic_names
 from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.paths import local_path, why_not_there
 from segmentlog.disk.readable import is_directory
 from segmentlog.disk.system_errors import storage_errors
@@ -40,6 +41,7 @@ _FEATURE_LEVELS = {
 }  # fmt: skip
 
 
+@one_dialect()
 @storage_errors()
 def preflight(
     path: str | os.PathLike[str],

@@ -27,6 +27,7 @@ from typing import NamedTuple
 from segmentlog.arguments import topic_names
 from segmentlog.commit.effects import PutAside
 from segmentlog.commit.held import hold
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.system_errors import storage_errors
@@ -168,6 +169,7 @@ class _Plan(NamedTuple):
     kept: KeptSegment | None = None
 
 
+@one_dialect()
 @storage_errors()
 def retain(
     path: str | os.PathLike[str],

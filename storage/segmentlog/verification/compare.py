@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arguments import one_of, topic_names
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import SegmentLogError
 from segmentlog.logs.choose import partitions_of
@@ -107,6 +108,7 @@ class ComparedPartition(NamedTuple):
     differs_in: tuple[str, ...] = ()
 
 
+@one_dialect()
 @storage_errors()
 def compare(
     left: str | os.PathLike[str] | LogDirectory,

@@ -7,6 +7,7 @@ from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, topic_names, whole_number
 from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.system_errors import storage_errors
@@ -51,6 +52,7 @@ _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 _OF_ONE_LOG = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EIO}
 
 
+@one_dialect()
 @storage_errors()
 def verify(
     path: str | os.PathLike[str] | LogDirectory | None = None,

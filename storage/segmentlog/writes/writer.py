@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAl
 
 from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.commit.repeated_writes import NumberedWrite
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
@@ -355,6 +356,7 @@ def _from_capsule(rows: object) -> "pa.RecordBatchReader":
     return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
 
+@one_dialect()
 def open_writer(
     path: str | os.PathLike[str],
     topic: str | None = None,

@@ -8,6 +8,7 @@ import pytest
 from plain_writes import ONE, write
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StructType
 
+from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark_segmentlog.writes.job import begin_write_job
 from segmentlog.errors import ColumnError, OptionError
 
@@ -88,6 +89,6 @@ def test_a_wrong_number_of_partitions_has_the_name_of_sparks_option(
     """The engine calls the argument ``num_partitions``, which is not an option in Spark."""
     write(tmp_path, ONE)
     with pytest.raises(OptionError, match=f"option 'numPartitions' is '{number}'"):
-        begin_write_job(
-            {"path": str(tmp_path), "topic": "t", "numPartitions": number}, VALUE, overwrite=False
-        )
+        SegmentLogDataSource(
+            {"path": str(tmp_path), "topic": "t", "numPartitions": number}
+        ).writer(VALUE, overwrite=False)

@@ -71,7 +71,7 @@ CODES = [
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
     "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
     "STREAM_BATCH", "STREAM_OFFSET", "MALFORMED_RECORD",
-    "REMOTE_SEGMENT",
+    "REMOTE_SEGMENT", "ARGUMENT",
 ]  # fmt: skip
 
 
@@ -135,6 +135,7 @@ def test_every_error_is_one_of_ours(error: SegmentLogError) -> None:
         (errors.InvalidUtf8Error, ValueError),
         (errors.TimestampOverflowError, OverflowError),
         (errors.StorageError, OSError),
+        (errors.ArgumentError, TypeError),
     ],
 )
 def test_errors_are_also_pythons_own(error: type, kind: type) -> None:
@@ -173,6 +174,7 @@ def test_an_unsupported_format_is_not_called_corrupt() -> None:
         (ERRORS[30], ["orders-7: ", "producer 1000", "epoch 3", "sequence 42", "since offset 17"]),
         (ERRORS[19], ["orders-7: ", "row 42", "2000000", "1048588", "max.message.bytes"]),
         (ERRORS[31], ["/d ", "a task", "after 0.5 s", "try again"]),
+        (ERRORS[-1], ["argument 'subscribe' is unknown", "read() takes", "give 'topics'"]),
     ],
     ids=lambda value: type(value).__name__,
 )

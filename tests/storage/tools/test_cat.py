@@ -63,10 +63,19 @@ def logs(tmp_path: Path) -> Path:
 )
 def test_bounds_and_formats(run: Run, logs: Path, options: tuple, expected: str) -> None:
     """Each start, end and format of kcat chooses the records that it names."""
+    as_kcat = run("cat", "-C", "-q", "-t", "orders", *options, logs)
+    assert (expected.split(), "") == (as_kcat.stdout.split(), as_kcat.stderr)
     done = run("cat", logs, "orders", *options)
 
     assert expected.split() == done.stdout.split()
     assert ("nothing is selected" in done.stderr) == (not expected)
+
+
+def test_a_topic_is_named_once(run: Run, logs: Path) -> None:
+    """Two names may contradict each other."""
+    said = run("cat", logs, "orders", "-t", "orders", status=2).stderr
+
+    assert "option '--topic' is 'orders'; give TOPIC or --topic, not both" in said
 
 
 def test_the_only_topic_need_not_be_named(run: Run, logs: Path) -> None:

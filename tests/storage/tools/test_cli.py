@@ -226,6 +226,41 @@ def test_wrong_options_are_refused(run: Run, arguments: list[str], named: str) -
     assert named in result.stderr
 
 
+#: Words that other tools have for a command, and the command that is meant.
+MEANT = {
+    "repair": "recover", "fix": "recover", "fsck": "verify", "check": "verify", "ls": "topics",
+    "find": "grep", "lag": "groups", "consumers": "groups", "head": "cat", "tail": "cat",
+    "read": "cat", "du": "usage", "kafka-topics.sh": "topics", "kafka-dump-log": "dump",
+    "console-consumer": "cat", "consumer-groups": "groups", "topcs": "topics",
+    "recvoer": "recover",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", MEANT)
+def test_a_word_of_another_tool_leads_to_the_command(run: Run, word: str) -> None:
+    """The error for an unknown command names the one that does this."""
+    said = " ".join(run(word, "/nowhere", status=2).stderr.split())
+
+    assert f"No such command '{word}'" in said
+    assert MEANT[word] in said.partition(f"'{word}'")[2]
+
+
+DELETING = [name for name, each in get_command(app).commands.items()
+            if any("--yes" in one.opts for one in each.params)]  # fmt: skip
+NEAR = [name[:at] + "x" + name[at + 1 :] for name in DELETING for at in range(len(name))]
+
+
+@pytest.mark.parametrize(
+    "word", [*NEAR, *MEANT, "delete", "remove", "rm", "purge", "clean", "delete-record", "retian"]
+)
+def test_no_command_that_deletes_is_guessed(run: Run, word: str) -> None:
+    """A typing mistake may lead only to commands after which all records are still there."""
+    said = " ".join(run(word, status=2).stderr.split()).partition(f"'{word}'")[2]
+
+    assert {"retain", "compact", "delete-records", "delete-topic", "erase"} == set(DELETING)
+    assert [] == [name for name in DELETING if name in said]
+
+
 @pytest.mark.parametrize(
     ("option", "hint"),
     [("--files=x.log", "give paths without an option"), ("--print-data-log", "--records")],

@@ -44,6 +44,7 @@ def partition(tmp_path: Path) -> Path:
 def test_every_batch_and_record_of_a_directory_is_there(run: Run, example_data: str) -> None:
     """The dump has a record for each offset of the logs, control records included."""
     result = run("dump", example_data, "--records", "--format", "json")
+    assert result.stdout == run("dump", example_data, "--records", "-f", "jsonl").stdout
     directory = segmentlog.open_log_dir(example_data)
     expected = {
         str(found): directory.log(*found).scan().read_all().num_rows

@@ -35,6 +35,23 @@ def test_groups_in_json_are_the_rows_of_the_tables(run: Run, example_cluster: st
     assert rows[0]["commit_timestamp"].endswith("Z")
 
 
+def test_groups_can_be_chosen(run: Run, example_cluster: str) -> None:
+    """The rows are those of the named groups, in each form; an unknown name is an error."""
+    every = objects(run("groups", example_cluster, "--json"))
+    for given in (["billing"], ["fraud", "audit"]):
+        options = [word for group in given for word in ("--group", group)]
+        found = objects(run("groups", example_cluster, *options, "--json"))
+        history = objects(run("groups", example_cluster, *options, "--history"))
+        lines = run("groups", example_cluster, *options).stdout.splitlines()
+
+        assert [row for row in every if row["group"] in given] == found != []
+        assert {row["group"] for row in history} <= set(given)
+        assert len(found) + 1 == len(lines)
+    said = run("groups", example_cluster, "--group", "biling", status=2).stderr
+    assert "there is no such group; did you mean 'billing'?" in said
+    assert "shared" in run("groups", example_cluster, "--group", "shared").stdout
+
+
 @pytest.mark.parametrize(
     ("command", "tables"),
     [
