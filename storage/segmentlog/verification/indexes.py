@@ -18,10 +18,20 @@ from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
 
-__all__ = ["REMEDY", "IndexCheck"]
+__all__ = ["IndexCheck", "index_remedy"]
 
-#: Kafka rebuilds the indexes of a segment when its offset index is missing, and only then.
-REMEDY = "delete the segment's .index file: a broker that starts then rebuilds all of its indexes"
+
+def index_remedy(segment: Segment) -> str:
+    """How a broker comes to rebuild all indexes of a segment: only if its offset index is missing.
+
+    ``LogLoader.loadSegmentFiles``.
+    """
+    if exists(segment.offset_index_path):
+        return (
+            "delete the segment's .index file: a broker that starts then rebuilds all of its "
+            "indexes"
+        )
+    return "a broker that starts rebuilds all indexes of the segment, as it has no .index file"
 
 
 _PIECE_ENTRIES = 1 << 16
@@ -89,6 +99,10 @@ class IndexCheck:
         self._largest = -1
         self._is_largest_known = True
 
+    @property
+    def _remedy(self) -> str:
+        return index_remedy(self._segment)
+
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
         """Check the entries that point to these batches."""
         headers = batches.headers
@@ -146,7 +160,7 @@ class IndexCheck:
             offset, other = int(entries.offsets[slot]), int(entries.others[slot])
             yield self._finding(
                 Severity.ERROR, kind, entries.path, slot * entries.entry_bytes, offset,
-                f"entry {slot}: {message.format(offset=offset, other=other)}; {REMEDY}",
+                f"entry {slot}: {message.format(offset=offset, other=other)}; {self._remedy}",
             )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
@@ -166,20 +180,18 @@ class IndexCheck:
                 yield self._finding(
                     Severity.ERROR, kind, entries.path, entries.stray, -1,
                     f"its entries end at entry {len(entries.offsets)}, and the bytes from "
-                    f"{entries.stray} on cannot be entries; {REMEDY}",
+                    f"{entries.stray} on cannot be entries; {self._remedy}",
                 )  # fmt: skip
             if entries.n_bytes % entries.entry_bytes:
                 yield self._finding(
                     Severity.WARNING, kind, entries.path, entries.n_bytes, -1,
                     f"its size of {entries.n_bytes} bytes is not a multiple of "
-                    f"{entries.entry_bytes}; {REMEDY}",
+                    f"{entries.entry_bytes}; {self._remedy}",
                 )  # fmt: skip
             elif self._segment.size and not exists(entries.path):
-                severity, remedy = Severity.WARNING, REMEDY
+                severity, remedy = Severity.WARNING, self._remedy
                 if self._is_leaving:
                     severity, remedy = Severity.NOTE, "the segment lies below the log start"
-                elif kind == FindingKind.OFFSET_INDEX:
-                    remedy = "a broker rebuilds it when it starts"
                 yield self._finding(
                     severity, kind, entries.path, -1, self._segment.base_offset,
                     f"the file is missing; {remedy}",
@@ -207,5 +219,5 @@ class IndexCheck:
         yield self._finding(
             Severity.WARNING, FindingKind.TIME_INDEX, entries.path, entries.n_bytes, -1,
             f"its last entry has timestamp {last}, and the segment has {largest}: a broker does "
-            f"not find newer records by time; {REMEDY}",
+            f"not find newer records by time; {self._remedy}",
         )  # fmt: skip

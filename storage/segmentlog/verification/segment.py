@@ -155,6 +155,10 @@ class SegmentCheck:
             if isinstance(error, UnsupportedFormatError):
                 kind = FindingKind.UNSUPPORTED_BATCH
             message = f"{error} ({what_follows(good)})"
+            after = good.base_offset if good else self._next_base_offset
+            if after is not None and after <= self._checks.log.log_start_offset:
+                severity = Severity.WARNING
+                message += "; all of it lies below the log start, so no reader needs it"
             if is_zeros:
                 message = f"{end - at} bytes of zeros follow the last batch"
                 if offset == self._next_base_offset:

@@ -13,7 +13,7 @@ from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.batches import markers_among
 from segmentlog.segments.segment import Segment
 from segmentlog.verification.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.verification.indexes import REMEDY
+from segmentlog.verification.indexes import index_remedy
 
 __all__ = ["TransactionCheck"]
 
@@ -146,7 +146,7 @@ class TransactionCheck:
         except CorruptIndexError as error:
             yield self._finding(
                 Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
-                f"{error.reason}; {REMEDY}",
+                f"{error.reason}; {index_remedy(segment)}",
             )  # fmt: skip
             return
         listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
@@ -156,7 +156,7 @@ class TransactionCheck:
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the transaction of producer {producer_id} from offset {first_offset} was "
                     f"aborted at {offset}, and the index does not contain it: a broker serves it "
-                    f"as committed; {REMEDY}",
+                    f"as committed; {index_remedy(segment)}",
                 )  # fmt: skip
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
@@ -169,7 +169,7 @@ class TransactionCheck:
                     Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
                     f"the index has a transaction of producer {producer_id} from offset "
                     f"{first_offset}, but the log has producer {known[0]} from offset "
-                    f"{known[1]}; {REMEDY}",
+                    f"{known[1]}; {index_remedy(segment)}",
                 )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:

@@ -199,6 +199,23 @@ def test_records_are_parsed_when_asked(run: Run, log_dir: Path) -> None:
     assert [] == findings(run("verify", log_dir, "--json"))
 
 
+@pytest.mark.parametrize("missing", [("index",), ("timeindex",), ("index", "timeindex")])
+def test_the_advice_for_missing_indexes_can_be_followed(
+    run: Run, log_dir: Path, missing: tuple[str, ...]
+) -> None:
+    """It names no file for deletion that is not there."""
+    for kind in missing:
+        (log_dir / "segments-0" / f"{CLOSED}.{kind}").unlink()
+    found = findings(run("verify", log_dir, "--json"))
+    advised = ["delete the segment's .index file" in each["message"] for each in found]
+
+    assert [(f"{kind}", kind == "timeindex" and len(missing) == 1) for kind in missing] == [
+        (each["path"].rpartition(".")[2], is_advised)
+        for each, is_advised in zip(found, advised, strict=True)
+    ]
+    assert all("a broker that starts" in each["message"] for each in found)
+
+
 def test_aborts_that_no_index_lists_are_errors(run: Run, log_dir: Path) -> None:
     """A broker would serve the records. Deleting the index does not help, and is not advised."""
     index = log_dir / "transactions-0" / "00000000000000000013.txnindex"

@@ -30,6 +30,26 @@ def test_a_segment_that_vanishes_is_a_note(write_log: Callable[..., Path]) -> No
     ]
 
 
+@pytest.mark.parametrize("log_start", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_damage_below_the_log_start_is_a_warning(
+    write_log: Callable[..., Path], log_start: int, offset: int
+) -> None:
+    """No reader is served the batch; where one is, the damage is an error."""
+    path = write_log(SEGMENTS)
+    file = path / (f"{0:020d}.log" if offset < 2 else MIDDLE)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 - 1 if offset in (0, 2) else -1] ^= 1  # in the first or the second batch
+    file.write_bytes(data)
+    (path.parent / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start}\n")
+    found = segmentlog.verify(path.parent)
+
+    expected = Severity.WARNING if offset < log_start else Severity.ERROR
+    assert [(expected, offset)] == [
+        (each.severity, each.offset) for each in found if each.kind == FindingKind.CORRUPT_BATCH
+    ]
+
+
 def test_a_disk_that_fails_is_an_error(
     write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
