@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from segmentlog.arguments import LEAST_LONG, one_of, refuse_two, scan_policy, whole_number
+from segmentlog.arguments import (
+    LEAST_LONG,
+    one_of,
+    refuse_two,
+    scan_policy,
+    whole_number,
+)
+from segmentlog.dialects import one_dialect
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -281,6 +288,7 @@ class Log:
         at = self.high_watermark_checkpoint
         return None if at is None else min(max(at, self.log_start_offset), self.log_end_offset)
 
+    @one_dialect()
     def end_offset(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
@@ -367,6 +375,7 @@ class Log:
         """How far the log was compacted, by ``cleaner-offset-checkpoint``; -1 without an entry."""
         return self._listed.cleaned_to
 
+    @one_dialect()
     @looks_again
     def open_transactions(
         self,
@@ -401,11 +410,16 @@ class Log:
             return {}
         if (end_offset, skips) not in self._open_transactions:
             found = find_open_transactions(
-                self.partition, self.untorn_segments, end_offset, skips=skips
+                self.partition,
+                self.untorn_segments,
+                self.log_start_offset,
+                end_offset,
+                skips=skips,
             )
             self._open_transactions[end_offset, skips] = found
         return self._open_transactions[end_offset, skips]
 
+    @one_dialect()
     def last_stable_offset(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
@@ -428,6 +442,7 @@ class Log:
 
         return producers_table(self.untorn_segments, self.log_start_offset)
 
+    @one_dialect()
     def offset_for_timestamp(
         self,
         timestamp: Time,
@@ -487,6 +502,7 @@ class Log:
     def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
         return self._listed.newest_of_slices.of(log_slice)
 
+    @one_dialect()
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
 
@@ -552,6 +568,7 @@ class Log:
                 return each.start_offset
         return end_offset
 
+    @one_dialect()
     def bounds(
         self,
         start_offset: int | None = None,
@@ -595,6 +612,7 @@ class Log:
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
         return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
 
+    @one_dialect()
     def scan(
         self,
         start_offset: int | None = None,
@@ -679,6 +697,7 @@ class Log:
         names = record_schema(columns, include_headers=include_headers).names
         return self.scan_offsets(offsets, names, policy, use_threads=use_threads)
 
+    @one_dialect()
     def scan_offsets(
         self,
         offsets: OffsetRange,

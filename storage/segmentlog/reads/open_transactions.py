@@ -7,23 +7,28 @@ error.  So if a transaction is open, the checksums of all batches from its begin
 verified.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from segmentlog.errors import CorruptLogError
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.kernels.transactions import MARKER_OFFSET, MARKER_PRODUCER_ID
 from segmentlog.reads.partition import Partition
 from segmentlog.segments.batches import WalkedBatches, walk_batches
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.segments.sound_headers import sound_headers
+from segmentlog.segments.sound_headers import position_of, sound_headers
 
 __all__ = ["find_open_transactions"]
 
 
 def find_open_transactions(
-    partition: Partition, segments: Sequence[Segment], end_offset: int, *, skips: bool = False
+    partition: Partition,
+    segments: Sequence[Segment],
+    log_start_offset: int,
+    end_offset: int,
+    *,
+    skips: bool = False,
 ) -> dict[int, int]:
     """Transactions that have no end marker below `end_offset`.
 
@@ -31,6 +36,7 @@ def find_open_transactions(
     ----------
     partition : with the snapshots.
     segments : of the log, without a torn tail.
+    log_start_offset : damage below it decides nothing, and is passed over.
     end_offset : batches that begin there do not count.
     skips : whether damage is left out, and logged.  It may have been the end marker of any
         transaction that is open before it.  Such a transaction does not count as open: the read
@@ -54,9 +60,29 @@ def find_open_transactions(
         for each in producers
         if each.current_txn_first_offset >= 0
     }
+    try:
+        return _replayed(segments, replay_from, known, end_offset, skips=skips)
+    except (CorruptLogError, UnsupportedFormatError):
+        if replay_from >= log_start_offset:
+            raise
+        return _replayed(
+            segments, log_start_offset, {}, end_offset, skips=skips, passes_damage=True
+        )
+
+
+def _replayed(
+    segments: Sequence[Segment],
+    replay_from: int,
+    known: Mapping[int, int],
+    end_offset: int,
+    *,
+    skips: bool,
+    passes_damage: bool = False,
+) -> dict[int, int]:
+    """`known` transactions that are still open, and those that begin at `replay_from` or later."""
     opened = dict(known)
     try:
-        for walked in walk_batches(segments, replay_from):
+        for walked in walk_batches(segments, replay_from, passes_damage=passes_damage):
             _replay(walked, opened, end_offset)
             if walked.next_offset >= end_offset:
                 break
@@ -69,7 +95,9 @@ def find_open_transactions(
         if not skips:  # a producer of the snapshot has begun before it
             replay_from = max(replay_from, min(opened.values()))
     sound = dict(known)
-    for placed in _sound_batches(segments, replay_from, end_offset, skips=skips):
+    for placed in _sound_batches(
+        segments, replay_from, end_offset, skips=skips, passes_damage=passes_damage
+    ):
         if placed is None:
             sound.clear()
         elif placed.header.is_control:
@@ -106,14 +134,19 @@ def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> N
 
 
 def _sound_batches(
-    segments: Sequence[Segment], start_offset: int, end_offset: int, *, skips: bool
+    segments: Sequence[Segment],
+    start_offset: int,
+    end_offset: int,
+    *,
+    skips: bool,
+    passes_damage: bool,
 ) -> Iterator[PlacedHeader | None]:
     """Sound batches of a range of offsets; None stands for damage that was left out."""
     for i, segment in enumerate(segments):
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
             continue
         with segment.opened() as opened:
-            begin = position = opened.floor_position(start_offset)
+            begin = position = position_of(opened, start_offset, passes_damage=passes_damage)
             try:
                 for placed in sound_headers(opened, position, skips=skips):
                     if placed.position != position:

@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from segmentlog.arguments import LARGEST_LONG
-from segmentlog.errors import ChecksumMismatchError, TornTransactionError, TruncatedBatchError
+from segmentlog.errors import (
+    ChecksumMismatchError,
+    CorruptLogError,
+    TornTransactionError,
+    TruncatedBatchError,
+)
 from segmentlog.kernels import layout
 from segmentlog.kernels.transactions import ABORT
 from segmentlog.reads.partition import FileChangedError, Partition
@@ -21,7 +26,7 @@ from segmentlog.segments.batches import WalkedBatches, walk_file
 from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.log_end import find_log_end
 from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.segments.sound_headers import sound_headers
+from segmentlog.segments.sound_headers import position_of, sound_headers
 
 __all__ = ["CommittedBatches"]
 
@@ -87,12 +92,20 @@ class CommittedBatches:
             if i + 1 < len(segments) and segments[i + 1].base_offset <= seen_to:
                 continue
             with segment.opened() as opened:
-                begin = opened.floor_position(seen_to)
                 if segment.inode not in (0, opened.file.status().inode):
                     raise FileChangedError(f"{segment.path} was replaced since it was listed")
-                for walked in self._walk_segment(opened, begin):
+                for walked in self._walk_from(opened, seen_to):
                     seen_to = max(seen_to, walked.next_offset)
                     yield walked
+
+    def _walk_from(self, opened: OpenSegment, seen_to: int) -> Iterator[WalkedBatches]:
+        try:
+            yield from self._walk_segment(opened, opened.floor_position(seen_to))
+        except CorruptLogError as error:
+            begin = position_of(opened, seen_to)
+            if error.position >= begin:
+                raise
+            yield from self._walk_segment(opened, begin)  # the damage has nothing to be read
 
     def _walk_segment(self, opened: OpenSegment, begin: int) -> Iterator[WalkedBatches]:
         if not self._skips:

@@ -17,6 +17,7 @@ from segmentlog.kernels.transactions import N_MARKER_COLUMNS, collect_markers, w
 from segmentlog.records.batch_error import batch_error
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.segments.segment import Segment
+from segmentlog.segments.sound_headers import position_of
 
 __all__ = ["WalkedBatches", "markers_among", "walk_batches", "walk_file"]
 
@@ -44,10 +45,13 @@ class WalkedBatches(NamedTuple):
     next_offset: int
 
 
-def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[WalkedBatches]:
+def walk_batches(
+    segments: Sequence[Segment], start_offset: int, *, passes_damage: bool = False
+) -> Iterator[WalkedBatches]:
     """Batches from the one that holds `start_offset`, or follows it, to the end of `segments`.
 
-    A batch that is cut short by the end of its segment ends the walk through that segment.
+    With `passes_damage`, damage that lies wholly below `start_offset` is left out.  A batch that
+    is cut short by the end of its segment ends the walk through that segment.
 
     Raises
     ------
@@ -61,7 +65,10 @@ def walk_batches(segments: Sequence[Segment], start_offset: int) -> Iterator[Wal
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start_offset:
             continue
         is_cut = segment.base_offset < start_offset
-        position = segment.floor_position(start_offset) if is_cut else 0
+        position = 0
+        if is_cut:
+            with segment.opened() as opened:
+                position = position_of(opened, start_offset, passes_damage=passes_damage)
         with open_file(segment.path) as file:
             yield from walk_file(segment.path, file, position, segment.size, start_offset, headers)
 

@@ -22,7 +22,7 @@ from segmentlog.segments.resync import first_offset, good_batch_after, is_newer_
 if TYPE_CHECKING:
     from segmentlog.segments.segment import OpenSegment, PlacedHeader
 
-__all__ = ["sound_headers"]
+__all__ = ["position_of", "sound_headers"]
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,22 @@ def sound_headers(
             if warns:
                 logger.warning("%s; that batch is left out", error)
             walk.pass_over(error)
+
+
+def position_of(opened: "OpenSegment", offset: int, *, passes_damage: bool = True) -> int:
+    """Byte of a batch at or before the one that holds `offset`, or follows it.
+
+    With `passes_damage`, damage that lies wholly below the offset is before that byte.
+    """
+    end = opened.floor_position(offset)
+    if not passes_damage:
+        return end
+    for placed in sound_headers(opened, end, skips=True, warns=False):
+        if placed.header.last_offset >= offset:
+            # Damage before a batch that begins after the offset may have held the offset.
+            return placed.position if placed.header.base_offset <= offset else end
+        end = placed.end
+    return end
 
 
 class _Walk:

@@ -168,3 +168,49 @@ def test_skipping_a_length_that_hides_a_marker_keeps_the_transaction(log_file: P
     set_field(3, "batch_length", 1 << 20)(log_file)
 
     assert [0, 1, 2, 3, 4, 5, 8, 9] == committed(log_file, on_corrupt_batch="skip")
+
+
+def _spoilt(data: bytes, how: str) -> bytes:
+    """A batch with a wrong checksum, with a length beyond the file, or of zeros."""
+    if how == "length":
+        return data[:8] + (1 << 30).to_bytes(4, "big") + data[12:]
+    return bytes(len(data)) if how == "zeros" else data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize("how", ["checksum", "length", "zeros"])
+@pytest.mark.parametrize("rolled", [False, True])
+def test_damage_below_the_log_start_is_no_error(tmp_path: Path, how: str, rolled: bool) -> None:
+    """DeleteRecords has moved the log start into an aborted transaction, or after its end."""
+    batches = [batch(7, 0, i, base_offset=i, is_transactional=True) for i in range(4)]
+    batches += [marker(7, 0, base_offset=4)]
+    batches += [batch(PLAIN, -1, -1, base_offset=5), batch(PLAIN, -1, -1, base_offset=6)]
+    for log_start in range(1, 6):
+        for damaged in range(log_start):
+            directory = tmp_path / f"{log_start} {damaged}"
+            spoilt = [
+                _spoilt(each, how) if i == damaged else each for i, each in enumerate(batches)
+            ]
+            if rolled:
+                plant(directory, *spoilt[3:], base_offset=3)
+            plant(directory, *spoilt[: 3 if rolled else None])
+            checkpoint = directory / "log-start-offset-checkpoint"
+            checkpoint.write_text(f"0\n1\nt 0 {log_start}\n")
+            log = segmentlog.open_log_dir(directory).log("t", 0)
+
+            assert 7 == log.last_stable_offset()
+            rows = segmentlog.read(directory, "t", isolation_level="read_committed")
+            assert [5, 6] == rows["offset"].to_pylist()
+
+
+@pytest.mark.parametrize("how", ["checksum", "length", "zeros"])
+def test_damage_at_the_log_start_is_an_error(tmp_path: Path, how: str) -> None:
+    """It may have hidden the records of a transaction, or its end."""
+    batches = [batch(7, 0, i, base_offset=i, is_transactional=True) for i in range(4)]
+    for damaged in (2, 3):
+        spoilt = [_spoilt(each, how) if i == damaged else each for i, each in enumerate(batches)]
+        directory = tmp_path / f"{damaged}"
+        plant(directory, *spoilt, marker(7, 0, base_offset=4), batch(PLAIN, -1, -1, base_offset=5))
+        (directory / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+
+        with pytest.raises(CorruptLogError):
+            segmentlog.read(directory, "t", isolation_level="read_committed")
