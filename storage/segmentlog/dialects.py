@@ -14,11 +14,12 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from segmentlog.errors import ArgumentError, OptionError
 
 __all__ = [
-    "SPARK_READ", "SPARK_WRITE", "is_word", "nearest", "one_dialect", "rename", "right_word",
-    "spelled",
+    "SPARK_READ", "SPARK_WRITE", "constructor_of_one_dialect", "is_word", "nearest", "one_dialect",
+    "rename", "right_word", "spelled",
 ]  # fmt: skip
 
 _R = TypeVar("_R")
+_Made = TypeVar("_Made")
 _Fields = ParamSpec("_Fields")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -71,7 +72,7 @@ _MEANINGS = (
     }),
     _Meaning("path paths", "files directory directories logs", {"": _WITHOUT_NAME}),
     _Meaning("includeHeaders", "headers header"),
-    _Meaning("preserve", "", {"": "give 'include_headers' where headers are needed"}),
+    _Meaning("preserve", "", dict.fromkeys(("read", "dataset"), "give 'include_headers'")),
     _Meaning("kafka.compression.type codec", "compression compression.codec -z"),
     _Meaning("level", "kafka.compression.gzip.level kafka.compression.lz4.level "
              "kafka.compression.zstd.level", {
@@ -122,7 +123,7 @@ _OF_CALLS = frozenset(
     delete_retention_ms delimiter dry_run exact explain expression file_delete_delay_ms given
     interval is_key is_protobuf kafka_defaults kafka_version key_delimiter leave_out_replicas left
     lines load_factor log_ends log_slice max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
-    min_compaction_lag_ms n_bytes next_int no_print_data_log notes now_ms null offset_map offsets
+    min_compaction_lag_ms n_bytes next_int notes now_ms null offset_map offsets
     on_bytes on_kept on_log on_partition on_records on_segment on_step one_segment
     open_transactions output own placement policy producer producer_epoch producer_expiration_ms
     producer_id producers progress purge remove replication_factor retention_bytes retention_ms
@@ -234,7 +235,7 @@ def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fie
                 taken = [each for each in dict.fromkeys((*own, *others)) if each != "self"]
                 unknown = [name for name in kwargs if name not in taken]
                 if isinstance(error, TypeError) and unknown:
-                    raise _unknown_argument(function.__name__, unknown[0], taken) from None
+                    raise _unknown_argument(function, unknown[0], taken) from None
                 if isinstance(error, OptionError):
                     rename(error, taken)
                     _name_by_value(
@@ -245,6 +246,12 @@ def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fie
         return called
 
     return decorate
+
+
+def constructor_of_one_dialect(made: type[_Made]) -> type[_Made]:
+    """A decorator of a class: its constructor is as `one_dialect` makes functions."""
+    made.__init__ = one_dialect()(made.__init__)  # type: ignore[method-assign]
+    return made
 
 
 def _name_by_value(error: OptionError, given: inspect.BoundArguments) -> None:
@@ -259,8 +266,13 @@ def _name_by_value(error: OptionError, given: inspect.BoundArguments) -> None:
             error.args = (error.option, *error.args[1:])
 
 
-def _unknown_argument(function: str, name: str, taken: list[str]) -> ArgumentError:
+def _unknown_argument(
+    function: Callable[..., object], name: str, taken: list[str]
+) -> ArgumentError:
+    called = function.__name__
+    if called == "__init__":
+        called = function.__qualname__.partition(".")[0]
     near = nearest(name, taken)
-    hint = right_word(name, taken, function) or (near and f"did you mean {near!r}?")
+    hint = right_word(name, taken, called) or (near and f"did you mean {near!r}?")
     hint = hint or (f"its arguments are {', '.join(taken)}" if taken else "it takes no keyword")
-    return ArgumentError(name, "", f"{function}() takes no such argument: {hint}")
+    return ArgumentError(name, "", f"{called}() takes no such argument: {hint}")

@@ -6,13 +6,14 @@ is evaluated by Polars itself, and a limit ends the read.  Polars is imported by
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.arrow_dataset.open_dataset import dataset
+from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
+from segmentlog.dialects import one_dialect
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import TimestampRange
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["scan_log"]
 
 
+@one_dialect("topics", "since", "until", "last", "strings", *DatasetOptions.__annotations__)
 def scan_log(
     path: str | os.PathLike[str] | LogDirectory,
-    *more: str | os.PathLike[str],
+    *more: str | os.PathLike[str] | Sequence[str],
     **options: Any,  # noqa: ANN401 - those of `segmentlog.dataset`
 ) -> "pl.LazyFrame":
     """Records of all partitions as a LazyFrame, which reads when it is collected.

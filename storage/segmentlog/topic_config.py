@@ -1,6 +1,5 @@
 """Settings of a topic that matter to its logs, under Kafka's names."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -8,6 +7,7 @@ from types import NoneType
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT, LEAST_LONG, instance_of, whole_number
+from segmentlog.dialects import constructor_of_one_dialect, nearest
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INDEX_INTERVAL_BYTES,
@@ -48,6 +48,7 @@ _COMPRESSION_TYPES: dict[str, Codec | None] = {
 _POLICIES = {"delete", "compact"}
 
 
+@constructor_of_one_dialect
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """Settings of a topic's logs; the defaults are Kafka's.
@@ -120,8 +121,8 @@ class TopicConfig:
                 accepted = "no process syncs between jobs; use flush=commit, which syncs each job"
                 raise OptionError(name, text, accepted)
             if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(names)}"
+                near = nearest(name, names)
+                hint = f"did you mean {near!r}?" if near else f"settings are {', '.join(names)}"
                 raise OptionError(name, text, f"there is no such topic setting; {hint}")
             values[names[name]] = _value(name, text.strip())
         return cls(**values, given=frozenset(values))

@@ -24,6 +24,7 @@ from pyspark_segmentlog.options.names import check_read_names, check_write_names
 from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.dialects import is_word, spelled
+from segmentlog.polars import scan_log
 from segmentlog.tools.cli import app
 from segmentlog.topic_config import setting_names
 
@@ -59,7 +60,9 @@ def functions() -> Iterator[Callable[..., object]]:
                 yield found
 
 
-FUNCTIONS = {f"{each.__module__}.{each.__name__}": each for each in functions()}
+FUNCTIONS: dict[str, Any] = {
+    f"{each.__module__}.{each.__name__}": each for each in (*functions(), scan_log, *CONFIGS)
+}
 
 
 def arguments(function: Any) -> set[str]:
@@ -112,6 +115,12 @@ RIGHT = {
         "numPartitions": "num_partitions", "codec": "config", "lockTimeout":
         "lock_timeout_seconds", "txnAppId": "txn_app_id", "topics": "topic",
     },
+    "segmentlog.ProducerConfig": {
+        "kafka.compression.type": "codec", "compression": "codec", "batch.size": "batch_size",
+        "includeOffset": "use_offsets", "kafka.compression.zstd.level": "level",
+    },
+    "segmentlog.TopicConfig": {"retention.ms": "retention_ms", "retentionMs": "retention_ms"},
+    "segmentlog.scan_log": {"startingTimestamp": "since", "topic": "topics"},
     "segmentlog.verify": {"topic": "topics", "subscribe": "topics", "partition": "partitions"},
     "segmentlog cat": {
         "--since": "-o @TIME", "--until": "-o e@TIME", "--limit": "--count", "--last": "-o -10",
@@ -196,9 +205,11 @@ def test_spark_takes_each_word_or_refuses_it(dialect: str) -> None:
 def test_functions_take_each_word_or_refuse_it(name: str) -> None:
     """The error names the function that was called, and an argument that this function takes."""
     function = FUNCTIONS[name]
-    passed_on = arguments(segmentlog.dataset) if name.endswith((".read", ".latest")) else set()
+    taken = arguments(function)
+    if name.endswith((".read", ".latest", ".scan_log")):  # they pass on what they do not know
+        taken |= arguments(segmentlog.dataset)
     for word in (*EVERY, "nothing.like.it"):
-        if word in arguments(function) | passed_on:
+        if word in taken:
             continue
         with pytest.raises(segmentlog.ArgumentError) as caught:
             function(**{word: object()})
@@ -206,6 +217,7 @@ def test_functions_take_each_word_or_refuse_it(name: str) -> None:
         assert caught.value.option == word
         assert caught.value.accepted.startswith(f"{function.__name__}() takes no such argument")
         assert isinstance(caught.value, TypeError)
+        assert set(re.findall(r"(?:give|mean) '([^']+)'", caught.value.accepted)) <= taken
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -280,13 +292,12 @@ def test_an_error_names_the_argument_that_has_the_value(
     ]  # fmt: skip
     paths = [] if "path" in arguments(function) else [logs]
     for parameter in sorted(arguments(function)):
-        for bad in (object(), -7):
-            path = shutil.copytree(logs, tmp_path / f"{parameter}{bad == -7}")
-            given = {each: NEEDED.get(each, str(path)) for each in needed} | {parameter: bad}
-            error = error_of(partial(function, *paths, **given))
-            if isinstance(error, segmentlog.OptionError) and error.value:
-                expected = parameter if error.value == repr(bad) else {**given, "path": ""}
-                assert error.option in expected, error
+        path = shutil.copytree(logs, tmp_path / parameter)
+        given = {each: NEEDED.get(each, str(path)) for each in needed} | {parameter: -7}
+        error = error_of(partial(function, *paths, **given))
+        if isinstance(error, segmentlog.OptionError) and error.value:
+            expected = {parameter} if error.value == "-7" else {*given, "path"}
+            assert error.option in expected, error
 
 
 @pytest.mark.parametrize(

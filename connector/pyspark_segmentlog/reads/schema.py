@@ -1,6 +1,5 @@
 """The columns of Spark's ``kafka`` source, and the columns that a user's schema selects."""
 
-import difflib
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -51,11 +50,12 @@ def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:
 
 def unknown_column(name: str) -> "ColumnError":
     """The error for a name that is not a column's, with the name that was probably meant."""
+    from segmentlog.dialects import nearest
     from segmentlog.errors import ColumnError
 
     known = row_schema(include_headers=True).names
-    near = difflib.get_close_matches(name, known, n=1)
-    accepted = f"did you mean {near[0]!r}?" if near else f"the columns are {', '.join(known)}"
+    near = nearest(name, known)
+    accepted = f"did you mean {near!r}?" if near else f"the columns are {', '.join(known)}"
     return ColumnError(name, "unknown", accepted)
 
 

@@ -116,7 +116,7 @@ def read(
     return logs.to_table(columns, filter, order=order)
 
 
-@one_dialect(*DatasetOptions.__annotations__)
+@one_dialect("since", "last", *DatasetOptions.__annotations__)
 def latest(
     path: str | os.PathLike[str] | LogDirectory | None = None,
     topics: str | Sequence[str] | None = None,

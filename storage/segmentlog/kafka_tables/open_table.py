@@ -1,13 +1,12 @@
 """``segmentlog.table`` and ``segmentlog.tables``: what Kafka knows about itself, as tables."""
 
-import difflib
 import os
 
 import pyarrow as pa
 
 from segmentlog.arguments import one_of
 from segmentlog.cluster.metadata_log import metadata_path
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import nearest, one_dialect
 from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.errors import OptionError
 from segmentlog.kafka_tables.columns import schema_of
@@ -116,9 +115,9 @@ def table_schema(name: str, *, history: bool = False, topic: str | None = None) 
     """
     found = TABLES.get(name)
     if found is None:
-        near = difflib.get_close_matches(str(name), TABLES, n=1, cutoff=0.5)
-        nearest = f"did you mean {near[0]}? " if near else ""
-        raise OptionError("table", str(name), f"{nearest}give one of {', '.join(TABLES)}")
+        near = nearest(str(name), TABLES, 0.5)
+        meant = f"did you mean {near}? " if near else ""
+        raise OptionError("table", str(name), f"{meant}give one of {', '.join(TABLES)}")
     if history and not found.history:
         accepted = "leave it out: the table is computed from the last state of several topics"
         raise OptionError("history", "true", accepted)

@@ -1,6 +1,5 @@
 """A broker's log directories: their topic-partitions and checkpoints."""
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import nearest, one_dialect
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_file, list_names, survey
 from segmentlog.disk.remote.location import is_url
@@ -517,8 +516,8 @@ class LogDirectory:
             return UnknownTopicOrPartitionError(topic, partition, where, hint)
         if renamed := self.where_renamed(topic):
             return UnknownTopicOrPartitionError(topic, -1, where, renamed)
-        near = difflib.get_close_matches(topic, topics, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else _held(sorted(self.topics()))
+        near = nearest(topic, topics)
+        hint = f"did you mean {near!r}?" if near else _held(sorted(self.topics()))
         return UnknownTopicOrPartitionError(topic, -1, where, hint)
 
     @without_collector()

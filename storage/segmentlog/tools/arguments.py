@@ -93,17 +93,25 @@ class _Parsed(TyperCommand):
             hint = right_word(given, self.flags, f"segmentlog {self.name}")
             if not hint:
                 near = nearest(given, {*self.flags} - _NEVER_GUESSED)
-                hint = f"did you mean {near!r}?" if near else ""
+                hint = f"did you mean {near!r}?" if near else _elsewhere(given, ctx)
             error.possibilities = []
             error.message += f"; {hint}" if hint else ""
             raise
+
+
+def _elsewhere(given: str, ctx: Any) -> str:  # noqa: ANN401 - typer has no public name for it
+    """The commands that only read, and that have an option."""
+    commands = ctx.parent.command.commands if ctx.parent else {}
+    having = [name for name, each in commands.items()
+              if each.rich_help_panel == READS and given in each.flags]  # fmt: skip
+    return f"it is an option of {', '.join(having)}" if having else ""
 
 
 #: What typer raises for a wrong command line.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 #: Options that let records go; nobody is led to them by a similar name.
-_NEVER_GUESSED = {"--yes", "-y", "--purge", "--remove", "--roll", "--before"}
+_NEVER_GUESSED = {"--yes", "-y", "--purge", "--remove", "--roll", "--before", "--offset"}
 
 
 class Command(NamedTuple):

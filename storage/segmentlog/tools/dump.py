@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import typer
@@ -57,16 +57,6 @@ __all__ = ["dump", "dump_paths"]
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
-
-
-def _kafkas_option(instead: str) -> Any:  # noqa: ANN401 - what typer takes for an option
-    """An option of Kafka's dump tool that has another name here."""
-
-    def refuse(value: str | bool | None) -> None:
-        if value:
-            raise typer.BadParameter(instead)
-
-    return typer.Option(hidden=True, callback=refuse)
 
 
 @command(
@@ -133,10 +123,6 @@ def dump(
             "whatever its directory is called.",
         ),
     ] = None,
-    files: Annotated[str | None, _kafkas_option("give paths without an option")] = None,
-    print_data_log: Annotated[
-        bool, _kafkas_option("this option is called --records here")
-    ] = False,
 ) -> None:
     """Show every batch of segment files, and with --records every record.
 
