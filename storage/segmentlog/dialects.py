@@ -200,7 +200,7 @@ def rename(error: OptionError, taken: Iterable[str]) -> None:
     error : it may name an argument of the function that has raised it.
     taken : the words that are taken here.
     """
-    if type(error) is not OptionError:  # the others name columns, or the function itself
+    if type(error) is not OptionError or error.is_unknown:  # others name columns, or a function
         return
     known = {spelled(each): each for each in reversed([*taken])}
     key = spelled(error.option)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructType
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -345,6 +346,19 @@ def test_an_error_of_spark_names_only_options_that_are_given(
     belongs = {"remoteStorage"} if "remoteStorageLayout" in given else set()
 
     assert named - words <= {*given} | belongs, said
+
+
+@pytest.mark.parametrize("word", ["topics", "num_partitions", "codec", "since", "lock_timeout"])
+def test_an_unknown_option_of_spark_is_named_as_it_is_given(logs: str, word: str) -> None:
+    """The error does not put the right option in its place, as if it had the value."""
+    source = pyspark_segmentlog.SegmentLogDataSource({"path": logs, "topic": "orders", word: "x"})
+    columns = StructType().add("value", BinaryType())
+
+    for call in source.schema, partial(source.writer, columns, False):
+        error = error_of(call)
+        assert isinstance(error, segmentlog.OptionError)
+        assert error.option in {word, "topic"}
+    assert error.option == word
 
 
 @pytest.mark.parametrize(

@@ -103,27 +103,27 @@ def check_read_names(raw: Mapping[str, str]) -> None:
         if lowered in reads:
             continue
         if lowered == "filterpushdown":
-            raise OptionError("filterPushdown", value, _NO_PUSH_DOWN)
+            raise _unknown("filterPushdown", value, _NO_PUSH_DOWN)
         of_writes = [] if lowered.startswith(_CLIENT_PREFIX) else writes_only
         if lowered.startswith(_CLIENT_PREFIX):
             _refuse_client_option(lowered, value, _FORBIDDEN_IN_READS)
         elif lowered in _WRITES:
-            raise OptionError(_WRITES[lowered], value, f"it is an option of writes; {_OF_WRITES}")
+            raise _unknown(_WRITES[lowered], value, f"it is an option of writes; {_OF_WRITES}")
         elif right := right_word(name, used, SPARK_READ):
-            raise OptionError(name, value, f"a read has no such option: {right}")
+            raise _unknown(name, value, f"a read has no such option: {right}")
         elif right := right_word(name, of_writes, SPARK_WRITE):
             accepted = f"it is an option of writes; {_OF_WRITES} (in a write, {right})"
-            raise OptionError(name, value, accepted)
+            raise _unknown(name, value, accepted)
         elif is_word(name):
-            raise OptionError(name, value, _OF_CALLS)
+            raise _unknown(name, value, _OF_CALLS)
         near = nearest(name, [*used, *of_writes], _SIMILAR)
         if near in of_writes:
             accepted = (
                 f"there is no such option, and {near!r} is an option of writes; {_OF_WRITES}"
             )
-            raise OptionError(name, value, accepted)
+            raise _unknown(name, value, accepted)
         if near:
-            raise OptionError(name, value, f"there is no such option; did you mean {near!r}?")
+            raise _unknown(name, value, f"there is no such option; did you mean {near!r}?")
 
 
 def check_write_names(raw: Mapping[str, str]) -> None:
@@ -143,12 +143,18 @@ def check_write_names(raw: Mapping[str, str]) -> None:
             continue
         hint = right_word(name, _WRITES.values(), SPARK_WRITE)
         if lowered in _READS or (not hint and right_word(name, _READS.values(), SPARK_READ)):
-            raise OptionError(name, value, _OF_READS)
+            raise _unknown(name, value, _OF_READS)
         if not hint:
             near = nearest(name, _WRITES.values(), _SUGGESTED)
             known = f"the options are {', '.join(_WRITES.values())}"
             hint = f"did you mean {near!r}?" if near else known
-        raise OptionError(name, value, f"there is no such option; {hint}")
+        raise _unknown(name, value, f"there is no such option; {hint}")
+
+
+def _unknown(name: str, value: str, accepted: str) -> OptionError:
+    error = OptionError(name, value, accepted)
+    error.is_unknown = True
+    return error
 
 
 def warn_of_unused(raw: Mapping[str, str], query: Query) -> None:

@@ -72,6 +72,7 @@ class OptionError(SegmentLogError, ValueError):
     """An option with a value that is not accepted, or a name that does not exist."""
 
     code = ErrorCode.OPTION
+    is_unknown = False  #: whether `option` is a name that does not exist, as the user has given it
 
     def __init__(self, option: str, value: str, accepted: str) -> None:
         if isinstance(value, str):  # a caller without types may have given anything

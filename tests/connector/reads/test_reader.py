@@ -147,7 +147,7 @@ def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -
         ),
         (
             {"assign": '{"orders":[0]}', "startingOffsets": '{"orders":{"0":999}}'},
-            ["orders-0 would start at 999 and end at 335", "endingOffsets"],
+            ["orders-0 would start at 999 and end at 335", "not after that offset, the latest"],
         ),
         (
             {

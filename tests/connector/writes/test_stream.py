@@ -222,7 +222,7 @@ def test_a_query_of_which_all_tasks_fail_leaves_nothing(
     ("options", "said"),
     [
         ({"txnAppId": "a", "txnVersion": 1}, "a stream numbers its batches by itself"),
-        ({"topics": "t"}, "did you mean 'topic'"),
+        ({"topics": "t"}, "option 'topics' is 't'; there is no such option; give 'topic'"),
         ({"deleteRecords": "true"}, r'deleteRecords=true is for outputMode\("complete"\)'),
     ],
 )

@@ -100,7 +100,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value, 1L partition", {"topic": "t"}, "column 'partition' is bigint; it"),
         ("select 'v' value, array('x') headers", {"topic": "t"}, "array<struct<key:string,val"),
         ("select 'v' value", {"topic": "a/b"}, "a topic is 1 to 249"),
-        ("select 'v' value", {"topic": "t", "topics": "x"}, "did you mean 'topic'"),
+        ("select 'v' value", {"topic": "t", "topics": "x"}, "option 'topics' is 'x'; there"),
         ("select 'v' value", {"topic": "t", "kafka.compression.type": "brotli"}, "give none"),
         ("select 'v' value", {"topic": "t", "segment.bytes": "1m"}, "give a number from 14"),
         ("select 'v' value", {"topic": "t", "txnAppId": "a"}, "go together"),
