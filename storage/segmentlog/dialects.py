@@ -124,7 +124,7 @@ _OF_CALLS = frozenset(
     interval is_key is_protobuf kafka_defaults kafka_version key_delimiter leave_out_replicas left
     lines load_factor log_ends log_slice max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
     min_compaction_lag_ms n_bytes next_int notes now_ms null offset_map offsets
-    on_bytes on_kept on_log on_partition on_records on_segment on_step one_segment
+    on_bytes on_kept on_log on_partition on_phase on_records on_segment on_step one_segment
     open_transactions output own placement policy producer producer_epoch producer_expiration_ms
     producer_id producers progress purge remove replication_factor retention_bytes retention_ms
     right right_dataset roll rows schema server_properties sorting source spark target_metadata

@@ -47,6 +47,7 @@ ERRORS = [
     errors.RemoteSegmentError("s3://b/t/0.rsm-manifest", "it is not JSON", "restore it"),
     errors.MalformedRecordError("/d/__consumer_offsets-0/0.log", 42, "it has no key"),
     errors.KernelsError("there are none"),
+    errors.ArgumentError("subscribe", "", "read() takes no such argument: give 'topics'"),
 ]
 
 
@@ -71,7 +72,7 @@ CODES = [
     "RECORD_TOO_LARGE", "SYNC_FAILED", "OFFSETS_OUT_OF_ORDER", "STAGED_FILE", "COLUMN", "STORAGE",
     "INVALID_UTF8", "OUT_OF_ORDER_SEQUENCE", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE",
     "STREAM_BATCH", "STREAM_OFFSET", "MALFORMED_RECORD",
-    "REMOTE_SEGMENT", "ARGUMENT",
+    "REMOTE_SEGMENT", "KERNELS", "ARGUMENT",
 ]  # fmt: skip
 
 
