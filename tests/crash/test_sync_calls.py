@@ -18,7 +18,7 @@ REASONS: Mapping[str, str] = {
         "a reader that looked before the guard existed would read up to the log end": [
             (
                 "append.prepare.visible_ends > put > write > write_offsets > write > "
-                "replace_file: replace replication-offset-checkpoint"
+                "replace_file > rename: rename replication-offset-checkpoint"
             ),
             (
                 "append.prepare.visible_ends > put > write > write_offsets > write > "
@@ -28,7 +28,7 @@ REASONS: Mapping[str, str] = {
         "with a recovery point that lags, the next recovery reads the records again": [
             (
                 "append.prepare.ready_to_append > put > write > write_offsets > write > "
-                "replace_file: replace recovery-point-offset-checkpoint"
+                "replace_file > rename: rename recovery-point-offset-checkpoint"
             ),
             (
                 "append.prepare.ready_to_append > put > write > write_offsets > write > "
@@ -38,7 +38,7 @@ REASONS: Mapping[str, str] = {
         "with an offset that lags, the next compaction cleans clean segments again": [
             (
                 "compaction.compact.reached > put > write > write_offsets > write > "
-                "replace_file: replace cleaner-offset-checkpoint"
+                "replace_file > rename: rename cleaner-offset-checkpoint"
             ),
             (
                 "compaction.compact.reached > put > write > write_offsets > write > "

@@ -47,13 +47,19 @@ def around_calls(
 
     def wrapped(name: str, real: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **keywords: object) -> object:
-            parent = keywords.pop("dir_fd", None)  # `shutil` gives None, too
-            if parent is None:
+            # Names in open directories: the watcher gets paths.
+            parents = [keywords.get(each) for each in ("src_dir_fd", "dst_dir_fd")]
+            if "dir_fd" in keywords:
+                parents = [keywords["dir_fd"]]
+            if not any(each is not None for each in parents):  # `shutil` gives None, too
+                keywords.pop("dir_fd", None)
                 return around(name, partial(real, *arguments, **keywords))
-            # A name in an open directory: the watcher gets the path.
-            path = str(Path(f"/proc/self/fd/{parent}").readlink() / str(arguments[0]))
-            made = partial(real, *arguments, dir_fd=parent, **keywords)
-            return around(name, partial(lambda *_: made(), path, *arguments[1:]))
+            paths = [
+                str(Path(f"/proc/self/fd/{parent}").readlink() / str(each))
+                for parent, each in zip(parents, arguments, strict=False)
+            ]
+            made = partial(real, *arguments, **keywords)
+            return around(name, partial(lambda *_: made(), *paths, *arguments[len(paths) :]))
 
         return call
 

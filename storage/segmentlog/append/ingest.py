@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from segmentlog.append.append import limits_of
 from segmentlog.commit.guard import SegmentSizes
-from segmentlog.disk.durable import writable, write_new_file, write_pieces
+from segmentlog.disk.durable import remove_file, rename, writable, write_new_file, write_pieces
 from segmentlog.disk.readable import open_file
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
 from segmentlog.kernels import growth, layout
@@ -179,11 +179,11 @@ def enter_partition(
     within = _within(guard_path, extent, FileKind.OFFSET_INDEX)
     write_new_file(within, plan.offset_entries, sync=False)
     try:
-        os.rename(within, _place(partition_path, plan, FileKind.OFFSET_INDEX))
+        rename(within, _place(partition_path, plan, FileKind.OFFSET_INDEX))
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        os.unlink(within)
+        remove_file(within)
         return False
     return True
 
@@ -211,9 +211,9 @@ def move_segment(
         kind: _within(guard_path, extent, kind) for kind in (FileKind.TIME_INDEX, FileKind.LOG)
     }
     write_new_file(within[FileKind.TIME_INDEX], plan.time_entries, sync=False)
-    os.rename(staged, within[FileKind.LOG])
+    rename(staged, within[FileKind.LOG])
     for kind, path in within.items():
-        os.rename(path, _place(partition_path, plan, kind))
+        rename(path, _place(partition_path, plan, kind))
     return SegmentSizes(
         plan.base_offset, extent.end, len(plan.offset_entries), len(plan.time_entries)
     )

@@ -38,6 +38,7 @@ from segmentlog.disk.boot import boot_id
 from segmentlog.disk.durable import (
     create_directory,
     opened_directory,
+    rename,
     replace_file,
     sync_directory,
     sync_file,
@@ -235,7 +236,7 @@ def stand(directory: str, guard: Guard, intent: Intent) -> None:
         # in the guard, and then the next start would check every log.
         mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
         with contextlib.suppress(FileNotFoundError):  # another's change has it
-            os.rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
+            rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
             return
     with contextlib.suppress(OSError):  # it may have been taken over, and be gone
         withdraw(directory, guard)
@@ -259,7 +260,7 @@ def decide(directory: str, guard: Guard, state: State) -> None:
     # Opened before the rename: with too many open files, the decision would stay in doubt.
     with opened_directory(directory) as descriptor:
         try:
-            os.replace(guard.state_path, path)
+            rename(guard.state_path, path)
         except OSError:  # a network file system may have done what it reports as failed
             if State.read(directory).token != state.token:
                 raise

@@ -10,7 +10,7 @@ import shutil
 
 from segmentlog.commit.settings_file import SettingsFile
 from segmentlog.disk.contract import FileType
-from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.durable import remove_file, rename, sync_directory
 from segmentlog.disk.readable import list_names, status_of
 from segmentlog.errors import SyncFailedError
 from segmentlog.layout.checkpoint import read_offsets, write_offsets
@@ -82,7 +82,7 @@ def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> Non
     retention would remove its records.
     """
     for topic_partition, path in partition_directories(directory, topic):
-        os.rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
+        rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
     sync_directory(directory)
     for name in CHECKPOINTS:
         offsets = read_offsets(directory, name)
@@ -104,7 +104,7 @@ def remove_taken_out(directory: str, topic: str) -> None:
         for path in paths:
             # Follows no link, even one that takes the place of a directory meanwhile.
             if status_of(path).type is FileType.LINK:
-                os.unlink(path)
+                remove_file(path)
             else:
                 shutil.rmtree(path)
         if paths:

@@ -25,7 +25,7 @@ from segmentlog.commit.put_aside import DelayOf, put_segments_aside
 from segmentlog.commit.stamp import renew_stamp
 from segmentlog.commit.state import State
 from segmentlog.disk.aside import put_file_aside, remove_deleted
-from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.durable import remove_file, rename, sync_directory
 from segmentlog.disk.readable import is_directory, list_names
 from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
@@ -302,11 +302,11 @@ class Followed(NamedTuple):
         # Indexes before the segment that they belong to has grown are those of its beginning.
         for name in self.removed:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, name))
+                remove_file(os.path.join(path, name))
         for name in self.files:
             full = os.path.join(path, name)
             with contextlib.suppress(FileNotFoundError):  # done before a crash
-                os.replace(f"{full}.tmp", full)
+                rename(f"{full}.tmp", full)
         sync_directory(path)
         if self.first >= 0:
             cut = (self.cut[0], self.cut[1], self.cut[2]) if self.cut else None
@@ -388,7 +388,7 @@ class Follow(Effect):
             path = partition_path(directory, each.topic_partition)
             for name in each.files:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(path, f"{name}.tmp"))
+                    remove_file(os.path.join(path, f"{name}.tmp"))
 
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
         """Remove the files that are due."""
@@ -448,6 +448,6 @@ def _drop_derived(path: str, below: int | None = None) -> bool:
             break
         for kind in SPARSE_INDEXES:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, segment_file_name(segment.base_offset, kind)))
+                remove_file(os.path.join(path, segment_file_name(segment.base_offset, kind)))
                 is_freed = True
     return is_freed

@@ -24,6 +24,7 @@ from segmentlog.commit.effects import (
 )
 from segmentlog.commit.json_file import REMEDY, check_types, read_json, to_json
 from segmentlog.disk.contract import FileType
+from segmentlog.disk.durable import parent_of, remove_file, rename
 from segmentlog.disk.readable import is_directory, list_names, status_of
 from segmentlog.disk.system_errors import FULL
 from segmentlog.errors import CorruptCheckpointError
@@ -209,7 +210,7 @@ class Guard:
         """
         seized = self
         if not self.path.endswith(_RECOVERING):
-            os.rename(self.path, self.path + _RECOVERING)
+            rename(self.path, self.path + _RECOVERING)
             seized = Guard(*os.path.split(self.path + _RECOVERING))
         seized._bar()
         return seized
@@ -219,9 +220,10 @@ class Guard:
             for name in list_names(self.path):
                 # To finish or undo takes the intent, and puts the mark back.
                 if name not in {INTENT_FILE, CLEAN_SHUTDOWN_FILE}:
-                    os.unlink(os.path.join(self.path, name))
+                    remove_file(os.path.join(self.path, name))
             try:
-                os.mkdir(self.state_path)
+                with parent_of(self.state_path) as (parent, name):
+                    os.mkdir(name, dir_fd=parent)
             except FileExistsError:  # the writer has just made the file
                 continue
             except OSError as error:

@@ -21,7 +21,15 @@ from segmentlog.commit.guard import (
     list_guards,
 )
 from segmentlog.commit.state import State
-from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable
+from segmentlog.disk.durable import (
+    cut_file,
+    remove_directory,
+    remove_file,
+    rename,
+    sync_directory,
+    sync_file,
+    writable,
+)
 from segmentlog.disk.readable import exists, is_directory, list_names, status_of
 from segmentlog.disk.sync_together import do_together
 from segmentlog.disk.system_errors import FULL
@@ -199,7 +207,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     for name in list_names(path):
         parsed = parse_segment_file(name)
         if parsed and parsed.kind in LOG_AND_SPARSE_INDEXES and parsed.offset > sizes.base_offset:
-            os.unlink(os.path.join(path, name))
+            remove_file(os.path.join(path, name))
     had_segment = sizes.base_offset >= 0
     for kind, size in zip(LOG_AND_SPARSE_INDEXES if had_segment else (), sizes[1:], strict=False):
         file = os.path.join(path, segment_file_name(sizes.base_offset, kind))
@@ -208,7 +216,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
             has = f"has {found} bytes" if found >= 0 else "is missing"
             lost = f"{file} {has}, and had {size} bytes"
         elif 0 <= found < size:
-            os.unlink(file)
+            remove_file(file)
             continue
         if found >= 0:
             with writable(file) as descriptor:
@@ -226,9 +234,9 @@ def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
     mark = os.path.join(guard.path, CLEAN_SHUTDOWN_FILE)
     with contextlib.suppress(FileNotFoundError):
         if is_clean:
-            os.rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+            rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         else:
-            os.unlink(mark)
+            remove_file(mark)
     _remove_guard(directory, guard)
 
 
@@ -238,7 +246,7 @@ def withdraw(directory: str, guard: Guard) -> None:
     The intent goes first: any writer that finds a guard without an intent only removes it.
     """
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(guard.intent_path)
+        remove_file(guard.intent_path)
     _leave(directory, guard, is_clean=False)
 
 
@@ -266,7 +274,7 @@ def _remove(guard: Guard) -> None:
         if path == guard.state_path and is_directory(path):  # last, with the guard itself
             continue
         with contextlib.suppress(FileNotFoundError):  # a reader has closed its ``.nfs…`` file
-            os.unlink(path)
+            remove_file(path)
     with contextlib.suppress(FileNotFoundError):
-        os.rmdir(guard.state_path)
-    os.rmdir(guard.path)
+        remove_directory(guard.state_path)
+    remove_directory(guard.path)

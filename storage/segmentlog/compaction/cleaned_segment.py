@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from segmentlog.disk.durable import create_file, sync_file, write_all
+from segmentlog.disk.durable import create_file, remove_file, sync_file, write_all
 from segmentlog.kernels import growth
 from segmentlog.kernels.growth import take_batches
 from segmentlog.kernels.memory import Bytes, Int64s
@@ -100,7 +100,7 @@ class CleanedSegment:
         self.close()
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+                remove_file(path)
 
     def _open(self, kind: FileKind) -> None:
         name = f"{segment_file_name(self.base_offset, kind)}.{FileState.CLEANED}"

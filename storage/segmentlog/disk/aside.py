@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
+from segmentlog.disk.durable import parent_of, remove_file, rename
 from segmentlog.disk.readable import list_names, status_of
 from segmentlog.names import FileKind, FileState, parse_segment_file
 
@@ -38,8 +39,8 @@ def put_file_aside(directory: str, name: str) -> None:
     if name.endswith(_LOG):
         with contextlib.suppress(FileNotFoundError):
             _, by_inode = names_aside(os.path.join(directory, name), os.stat(aside).st_ino)
-            os.rename(aside, by_inode)
-    os.rename(os.path.join(directory, name), aside)
+            rename(aside, by_inode)
+    rename(os.path.join(directory, name), aside)
 
 
 def names_aside(path: str, inode: int) -> tuple[str, str]:
@@ -93,11 +94,12 @@ def remove_deleted(
             changed_ns = status_of(file).changed_ns
             is_due = changed_ns <= now_ns - delay_ns
             if changed_ns > now_ns + max(delay_ns, _MINUTE_NS):
-                os.utime(file, follow_symlinks=False)
+                with parent_of(file) as (parent, own_name):
+                    os.utime(own_name, dir_fd=parent, follow_symlinks=False)
             if is_due and before is not None:
                 before()
             if is_due:
-                os.unlink(file)
+                remove_file(file)
         except FileNotFoundError:
             continue
         except OSError as error:

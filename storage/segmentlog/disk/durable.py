@@ -9,8 +9,8 @@ New files get the owner of their directory: a broker takes its whole log directo
 cannot open one file.  A user who cannot give them to this owner makes no file there.
 
 That owner may be a stranger to root, and may put links into the directory at any moment.
-So files are opened by their name in an open directory, no link is followed, and only what was just
-made changes its owner, by its descriptor.
+So files are opened, renamed and removed by their name in an open directory, no link is followed,
+and only what was just made changes its owner, by its descriptor.
 """
 
 import contextlib
@@ -32,6 +32,10 @@ __all__ = [
     "make_directory",
     "open_to_write",
     "opened_directory",
+    "parent_of",
+    "remove_directory",
+    "remove_file",
+    "rename",
     "replace_file",
     "sync_ancestors",
     "sync_directory",
@@ -88,7 +92,7 @@ def open_to_write(path: str) -> int:
         If the name is that of a link, of something that is no file, or of a file of another owner
         that has more names: its bytes are in another directory, too.
     """
-    with _parent(path) as (parent, name):
+    with parent_of(path) as (parent, name):
         try:  # an open of a pipe would wait for its reader
             flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(name, flags, dir_fd=parent)
@@ -207,7 +211,7 @@ def sync_ancestors(path: str) -> None:
 
 
 @contextlib.contextmanager
-def _parent(path: str) -> Iterator[tuple[int, str]]:
+def parent_of(path: str) -> Iterator[tuple[int, str]]:
     """A descriptor of the directory that holds a name, and the name.
 
     The owner of the log directory may put another directory under its path at any moment.
@@ -287,7 +291,7 @@ def create_directory(path: str, *, must_be_given: bool = True) -> None:
     LogDirectoryError
         If it cannot be given to that owner, and must be; it is then removed.
     """
-    with _parent(path) as (parent, name):
+    with parent_of(path) as (parent, name):
         os.mkdir(name, dir_fd=parent)
         try:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -335,7 +339,7 @@ def create_file(path: str, *, mode: int = 0o644) -> int:
     LogDirectoryError
         If the owner of its directory could not use it; the file is then removed.
     """
-    with _parent(path) as (parent, name):
+    with parent_of(path) as (parent, name):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, mode, dir_fd=parent)
         try:
@@ -362,6 +366,28 @@ def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = Tr
         os.close(descriptor)
 
 
+def rename(path: str, to: str) -> None:
+    """Rename a file or a directory, over what has the new name; the caller syncs the names."""
+    with parent_of(path) as (before, name), parent_of(to) as (after, new):
+        try:
+            os.rename(name, new, src_dir_fd=before, dst_dir_fd=after)
+        except OSError as error:
+            error.filename, error.filename2 = path, to
+            raise
+
+
+def remove_file(path: str) -> None:
+    """Remove a name of a file, or a link."""
+    with parent_of(path) as (parent, name):
+        os.unlink(name, dir_fd=parent)
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory."""
+    with parent_of(path) as (parent, name):
+        os.rmdir(name, dir_fd=parent)
+
+
 def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
     """Replace a file, as Kafka does with its checkpoints.
 
@@ -371,13 +397,13 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
     """
     temporary = f"{path}.tmp"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)  # left by a crash
+        remove_file(temporary)  # left by a crash
     try:
         write_new_file(temporary, data, mode=_mode_of(path))
-        os.replace(temporary, path)
+        rename(temporary, path)
     except Exception:  # a full disk needs the space
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            remove_file(temporary)
         raise
     if sync_name:
         sync_directory(os.path.dirname(path))

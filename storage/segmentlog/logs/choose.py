@@ -84,7 +84,8 @@ def only_in_a_tier(
         parent = os.path.dirname(log.path)
         if parent not in known:
             known[parent] = read_offsets(parent, LOG_START_CHECKPOINT)
-        start = known[parent].get(each, log.log_start_offset)
+        # While the commit of a deletion is unfinished, the checkpoint has the start before it.
+        start = max(known[parent].get(each, log.log_start_offset), log.log_start_checkpoint)
         if start < log.log_start_offset:
             found[each] = OffsetRange(start, log.log_start_offset)
     return found

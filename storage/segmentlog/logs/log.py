@@ -101,7 +101,7 @@ class Log:
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
-        self._log_start_checkpoint = log_start_checkpoint
+        self.log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
         self._synced_to, self._cleaned_to = synced_to, cleaned_to
         self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
@@ -177,10 +177,10 @@ class Log:
             seen = listing.look and look_at_log(listing.look.directory, files)
             listing = Listing(files, look=seen)
             # One segment alone need not reach to the end: nothing shows a loss.
-            return ListedSegments(listing, self._log_start_checkpoint, committed_to)
+            return ListedSegments(listing, self.log_start_checkpoint, committed_to)
         return ListedSegments(
             listing,
-            self._log_start_checkpoint,
+            self.log_start_checkpoint,
             committed_to,
             self.partition.path,
             self._synced_to,

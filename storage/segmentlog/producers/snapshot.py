@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from segmentlog.disk.durable import replace_file
+from segmentlog.disk.durable import remove_file, replace_file
 from segmentlog.disk.readable import list_names, read_whole
 from segmentlog.errors import CorruptIndexError
 from segmentlog.names import FileKind, FileState, parse_segment_file, segment_file_name
@@ -142,7 +142,7 @@ def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
     """Remove the snapshots at `offsets`; some of them may be missing."""
     for offset in offsets:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(snapshot_path(partition_path, offset))
+            remove_file(snapshot_path(partition_path, offset))
 
 
 def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:

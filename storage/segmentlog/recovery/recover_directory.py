@@ -25,7 +25,7 @@ from segmentlog.commit.state import State
 from segmentlog.commit.topics import write_topic_id
 from segmentlog.commit.unfinished import Fate, fate_of
 from segmentlog.disk.contract import FileType
-from segmentlog.disk.durable import create_file, sync_directory
+from segmentlog.disk.durable import create_file, remove_file, sync_directory
 from segmentlog.disk.readable import status_of
 from segmentlog.disk.sync_together import do_together
 from segmentlog.disk.system_errors import FULL, storage_errors
@@ -428,7 +428,7 @@ class DirectoryRecovery:
     def _begin(self) -> None:
         """Take the mark away: it must not vouch for what a crash may leave."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._mark)
+            remove_file(self._mark)
             sync_directory(self._directory)
 
     def _high_watermarks(self) -> Iterator[RecoveryStep]:

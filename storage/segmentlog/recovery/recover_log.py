@@ -24,7 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.durable import cut_file, sync_directory, sync_file, writable, write_new_file
+from segmentlog.disk.durable import (
+    cut_file,
+    remove_file,
+    sync_directory,
+    sync_file,
+    writable,
+    write_new_file,
+)
 from segmentlog.disk.readable import exists, open_file
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
@@ -384,7 +391,7 @@ def _split(path: str, segment: Segment, parts: Sequence[tuple[int, int]]) -> Non
     except BaseException:
         for each in new:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(each)
+                remove_file(each)
         raise
     swap_in(path, {segment.base_offset}, {base_offset for _, base_offset in parts})
 
@@ -404,7 +411,7 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
         for kind in INDEXES:
             name = segment_file_name(segment.base_offset, kind)
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(plan.path, name))
+                remove_file(os.path.join(plan.path, name))
     if go:
         sync_directory(plan.path)
     # The segments after the bad batch go next.  They are good by themselves: a recovery that

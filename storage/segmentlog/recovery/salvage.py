@@ -22,7 +22,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from segmentlog.disk.durable import create_file, sync_directory, sync_file, write_all
+from segmentlog.disk.durable import (
+    create_file,
+    remove_file,
+    rename,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from segmentlog.disk.readable import after_zeros, open_file
 from segmentlog.kernels import layout
 from segmentlog.model import OffsetRange
@@ -159,7 +166,7 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
     for kind in SPARSE_INDEXES:
         _unlink(segment.index_path(kind))
     sync_directory(directory)
-    os.replace(temporary, segment.path)
+    rename(temporary, segment.path)
     sync_directory(directory)
     segment.size = sum(end - begin for begin, end in plan.good)
     if not plan.is_far:
@@ -169,4 +176,4 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
 
 def _unlink(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        remove_file(path)

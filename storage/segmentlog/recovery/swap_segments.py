@@ -20,7 +20,7 @@ import os
 from collections.abc import Set
 
 from segmentlog.disk.aside import put_file_aside
-from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.durable import rename, sync_directory
 from segmentlog.disk.readable import list_names
 from segmentlog.errors import LogDirectoryError
 from segmentlog.names import LOG_AND_ALL_INDEXES, FileKind, FileState, parse_segment_file
@@ -87,4 +87,4 @@ def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
 
 
 def _rename(path: str, before: str, after: str) -> None:
-    os.rename(os.path.join(path, before), os.path.join(path, after))
+    rename(os.path.join(path, before), os.path.join(path, after))

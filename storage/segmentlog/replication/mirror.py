@@ -57,6 +57,8 @@ from segmentlog.disk.durable import (
     create_directory,
     create_file,
     make_directory,
+    remove_file,
+    rename,
     replace_file,
     sync_ancestors,
     sync_directory,
@@ -720,7 +722,7 @@ class _Follower:
             if (is_left and name.removesuffix(f".{FileState.CLEANED}") not in wanted) or (
                 name.endswith(".tmp")
             ):
-                os.unlink(os.path.join(self._path, name))
+                remove_file(os.path.join(self._path, name))
         for segment, size in self._new():
             base, name = segment.base_offset, _log_name(segment)
             path = os.path.join(self._path, name)
@@ -807,7 +809,7 @@ class _Follower:
         if is_same:
             return names
         for name in names:
-            os.unlink(_cleaned(os.path.join(self._path, name)))
+            remove_file(_cleaned(os.path.join(self._path, name)))
         return []
 
     def _growing(self) -> tuple[Segment, int] | None:
@@ -932,7 +934,7 @@ class _Follower:
         if not self.replaces:
             for name in self._segment_files:  # the log of a segment comes after its indexes
                 path = os.path.join(self._path, name)
-                os.rename(_cleaned(path), path)
+                rename(_cleaned(path), path)
             sync_directory(self._path)
 
     def _unshare(self, path: str) -> None:
@@ -944,7 +946,7 @@ class _Follower:
             if has_other_names(file):
                 size = size_of(file)
                 self._copy(file, _tmp(path), size, digest_of(file, size))
-                os.replace(_tmp(path), path)
+                rename(_tmp(path), path)
                 sync_directory(self._path)
 
     def stage_files(self, found: Followed) -> None:
@@ -953,7 +955,7 @@ class _Follower:
             path = os.path.join(self._path, name)
             target = _tmp(path)
             if name in self._index_files:
-                os.rename(_cleaned(path), target)
+                rename(_cleaned(path), target)
                 continue
             try:
                 with opened_source(os.path.join(self.log.path, name)) as source:

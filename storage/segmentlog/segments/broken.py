@@ -13,7 +13,15 @@ import os
 from collections.abc import Iterator
 
 from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.durable import create_file, cut_file, sync_directory, sync_file, write_all
+from segmentlog.disk.durable import (
+    create_file,
+    cut_file,
+    remove_file,
+    rename,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 from segmentlog.disk.readable import after_zeros, exists, open_file
 
 __all__ = ["copy_bytes", "is_zeros", "keep_segment", "keep_tail"]
@@ -40,9 +48,9 @@ def keep_tail(path: str, position: int, end: int | None = None) -> str:
             return kept
     temporary = f"{kept}.tmp"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)  # left by a crash
+        remove_file(temporary)  # left by a crash
     copy_bytes(path, temporary, position, end)
-    os.replace(temporary, kept)
+    rename(temporary, kept)
     sync_directory(os.path.dirname(path))
     return kept
 
@@ -62,7 +70,7 @@ def copy_bytes(path: str, to: str, begin: int, end: int | None = None) -> None:
             sync_file(target, to)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(to)
+                remove_file(to)
             raise
         finally:
             os.close(target)
@@ -71,7 +79,7 @@ def copy_bytes(path: str, to: str, begin: int, end: int | None = None) -> None:
 def keep_segment(path: str) -> str:
     """Rename a whole segment, so that it leaves the log; the caller syncs the directory."""
     kept = next(name for name in _names(path, 0) if not exists(name))
-    os.rename(path, kept)
+    rename(path, kept)
     return kept
 
 

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import NamedTuple, overload
 
 from segmentlog.disk.contract import FileType
-from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.durable import remove_file, sync_directory
 from segmentlog.disk.look import look
 from segmentlog.disk.readable import list_names, measure, open_file, status_of
 from segmentlog.disk.remote.location import is_url
@@ -371,7 +371,7 @@ def remove_indexes_without_log(path: str) -> int:
     """Remove index files whose segment is gone, durably; return how many there were."""
     found = indexes_without_log(path)
     for _, each in found:
-        os.unlink(each)
+        remove_file(each)
     if found:  # a ``.txnindex`` that comes back after a power cut would be the next segment's
         sync_directory(path)
     return len(found)

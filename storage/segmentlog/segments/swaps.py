@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection
 
 from segmentlog.disk.aside import put_file_aside
-from segmentlog.disk.durable import sync_directory
+from segmentlog.disk.durable import remove_file, rename, sync_directory
 from segmentlog.disk.readable import exists, list_names, status_of
 from segmentlog.names import (
     INDEXES,
@@ -51,7 +51,7 @@ def finish_swaps(path: str) -> None:
     undone = [name for name, each in swaps.items() if each.offset >= first_cleaned]
     for names in (undone, cleaned):  # a .swap is finished once no .cleaned says otherwise
         for name in names:
-            os.unlink(os.path.join(path, name))
+            remove_file(os.path.join(path, name))
         sync_directory(path)
     finished = {name: each for name, each in swaps.items() if name not in undone}
     swap_logs, live_logs = (
@@ -117,7 +117,7 @@ def exchange_end(
             full = os.path.join(path, name)
             if name.startswith(oldest) is is_oldest:
                 with contextlib.suppress(FileNotFoundError):  # done before a crash
-                    os.rename(f"{full}.{FileState.CLEANED}", f"{full}.{FileState.SWAP}")
+                    rename(f"{full}.{FileState.CLEANED}", f"{full}.{FileState.SWAP}")
         sync_directory(path)
     swaps = [
         f"{name}.{FileState.SWAP}"
@@ -159,7 +159,7 @@ def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None
 
 def _take_place(path: str, name: str) -> None:
     full = os.path.join(path, name)
-    os.replace(full, full.removesuffix(f".{FileState.SWAP}"))
+    rename(full, full.removesuffix(f".{FileState.SWAP}"))
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:

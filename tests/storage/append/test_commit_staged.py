@@ -48,15 +48,15 @@ def test_a_decision_that_is_reported_as_failed_and_was_made_is_no_error(
     The rows are visible then, and an error would make the user write the job a second time.
     """
     write(tmp_path, pa.table({"value": [b"old"]}))
-    real = os.replace
+    real = os.rename
 
-    def renamed(old: str, new: str) -> None:
-        real(old, new)
+    def renamed(old: str, new: str, **how: int) -> None:
+        real(old, new, **how)
         if new.endswith("segmentlog.state"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), old)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", renamed)
+        patch.setattr(os, "rename", renamed)
         write(tmp_path, pa.table({"value": [b"new"]}))
 
     assert [b"old", b"new"] == values(tmp_path)

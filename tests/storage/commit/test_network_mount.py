@@ -268,14 +268,14 @@ def test_a_rename_that_was_done_although_the_server_reports_an_error(
 ) -> None:
     """The answer was lost, and the repeated request found nothing to rename."""
     _write_batches(server, 1)
-    real = os.replace
+    real = os.rename
 
-    def sent_again(source: str, target: str) -> None:
-        real(source, target)
-        if source.endswith("/state"):
-            real(source, target)
+    def sent_again(source: str, target: str, **how: int) -> None:
+        real(source, target, **how)
+        if source == "state":
+            real(source, target, **how)
 
-    monkeypatch.setattr(os, "replace", sent_again)
+    monkeypatch.setattr(os, "rename", sent_again)
     _write_batches(server, 2)
     assert _numbers_of(segmentlog.open_log_dir(server)) == [1, 2]
     assert not segmentlog.open_log_dir(server).unfinished_commits

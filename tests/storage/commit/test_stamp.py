@@ -71,14 +71,14 @@ def test_a_commit_changes_it_before_it_writes_and_when_it_is_decided(
     """A reader whose stamps before and after a listing are equal has seen no part of a commit."""
     write(tmp_path, ONE)
     seen = [read_stamp(str(tmp_path))]
-    real = os.replace
+    real = os.rename
 
-    def replace(source: str, target: str) -> None:
+    def rename(source: str, target: str, **how: int) -> None:
         if Path(target).name == STATE_FILE:
             seen.append(read_stamp(str(tmp_path)))
-        real(source, target)
+        real(source, target, **how)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(os, "rename", rename)
     write(tmp_path, ONE)
     seen.append(read_stamp(str(tmp_path)))
 

@@ -45,7 +45,7 @@ def unfinished(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, li
 
     def around(name: str, forward: Forward) -> object:
         nonlocal is_dead
-        if name == "replace" and str(forward.args[1]).endswith(STATE_FILE):
+        if name == "rename" and str(forward.args[1]).endswith(STATE_FILE):
             if request.param == "decided":
                 forward()
             is_dead = True

@@ -1,5 +1,6 @@
 """Mirrors lose nothing: not at a failover, not beside writers and compactions, not at a kill."""
 
+import contextlib
 import os
 import shutil
 import time
@@ -68,6 +69,31 @@ def test_names_of_headers_are_compared_as_bytes(tmp_path: Path) -> None:
     assert 4 == found.cut_at
     (compared,) = segmentlog.compare(source, to)
     assert "equal" == compared.comparison
+
+
+@cut_loop
+def test_a_deletion_that_was_killed_is_mirrored_as_readers_see_it(
+    tmp_path: Path, every: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deleted records do not come back, and are not taken for records of a tier."""
+    number, is_done, starts = 0, False, set[int]()
+    while not is_done:
+        source, to = tmp_path / f"source-{number}", tmp_path / f"to-{number}"
+        write(source, *"abcdef")
+        segmentlog.delete_records(source, "t", 0, offset=1)
+        segmentlog.mirror(source, to=to)
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, number)
+            with contextlib.suppress(Crash):
+                segmentlog.delete_records(source, "t", 0, offset=4)
+                is_done = True
+        segmentlog.mirror(source, to=to)
+        start, there = (segmentlog.open_log_dir(each).log(*T0) for each in (source, to))
+        assert start.log_start_offset == there.log_start_offset, number
+        starts.add(there.log_start_offset)
+        number += every
+    assert {1, 4} == starts
+    assert "only in its tier" not in caplog.text
 
 
 def test_records_of_a_failover_at_offsets_that_the_source_has_lost_are_kept(
@@ -149,11 +175,11 @@ def test_bytes_that_another_process_left_are_synced_before_they_count_as_synced(
     def note(name: str, forward: Forward) -> object:
         if name == "fsync" and os.fstat(forward.args[0]).st_ino == log.stat().st_ino:
             calls.append("sync")
-        if name == "replace" and RECOVERY_POINT_CHECKPOINT in str(forward.args[1]):
+        if name == "rename" and RECOVERY_POINT_CHECKPOINT in str(forward.args[1]):
             calls.append("point")
         return forward()
 
-    around_calls(monkeypatch, ["fsync", "replace"], note)
+    around_calls(monkeypatch, ["fsync", "rename"], note)
     segmentlog.mirror(source, to=to)
     assert ["sync", "point"] == calls
     assert {T0: 2} == read_offsets(str(to), RECOVERY_POINT_CHECKPOINT)
