@@ -287,7 +287,8 @@ WRITE_OPTIONS = (
            "all machines share; `save(path)` sets this option"),
     Option("topic", "the column `topic`", "a topic's name", "Topic of all rows; takes precedence "
            "over the column", str.strip),
-    Option("numPartitions", "1 for new topics", "a number from 1", "Number of partitions of a "
+    Option("numPartitions", "1 for new topics; with `preserve`, what the rows of each topic name",
+           "a number from 1", "Number of partitions of a "
            "topic that the job creates when it commits; if `topic` exists, it must have this "
            "number", number(1)),
     Option("autoCreateTopics", "`true`, in a broker's own directory `false`", _BOOLEAN,

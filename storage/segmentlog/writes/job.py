@@ -108,6 +108,7 @@ class WriteJob:
                 asked=request.num_partitions,
                 auto_create_topics=auto_create_topics,
                 keeps_partitions=keeps_partitions,
+                is_named=config.use_offsets,
                 in_cluster={} if keeps_partitions else _partition_counts(directory),
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
@@ -224,7 +225,7 @@ class WriteJob:
                 topics[topic] = None  # even without rows
             new = self.topics.new_among(topics)
             try:
-                self.topics.make(topics)
+                self.topics.named_by(staged.topic_partitions).make(topics)
                 settings = self._settings(
                     staged.n_records, rolls=rolls, with_producers=with_producers, batch=batch
                 )

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from segmentlog.commit.deleted import is_known
 from segmentlog.commit.topics import create_partitions
@@ -13,6 +13,9 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import check_topic_name
 
 __all__ = ["JobTopics", "complete_topics"]
+
+#: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
+_MOST_NAMED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,9 @@ class JobTopics:
     missing : the first missing partition of each incomplete topic.
     num_partitions : of topics that the job creates; 0 to create none.
     keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
+    is_named : whether rows name the partitions of topics that the job creates, and no number was
+        given: each of these topics gets those that its own rows name.
+    named : number of partitions of these topics, once all rows are staged.
     """
 
     directory: str
@@ -37,6 +43,8 @@ class JobTopics:
     missing: Mapping[str, int]
     num_partitions: int
     keeps_partitions: bool
+    is_named: bool
+    named: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def found(
@@ -48,6 +56,7 @@ class JobTopics:
         auto_create_topics: bool,
         keeps_partitions: bool,
         in_cluster: Mapping[str, int],
+        is_named: bool = False,
     ) -> "JobTopics":
         """The topics that are there now; a job begins with them.
 
@@ -71,7 +80,10 @@ class JobTopics:
         if topic in partitions and asked not in {None, partitions[topic]}:
             raise _other_number(topic, partitions[topic], asked)
         n_new = (asked or 1) if auto_create_topics else 0
-        topics = cls(directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions)
+        topics = cls(
+            directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions,
+            is_named=is_named and asked is None,
+        )  # fmt: skip
         if topic is not None:
             topics.n_partitions(topic)
         return topics
@@ -100,7 +112,14 @@ class JobTopics:
                 "auto_create_topics=True (in Spark autoCreateTopics=true)"
             )
             raise UnknownTopicOrPartitionError(topic, -1, self.directory, hint)
-        return self.num_partitions
+        return self.named.get(topic, _MOST_NAMED) if self.is_named else self.num_partitions
+
+    def named_by(self, staged: Collection[TopicPartition]) -> "JobTopics":
+        """The topics, with the partitions that all rows of the job name."""
+        named = {} if self.topic is None else {self.topic: 1}
+        for topic, partition in staged:
+            named[topic] = max(named.get(topic, 1), partition + 1)
+        return replace(self, named=named)
 
     def new_among(self, topics: Collection[str]) -> list[str]:
         """The topics that `make` would create, and of which nothing is there yet."""

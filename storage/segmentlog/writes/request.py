@@ -31,8 +31,8 @@ class WriteRequest:
     directory : absolute path of the log directory; the path of a user is made absolute.
     config : how rows become batches.
     topic : of all rows, or None to take the column ``topic``.
-    num_partitions : of topics that are created, one by default; an existing `topic` must have this
-        number.
+    num_partitions : of topics that are created; an existing `topic` must have this number.  By
+        default one, or the partitions that rows with offsets of their own name.
     auto_create_topics : whether missing topics are created; by default they are, except in a
         broker's own directory, where the broker would not know them.
     lock_timeout_seconds : how long to wait for another writer.

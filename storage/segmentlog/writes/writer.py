@@ -385,7 +385,8 @@ def open_writer(
     path : a log directory; it is made if it is missing.
     topic : of all rows, or None to take the column ``topic``.
     num_partitions : of missing topics, one by default; they are created at the first `flush`.  An
-        existing `topic` must have this number of partitions.
+        existing `topic` must have this number of partitions.  With `preserve`, each missing topic
+        has the partitions that its own rows name up to then, by default.
     auto_create_topics : whether missing topics are created; by default they are, except in a
         broker's own directory, because the broker would move their partitions aside.
     config : how rows become batches.

@@ -183,3 +183,35 @@ def test_every_topic_of_a_broker_is_restored(directory: Path, tmp_path: Path) ->
             assert table.select(names) == found.select(names), (topic, partition)
     assert n_rows > 100
     assert_tidy(tmp_path)
+
+
+def test_each_new_topic_gets_the_partitions_that_its_own_rows_name(tmp_path: Path) -> None:
+    """Rows of one topic lie in several tasks, and keys choose partitions as in the other log."""
+    job = WriteJob.begin(WriteRequest(str(tmp_path), config=RESTORE))
+    staged = []
+    for task, named in enumerate([{"a": 2, "b": 0}, {"a": 0, "c": 4}]):
+        stager = job.stager(task)
+        for topic, partition in named.items():
+            rows = placed_rows([5 + task], partition)
+            rows = rows.append_column("topic", pa.array([topic]))
+            stager.add(rows.to_batches()[0])
+        staged.append(stager.finish())
+    job.commit(staged)
+
+    topics = segmentlog.open_log_dir(tmp_path).topics()
+    assert {"a": [0, 1, 2], "b": [0], "c": [0, 1, 2, 3, 4]} == topics
+    assert_tidy(tmp_path)
+
+
+def test_one_row_does_not_make_more_partitions_than_a_log_can_have(tmp_path: Path) -> None:
+    """A number that is given counts for all new topics."""
+    rows = placed_rows([5], 10_000)
+    with (
+        pytest.raises(InvalidRecordError, match="it names partition 10000"),
+        segmentlog.open_writer(tmp_path, "t", preserve=True) as writer,
+    ):
+        writer.append(rows)
+    assert [] == [*tmp_path.glob("t-*")]
+    with segmentlog.open_writer(tmp_path, "t", preserve=True, num_partitions=3) as writer:
+        writer.append(placed_rows([5], 1))
+    assert {"t": [0, 1, 2]} == segmentlog.open_log_dir(tmp_path).topics()
