@@ -5,13 +5,14 @@ lost (only the process died), everything is lost, each step alone is lost, each 
 A write may also be torn: its first half only, or its size without its bytes, which are zeros.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from crash_disk.image import Image, Step, Sync, Tree, Write
 
-__all__ = ["CrashState", "Fate", "crash_states"]
+__all__ = ["CrashDisk", "CrashState", "Fate", "crash_states"]
 
 
 class Fate(StrEnum):
@@ -81,6 +82,15 @@ class CrashDisk:
                 for others in (Fate.KEPT, Fate.LOST):
                     for fate in (Fate.HALF, Fate.ZEROS):
                         yield self._state(others, index, fate)
+
+    def drawn(self, rng: random.Random) -> Tree:
+        """What is left if each step that was not synced has a fate of its own."""
+        shared = rng.choice((None, None, Fate.LOST, Fate.KEPT))
+        image = self._durable.copy()
+        for _, step in self._pending:
+            fates = (Fate.KEPT, Fate.KEPT, Fate.KEPT, Fate.LOST, Fate.LOST, Fate.HALF, Fate.ZEROS)
+            _apply(image, step, shared or rng.choice(fates))
+        return image.tree()
 
     def _state(self, others: Fate, index: int, fate: Fate) -> CrashState:
         image = self._durable.copy()

@@ -1,4 +1,4 @@
-"""Faults at a call of the operating system: death, Ctrl-C, a failing disk, a full one."""
+"""Faults at a call of the operating system: death, Ctrl-C, a power cut, a failing or full disk."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from crashing import Crash, Forward, around_calls
 
-__all__ = ["CALLS", "KINDS", "Calls", "Fault", "met"]
+__all__ = ["CALLS", "KINDS", "POWER", "Calls", "Fault", "met"]
 
 #: Calls by which the engine changes a disk; `open` counts where it makes or empties a file.
 CALLS = (
@@ -26,6 +26,8 @@ _GROWING = frozenset({"open", "write", "pwrite", "link", "mkdir", "rename", "rep
 #: The process dies, is interrupted, meets one failing call or a disk that fails from there on, a
 #: disk that is full from there on, or a failing read; the latter's number is that of a read.
 KINDS = ("dies", "interrupt", "eio", "broken", "full", "unreadable")
+#: The process dies with the machine: what was not synced may be lost.
+POWER = "power"
 
 
 class Fault(NamedTuple):
@@ -75,11 +77,11 @@ def met(fault: Fault | None) -> Iterator[Calls]:
         calls.is_met, is_first = True, number == fault.number
         if fault.kind == "full":
             return _fail(errno.ENOSPC, forward) if name in _GROWING else forward()
-        if not is_first and fault.kind not in {"broken", "dies"}:
+        if not is_first and fault.kind not in {"broken", "dies", POWER}:
             return forward()
         if is_first and fault.is_after:
             forward()
-        if fault.kind == "dies":
+        if fault.kind in {"dies", POWER}:
             raise Crash(name)
         if fault.kind == "interrupt":
             raise KeyboardInterrupt

@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 import segmentlog
 from segmentlog.commit.guard import list_guards
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
+from segmentlog.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
 from segmentlog.settings.directory_settings import Source
 from segmentlog.verification.findings import Severity
 from segmentlog.verification.verify_log import verify_log
@@ -25,6 +27,7 @@ __all__ = [
     "assert_equal",
     "assert_found_by_time",
     "assert_sound",
+    "assert_trusted",
     "bases_of",
     "look",
 ]
@@ -51,9 +54,12 @@ class Seen:
         return self.logs.get(topic_partition, SeenLog(0, 0, 0, ()))
 
 
-def look(directory: Path, names: tuple[str, ...]) -> Seen:
-    """Read everything in a directory, each partition by itself and all as a dataset."""
-    settings = {topic: _settings(directory, topic) for topic in (None, *names)}
+def look(directory: Path, names: tuple[str | None, ...] = (), *, twice: bool = True) -> Seen:
+    """Read all partitions of a directory, each by itself, and as a dataset if `twice`.
+
+    `names` : topics whose settings are read; None is for the defaults of all topics.
+    """
+    settings = {topic: _settings(directory, topic) for topic in names}
     logs = dict[TopicPartition, SeenLog]()
     opened = _opened(directory)
     if opened is not None:
@@ -65,7 +71,8 @@ def look(directory: Path, names: tuple[str, ...]) -> Seen:
             seen = SeenLog(log.log_start_offset, end, mark, rows)
             if seen[:2] != (0, 0) or rows:
                 logs[each] = seen
-        _assert_dataset_equal(opened, logs)
+        if twice:
+            _assert_dataset_equal(opened, logs)
     return Seen(logs, {topic: known for topic, known in settings.items() if known})
 
 
@@ -178,6 +185,25 @@ def assert_sound(directory: Path) -> None:
         found = verify_log(opened.log(*each), with_records=True)
         bad = [str(finding) for finding in found if finding.severity != Severity.NOTE]
         assert not bad, f"verify finds in {each}: {bad}"
+
+
+def assert_trusted(directory: Path) -> None:
+    """A broker that finds the mark of a clean stop trusts files that are sound.
+
+    It builds missing indexes; a guard, or an exchange that is not finished, is recovered first.
+    """
+    is_marked = (directory / CLEAN_SHUTDOWN_FILE).exists()
+    if not is_marked or list_guards(str(directory)):
+        return
+    if [*directory.rglob("*.swap"), *directory.rglob("*.cleaned")]:
+        return
+    points = read_offsets(str(directory), RECOVERY_POINT_CHECKPOINT)
+    for log in segmentlog.open_log_dir(directory):
+        found = [each for each in verify_log(log) if each.severity != Severity.NOTE]
+        bad = [str(each) for each in found if each.path is None or Path(each.path).exists()]
+        assert not bad, f"a broker trusts {log.topic_partition}, in which verify finds {bad}"
+        point = points.get(log.topic_partition, log.log_end_offset)
+        assert point <= log.log_end_offset, f"{log.topic_partition} is recovered from {point} on"
 
 
 def bases_of(log: Log) -> list[int]:

@@ -84,6 +84,11 @@ class PlainLog:
         rows = tuple(each for each in self.rows if each.offset >= start)
         return replace(self, start=start, end=max(self.end, start), rows=rows)
 
+    def restored(self) -> "PlainLog":
+        """The log that a restoration makes: it knows nothing but the rows."""
+        times = tuple((each.offset, each.timestamp_ms) for each in self.rows)
+        return PlainLog(self.rows[0].offset, self.rows[-1].offset + 1, self.rows, times)
+
     def first_at(self, timestamp_ms: int) -> int | None:
         """The offset of the first row at or after a time."""
         newer = (each.offset for each in self.rows if each.timestamp_ms >= timestamp_ms)

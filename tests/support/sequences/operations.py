@@ -4,27 +4,36 @@ An operation is a function that draws its details from a `Scene` and returns a `
 row in `OPERATIONS`.
 """
 
+import itertools
 import random
 import shutil
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import segmentlog
+from segmentlog.cluster.image import Image
+from segmentlog.commit.guard import list_guards
+from segmentlog.disk.durable import make_directory, sync_directory, write_new_file
 from segmentlog.errors import (
     InvalidProducerEpochError,
+    LogDirectoryError,
     OffsetsOutOfOrderError,
 )
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.replication import placement
+from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
-from sequences.looking import Seen, bases_of
+from sequences.looking import Seen, assert_equal, assert_trusted, bases_of, look
 from sequences.model import Flush, Model, NewRow, PlainLog
 
-__all__ = ["CUT", "DONE", "OPERATIONS", "REFUSED", "TOPICS", "Plan", "Scene"]
+__all__ = ["CUT", "DONE", "OPERATIONS", "REFUSED", "TOPICS", "Mirrored", "Plan", "Scene"]
 
 #: How an operation has ended: it returned, it raised an error of an operation that did nothing,
 #: or its progress is not known.
@@ -39,6 +48,66 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass
+class Mirrored:
+    """A mirror: `models` are those that it may have; there is none before the first mirror.
+
+    If `is_mixed`, each partition may have that of another model: only sound logs were mirrored.
+    """
+
+    directory: Path
+    models: list[Model]
+    is_mixed: bool = False
+
+    def seen(self) -> Model:
+        """The model that readers see.
+
+        Until a mirror that cuts records off is finished, they see what both models begin with; a
+        recovery finishes it then.
+
+        Raises
+        ------
+        AssertionError
+            If it is none of those that may be.
+        """
+        found = look(self.directory, twice=False)
+        models = self.models
+        if self.is_mixed:
+            partitions = sorted({each for model in models for each in model.logs})
+            known = [[model.logs.get(each, PlainLog()) for model in models] for each in partitions]
+            models = [
+                Model(dict(zip(partitions, logs, strict=True)))
+                for logs in itertools.product(*known)
+            ]
+        errors = []
+        for each in models:
+            try:
+                assert_equal(found, replace(each, settings={}))
+            except AssertionError as error:
+                errors.append(str(error))
+            else:
+                return each
+        if list_guards(str(self.directory)) and self._begins_all(found):
+            segmentlog.recover(self.directory)
+            if not list_guards(str(self.directory)):
+                return self.seen()
+        message = "the mirror: " + "; nor: ".join(errors)
+        raise AssertionError(message)
+
+    def _begins_all(self, found: Seen) -> bool:
+        """Whether each partition is that of a model, or what all models begin with."""
+        for each, log in found.logs.items():
+            known = [model.logs.get(each, PlainLog()).rows for model in self.models]
+            if log.rows not in known and any(log.rows != rows[: len(log.rows)] for rows in known):
+                return False
+        return True
+
+    def remove(self) -> None:
+        """Begin a new one."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.models, self.is_mixed = [], False
+
+
+@dataclass
 class Scene:
     """The directory that an operation is planned on.
 
@@ -47,6 +116,8 @@ class Scene:
     rng : details are drawn from it.
     now_ms : the time of the clock.
     wait : moves the clock by some milliseconds.
+    mirrored : the directory beside, to which this one is mirrored.
+    is_powered : whether the power may be cut, so that writers have to sync.
     """
 
     directory: Path
@@ -54,6 +125,8 @@ class Scene:
     rng: random.Random
     now_ms: int
     wait: Callable[[int], None]
+    mirrored: Mirrored
+    is_powered: bool
 
     def topic(self) -> str:
         """A random topic."""
@@ -86,7 +159,7 @@ class Scene:
             codec=rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)),
             batch_size=rng.choice((1, 150, 500, 10_000)),
             use_timestamps=True,
-            flush=rng.random() < 0.8,
+            flush=rng.random() < 0.8 or self.is_powered,
         )
 
 
@@ -103,7 +176,10 @@ class Plan:
     delay_ms : for how long replaced files stay: readers that have planned to read them still can.
     judge : the model that holds after an operation whose result depends on segments, by what a
         reader sees and how the operation has ended; None if `states` have it.
-    follow : is called without a fault once the operation has ended well, before anybody looks.
+    follow : is called without a fault once the operation has ended, and with how it did; before
+        anybody looks, but after a power cut.  What it returns are the models that may hold then;
+        None if it did nothing to the directory.
+    is_settled : whether what was not synced before is synced once the operation is done.
     """
 
     act: Callable[[Callable[[], None]], object]
@@ -112,7 +188,8 @@ class Plan:
     is_open: bool = field(default=False, kw_only=True)
     delay_ms: int = field(default=60_000, kw_only=True)
     judge: Callable[[Seen, str], Model] | None = None
-    follow: Callable[[], None] | None = field(default=None, kw_only=True)
+    follow: Callable[[str], Sequence[Model] | None] | None = field(default=None, kw_only=True)
+    is_settled: bool = field(default=True, kw_only=True)
 
     def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
         """The models that may hold, by how the operation has ended and how many parts it did.
@@ -555,12 +632,13 @@ def retain(scene: Scene) -> Plan:
 
     def judge(seen: Seen, ending: str) -> Model:
         moved = {each: scene.model.logs[each].starting_at(seen.log(each).start) for each in bounds}
-        if any(log.start > scene.model.logs[each].start for each, log in moved.items()):
-            assert ending != REFUSED, "log starts have moved, and retention has failed"
-        elif ending != DONE:
+        is_moved = any(log.start > scene.model.logs[each].start for each, log in moved.items())
+        if not is_moved and ending != DONE:
             return scene.model
         for each, (least, most) in bounds.items():
             start = seen.log(each).start
+            if ending == REFUSED and start == scene.model.logs[each].start:
+                continue  # it may be the log that cannot be read
             what = f"{each} starts at {start} after retention, and not at {least} to {most}"
             assert least <= start <= most, f"{what}: {settings}"
         return replace(scene.model, logs={**scene.model.logs, **moved})
@@ -633,46 +711,164 @@ def reindex(scene: Scene) -> Plan:
 
 
 def mirror(scene: Scene) -> Plan:
-    """Mirror to a directory beside, to which somebody may have written; then fail over to it.
+    """Mirror to the directory beside, to which somebody may write then.
 
-    A fault meets only the mirror.  A mirror keeps topics that the source has deleted; here, the
-    administrator begins a new one then.
+    A mirror keeps topics that the source has deleted; here, the administrator begins a new one.
     """
-    rng, to = scene.rng, scene.directory.with_name("mirrored")
-    writes_first, fails_over = rng.random() < 0.3, rng.random() < 0.5
+    mirrored, to = scene.mirrored, scene.mirrored.directory
+    writes_then = scene.rng.random() < 0.2
     topic, rows, config = scene.topic(), scene.rows("b"), scene.config()
-    is_there = bool([*scene.directory.glob("*-[0-9]/*.log")])
+    if not [*scene.directory.glob("*-[0-9]/*.log")]:
+        return append(scene)
     for each in to.glob("*-[0-9]"):
         known, here = (path / "partition.metadata" for path in (each, scene.directory / each.name))
         is_other = known.exists() and here.exists() and known.read_bytes() != here.read_bytes()
         if is_other or not here.exists():
-            shutil.rmtree(to)
+            mirrored.remove()
             break
 
     def act(done: Callable[[], None]) -> None:
-        if is_there:
+        mirrored.models = [*(mirrored.models or [Model()]), scene.model]
+        try:
             segmentlog.mirror(scene.directory, to=to)
+        except (
+            LogDirectoryError
+        ) as error:  # a commit that is finished now had the other topic's id
+            if "the topic was created again" not in str(error):
+                raise
+            mirrored.remove()
+            mirrored.models = [Model(), scene.model]
+            segmentlog.mirror(scene.directory, to=to)
+        mirrored.models, mirrored.is_mixed = [scene.model], False
         done()
 
-    def follow() -> None:
-        if not is_there:
-            return
-        if fails_over:
-            left = scene.directory.with_name("left")
-            scene.directory.rename(left)
-            to.rename(scene.directory)
-            settings = left / "segmentlog.settings"
-            if settings.exists():  # a mirror leaves settings to the administrator
-                shutil.copy(settings, scene.directory)
-            shutil.rmtree(left)
-        elif writes_first and [*to.glob(f"{topic}-[0-9]")]:
-            with segmentlog.open_writer(to, topic, config=config) as writer:
-                writer.append(_table(topic, [each._replace(partition=0) for each in rows]))
+    def follow(ending: str) -> None:
+        mirrored.is_mixed |= ending == REFUSED
+        if mirrored.models:
+            mirrored.seen()
+        if ending == DONE:
+            assert_trusted(to)
+            if writes_then and [*to.glob(f"{topic}-[0-9]")]:
+                written = [each._replace(partition=0) for each in rows]
+                with segmentlog.open_writer(to, topic, config=config) as writer:
+                    writer.append(_table(topic, written))
+                mirrored.models = [scene.model.appended(topic, TOPICS[topic], written)]
+                mirrored.seen()
 
+    return Plan(act, [scene.model, scene.model], follow=follow, is_settled=False)
+
+
+def fail_over(scene: Scene) -> Plan:
+    """The mirror, which may be older, takes the place of the directory, which becomes the mirror.
+
+    A mirror leaves settings to the administrator.
+    """
+    mirrored, here = scene.mirrored, scene.directory
+    is_there = mirrored.models and not mirrored.is_mixed
+    if not is_there or not [*mirrored.directory.glob("*-[0-9]/*.log")]:
+        return mirror(scene)
+    after = replace(mirrored.seen(), settings=scene.model.settings)
+
+    def act(done: Callable[[], None]) -> None:
+        left = here.with_name("left")
+        here.rename(left)
+        mirrored.directory.rename(here)
+        left.rename(mirrored.directory)
+        _take_settings(mirrored.directory, here)
+        mirrored.models = [scene.model]
+        done()
+
+    return Plan(act, [scene.model, after], delay_ms=0)
+
+
+def _take_settings(old: Path, new: Path) -> None:
+    (new / "segmentlog.settings").unlink(missing_ok=True)
+    if (old / "segmentlog.settings").exists():
+        shutil.copy(old / "segmentlog.settings", new)
+
+
+#: The cluster that takes a restoration: two brokers, the second one with a replica of each
+#: partition 0.
+_NODES = (1, 2)
+
+
+def restore(scene: Scene) -> Plan:
+    """Restore all topics on two brokers, again if a fault cut it off; then perhaps serve those.
+
+    Each broker has all records of its partitions or none, and all of them after the second run.
+    """
+    rng, here = scene.rng, scene.directory
+    takes_over = rng.random() < 0.3
+    # A writer that was killed while it made a topic has left some of its partitions.
+    there = segmentlog.open_log_dir(here).topics() if [*here.glob("*-[0-9]/*.log")] else {}
+    topics = [each for each, numbers in there.items() if len(numbers) == TOPICS[each]]
+    if not topics:
+        return append(scene)
+    logs = {each: log for each, log in scene.model.logs.items() if log.rows}
+    assert {each.topic for each in logs} <= {*topics}
+    targets = [here.with_name(f"restored-{node}") for node in _NODES]
+    after = replace(
+        Model({each: log.restored() for each, log in logs.items()}),
+        settings=scene.model.settings,
+    )
+
+    def run() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(placement, "newest_metadata", max)
+            patch.setattr(placement, "read_metadata", lambda *_: ())
+            patch.setattr(placement, "fold", lambda _: _target_cluster())
+            known = DirectorySettings({"retention.ms": "-1"})
+            patch.setattr(DirectorySettings, "read", lambda *_, **__: known)
+            segmentlog.restore(here, to=targets, topics=topics)
+
+    def act(done: Callable[[], None]) -> None:
+        run()
+        done()
+
+    def seen_at(number: int) -> list[Model]:
+        mine = {each: log for each, log in after.logs.items() if not number or not each.partition}
+        return [replace(after, logs=mine, settings={}), Model()]
+
+    def follow(ending: str) -> Sequence[Model] | None:
+        for is_again in (False, True):
+            for number, each in enumerate(targets):
+                models = seen_at(number)[: 1 if is_again or ending == DONE else 2]
+                Mirrored(each, models).seen()
+            if not is_again:
+                run()
+        if not takes_over:
+            return None
+        (targets[0] / "meta.properties").unlink()
+        _take_settings(here, targets[0])
+        shutil.rmtree(here)
+        targets[0].rename(here)
+        return [after]
+
+    for node, each in zip(_NODES, targets, strict=True):  # durably, as a power cut may come
+        shutil.rmtree(each, ignore_errors=True)
+        make_directory(str(each))
+        properties = b"version=1\nnode.id=%d\ncluster.id=other\n" % node
+        write_new_file(str(each / "meta.properties"), properties)
+        sync_directory(str(each))
+        sync_directory(str(each.parent))
     return Plan(
-        act, [scene.model, scene.model],
-        delay_ms=0 if fails_over else 60_000, follow=follow,
+        act, [scene.model, scene.model], follow=follow, is_settled=False,
+        delay_ms=0 if takes_over else 60_000,
     )  # fmt: skip
+
+
+def _target_cluster() -> Image:
+    """The metadata of the cluster that takes a restoration."""
+    image = Image()
+    for number, (topic, n_partitions) in enumerate(TOPICS.items()):
+        topic_id = uuid.UUID(int=7000 + number)
+        for partition in range(n_partitions):
+            image.tables["partitions"][topic_id, partition] = {
+                "topic": topic, "topic_id": topic_id, "partition": partition,
+                "replicas": [*_NODES[: 1 if partition else 2]], "directories": None,
+                "leader_epoch": 3,
+            }  # fmt: skip
+    return image
 
 
 def unmark(scene: Scene) -> Plan:
@@ -698,7 +894,7 @@ def unmark(scene: Scene) -> Plan:
                     path.with_suffix(f".{kind}").unlink(missing_ok=True)
         done()
 
-    return Plan(act, [scene.model])
+    return Plan(act, [scene.model], is_settled=False)
 
 
 def _torn(scene: Scene, path: Path) -> bytes:
@@ -719,7 +915,7 @@ def wait(scene: Scene) -> Plan:
         scene.wait(n_ms)
         done()
 
-    return Plan(act, [scene.model])
+    return Plan(act, [scene.model], is_settled=False)
 
 
 @dataclass(frozen=True)
@@ -750,7 +946,9 @@ OPERATIONS: Mapping[str, Kind] = {
     "retain": Kind(retain, 3),
     "recover": Kind(recover, 2),
     "reindex": Kind(reindex, 1),
-    "mirror": Kind(mirror, 4),
+    "mirror": Kind(mirror, 5),
+    "fail_over": Kind(fail_over, 2, may_fail=False),
+    "restore": Kind(restore, 2),
     "unmark": Kind(unmark, 2, may_fail=False),
     "wait": Kind(wait, 2, may_fail=False),
 }

@@ -1,6 +1,9 @@
 """Play a sequence of operations on a new directory, and shorten a sequence that fails."""
 
 import contextlib
+import errno
+import itertools
+import os
 import random
 import shutil
 import tempfile
@@ -11,14 +14,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from crash_disk.image import write_tree
+from crash_disk.recorder import Recorder
 from crash_disk.runs import same_names_again
+from crash_disk.states import CrashDisk
 from crashing import Crash
 
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from sequences.faults import KINDS, Calls, Fault, met
-from sequences.looking import Held, assert_equal, assert_found_by_time, assert_sound, look
+from sequences.faults import KINDS, POWER, Calls, Fault, met
+from sequences.looking import (
+    Held,
+    Seen,
+    assert_equal,
+    assert_found_by_time,
+    assert_sound,
+    assert_trusted,
+    look,
+)
 from sequences.model import Model
-from sequences.operations import CUT, DONE, OPERATIONS, REFUSED, TOPICS, Plan, Scene
+from sequences.operations import CUT, DONE, OPERATIONS, REFUSED, TOPICS, Mirrored, Plan, Scene
 
 __all__ = ["BrokenSequenceError", "Step", "draw", "parse", "play", "shortened"]
 
@@ -44,6 +58,11 @@ def parse(text: str) -> list[Step]:
     return steps
 
 
+#: A first step with this name says that the power may be cut later: each change of the disk is
+#: recorded from then on, and writers sync.
+POWERED = "powered"
+
+
 class BrokenSequenceError(AssertionError):
     """A sequence after which a directory differs from its model."""
 
@@ -56,6 +75,36 @@ class BrokenSequenceError(AssertionError):
         return f"{self.what}\nafter {len(self.steps)} operations; to repeat it:\nSEQUENCE='{line}'"
 
 
+class _Disk:
+    """What a power cut may leave of everything below a directory."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self._root = root
+        self._recorder = Recorder(root, patch, compares=False)
+        self._disk = CrashDisk(self._recorder.image)
+
+    def take(self) -> None:
+        """Take the steps since the last time."""
+        for each in self._recorder.steps:
+            self._disk.take(each)
+        self._recorder.steps.clear()
+        self._recorder.calls.clear()
+
+    def begin(self) -> None:
+        """Take everything that is there for durable."""
+        self._recorder.begin()
+        self._disk = CrashDisk(self._recorder.image)
+
+    def cut(self, rng: random.Random) -> None:
+        """Leave what may be left after a power cut."""
+        self.take()
+        tree = self._disk.drawn(rng)
+        self._recorder.is_paused = True
+        shutil.rmtree(self._root)
+        write_tree(tree, self._root)
+        self.begin()
+
+
 class _Play:
     """A directory, its model, and a clock that operations move.
 
@@ -63,12 +112,20 @@ class _Play:
     then on `verify` finds nothing.
     """
 
-    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
-        self.directory = directory
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.directory = root / "logs"
         self.model = Model()
+        self._root, self._patch = root, patch
+        self._mirrored = Mirrored(root / "mirrored", [])
         self._is_disturbed = False
         self._lacks_indexes = False
         self._now_ns, self._waited_ms = time.time_ns(), 0
+        self._disk: _Disk | None = None
+        #: Operations that were cut off, and how many of their parts were done: what they did may
+        #: be lost, although readers have seen it.
+        self._unsettled: list[tuple[Plan, int]] = []
+        self._boots = map(str, itertools.count())
+        self._boot = next(self._boots)
         same_names_again(patch)
         patch.setattr(time, "time_ns", lambda: self._now_ns)
         patch.setattr(time, "time", lambda: self._now_ns / 1e9)
@@ -78,11 +135,20 @@ class _Play:
         self._now_ns += n_ms * 10**6
         self._waited_ms += n_ms
 
+    def begin_to_record(self) -> None:
+        """Record each change, so that the power may be cut."""
+        self._patch.setattr("segmentlog.commit.change.boot_id", lambda: self._boot)
+        self._patch.setattr(os, "copy_file_range", _not_supported)
+        self._disk = _Disk(self._root, self._patch)
+
     def step(self, step: Step) -> Calls:
         """Play one step and look at the result; return the calls that it made."""
         rng = random.Random(f"{step.name}:{step.seed}")
         self.wait(rng.randint(1, 20))
-        scene = Scene(self.directory, self.model, rng, self._now_ns // 10**6, self.wait)
+        scene = Scene(
+            self.directory, self.model, rng, self._now_ns // 10**6, self.wait, self._mirrored,
+            self._disk is not None,
+        )  # fmt: skip
         plan = OPERATIONS[step.name].plan(scene)
         held = Held(self.directory, self.model, rng)
         n_done = 0
@@ -93,26 +159,63 @@ class _Play:
 
         with met(step.fault) as calls:
             ending = _ending(plan, step.fault, done)
-        if plan.follow is not None and ending == DONE:
-            plan.follow()
-        seen = look(self.directory, tuple(TOPICS))
-        after = _first_equal(plan, seen, ending, n_done)
-        # The clock that operations move is ahead of the times that the system gives to files.
-        held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
-        assert_found_by_time(self.directory, after, rng)
-        if calls.is_met or step.name in {"unmark", "mirror"}:
+        is_cut = self._disk is not None and step.fault is not None and step.fault.kind == POWER
+        if is_cut:
+            self._cut_power(rng)
+        moved = plan.follow(ending) if plan.follow is not None else None
+        seen = look(self.directory, (None, *TOPICS), twice=rng.random() < 0.3)
+        plans = [(plan, n_done)]
+        if is_cut and moved is None:
+            plans += self._unsettled
+        after = _first_equal(plans, seen, ending, moved)
+        if not is_cut and moved is None and step.name != "fail_over":
+            # The clock that operations move is ahead of the times that the system gives to files.
+            held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
+        if rng.random() < 0.4:
+            assert_found_by_time(self.directory, after, rng)
+        self._note(step, plan, calls, is_taken_over=moved is not None)
+        if not self._is_disturbed:
+            assert_sound(self.directory)
+        elif rng.random() < 0.3:
+            assert_trusted(self.directory)
+        self.model = after
+        if is_cut or moved is not None or not OPERATIONS[step.name].may_fail:
+            self._unsettled.clear()
+            if self._disk is not None:
+                self._disk.begin()  # an administrator syncs
+        elif ending == CUT:
+            self._unsettled.append((plan, n_done))
+        elif ending == DONE and plan.is_settled:
+            self._unsettled.clear()
+        if self._disk is not None:
+            self._disk.take()
+        return calls
+
+    def _cut_power(self, rng: random.Random) -> None:
+        assert self._disk is not None
+        self._disk.cut(rng)
+        self._boot = next(self._boots)
+        if self._mirrored.models and not self._mirrored.directory.exists():
+            assert Model() in self._mirrored.models, "the mirror is gone"
+            self._mirrored.models = []
+
+    def _note(self, step: Step, plan: Plan, calls: Calls, *, is_taken_over: bool) -> None:
+        """Note what is left to a recovery."""
+        # A mirror lacks the indexes of active segments.
+        is_moved = step.name == "fail_over" or is_taken_over
+        if calls.is_met or step.name == "unmark" or is_moved:
             self._is_disturbed = True
-            # A mirror lacks the indexes of active segments.
-            self._lacks_indexes |= step.name == "mirror"
+            self._lacks_indexes |= is_moved
             # On a full disk, upkeep gives up indexes of segments that are about to go.  They stay
             # without indexes if there is no room even then, until `reindex` builds them again.
             self._lacks_indexes |= step.fault is not None and step.fault.kind == "full"
         elif step.name == "reindex" or (step.name == "recover" and not self._lacks_indexes):
             self._is_disturbed = self._lacks_indexes = False
-        if not self._is_disturbed:
-            assert_sound(self.directory)
-        self.model = after
-        return calls
+
+
+def _not_supported(*_: object) -> int:
+    """The recorder sees writes, and the system must not copy by itself."""
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
@@ -141,16 +244,30 @@ def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
     return DONE
 
 
-def _first_equal(plan: Plan, seen: object, ending: str, n_done: int) -> Model:
-    """The first of the allowed models that equals the directory."""
+def _first_equal(
+    plans: Sequence[tuple[Plan, int]], seen: Seen, ending: str, moved: Sequence[Model] | None
+) -> Model:
+    """The first of the allowed models that equals the directory.
+
+    The first plan is that of the operation; the others were cut off before.
+    """
     errors = []
-    for model in plan.allowed(seen, ending, n_done):  # type: ignore[arg-type]
+    for number, (plan, n_done) in enumerate(plans):
         try:
-            assert_equal(seen, model)  # type: ignore[arg-type]
-        except AssertionError as error:
+            models = (
+                moved
+                if moved is not None
+                else plan.allowed(seen, CUT if number else ending, n_done)
+            )
+            for model in models:
+                try:
+                    assert_equal(seen, model)
+                except AssertionError as error:
+                    errors.append(str(error))
+                else:
+                    return model
+        except AssertionError as error:  # no judge allows it
             errors.append(str(error))
-        else:
-            return model
     message = f"{ending}, and " + "; nor: ".join(errors)
     raise AssertionError(message)
 
@@ -161,12 +278,15 @@ def _new_play() -> Iterator[_Play]:
     root = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: None)  # only needed for a power cut
-        yield _Play(root / "logs", patch)
+        yield _Play(root, patch)
     shutil.rmtree(root)
 
 
 def _played(player: _Play, done: Sequence[Step], step: Step) -> Calls:
     try:
+        if step.name == POWERED:
+            player.begin_to_record()
+            return Calls()
         return player.step(step)
     except Exception as error:
         name = "" if type(error) is AssertionError else f"{type(error).__name__}: "
@@ -189,7 +309,7 @@ def play(steps: Sequence[Step]) -> None:
 def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
     """Draw steps one after the other, and play each; every third one meets a fault.
 
-    The last step is a recovery.
+    In half of the sequences the power may be cut.  The last step is a recovery.
 
     Parameters
     ----------
@@ -204,11 +324,16 @@ def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
     known = dict[str, Calls]()
     done: list[Step] = []
     with _new_play() as player:
+        kinds = KINDS
+        if rng.random() < 0.5:
+            done.append(Step(POWERED, 0))
+            _played(player, done, done[-1])
+            kinds = (*KINDS, *(POWER,) * len(KINDS))
         for left in reversed(range(n_steps)):
             (name,) = rng.choices(names, weights) if left else ("recover",)
             fault = None
             if left and OPERATIONS[name].may_fail and rng.random() < 0.35:
-                kind = rng.choice(KINDS)
+                kind = rng.choice(kinds)
                 most = known[name].of(kind) if name in known else 60
                 fault = Fault(kind, rng.randrange(most + 2), rng.random() < 0.3)
             done.append(Step(name, rng.randrange(10**6), fault))
