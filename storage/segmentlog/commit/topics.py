@@ -18,7 +18,7 @@ from segmentlog.disk.sync_together import do_together
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.layout.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.layout.metadata import known_topic_id, read_topic_id
-from segmentlog.layout.partitions import current_partitions
+from segmentlog.layout.partitions import current_partitions, logs_in
 from segmentlog.model import TopicPartition
 from segmentlog.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -169,7 +169,7 @@ def _found(directory: str, topic: str) -> set[TopicPartition]:
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:
     path = partition_path(directory, topic_partition)
     try:
-        return any(name.endswith(".log") for name in list_names(path))
+        return bool(logs_in(path))
     except FileNotFoundError:
         return False
 

@@ -9,6 +9,7 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.names import (
     DirectoryState,
+    FileState,
     is_deleted_directory,
     parse_partition_directory,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "NamedPartition",
     "current_partitions",
     "list_partitions",
+    "logs_in",
     "misnamed",
     "named_partition",
     "refuse_partition",
@@ -110,6 +112,14 @@ def misnamed(path: str, topic_partition: TopicPartition) -> LogDirectoryError | 
     return LogDirectoryError(path, reason)
 
 
+def logs_in(path: str) -> list[str]:
+    """Names of the ``.log`` files of a partition.
+
+    While its only segment is exchanged, and after a crash there, only the ``.swap`` file is there.
+    """
+    return [name for name in list_names(path) if name.endswith((".log", f".log.{FileState.SWAP}"))]
+
+
 def refuse_partition(directory: str) -> None:
     """Refuse the directory of a partition where a log directory is to be named.
 
@@ -121,7 +131,6 @@ def refuse_partition(directory: str) -> None:
         If `directory` is a partition's.
     """
     has_form = parse_partition_directory(os.path.basename(directory)) is not None
-    names = list_names(directory) if has_form and is_directory(directory) else ()
-    if any(name.endswith(".log") for name in names):
+    if has_form and is_directory(directory) and logs_in(directory):
         reason = "is a partition directory; name the log directory that holds it"
         raise LogDirectoryError(directory, reason)

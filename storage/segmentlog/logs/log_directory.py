@@ -12,7 +12,7 @@ from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
 from segmentlog.dialects import nearest, one_dialect
 from segmentlog.disk.paths import readable_path, why_not_there
-from segmentlog.disk.readable import exists, is_file, list_names, survey
+from segmentlog.disk.readable import exists, is_file, survey
 from segmentlog.disk.remote.location import is_url
 from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.disk.system_errors import storage_errors
@@ -24,7 +24,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.layout.metadata import read_meta_properties
-from segmentlog.layout.partitions import misnamed
+from segmentlog.layout.partitions import logs_in, misnamed
 from segmentlog.logs.directory_view import DirectoryView
 from segmentlog.logs.log import KeptLog, Log, keep
 from segmentlog.logs.summary import html_table
@@ -687,8 +687,7 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
 
 def _holds_log_file(path: str) -> bool:
     try:
-        logs = [name for name in list_names(path) if name.endswith(".log")]
-        return any(is_file(os.path.join(path, name)) for name in logs)
+        return any(is_file(os.path.join(path, name)) for name in logs_in(path))
     except OSError as error:
         raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 

@@ -1,5 +1,6 @@
 """A log after an unclean stop: which parts stay, go, are kept aside, or are built again."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -13,6 +14,7 @@ from crash_disk.image import write_tree
 from crash_disk.recorder import Recorder
 from crash_disk.states import crash_states
 from crashing import Crash, crash_at, cut_loop
+from plain_writes import write
 
 import segmentlog
 from segmentlog.append.prepare import ready_to_append
@@ -529,6 +531,27 @@ def test_a_split_that_crashes_is_made_again(
         ), number  # fmt: skip
         shutil.rmtree(partition.parent)
     assert number > 30
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+def test_the_only_segment_of_a_log_is_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recovers: bool
+) -> None:
+    """A crash may leave no ``.log`` file: readers find the log, and no writer makes it anew."""
+    for number in range(12, 40):
+        partition = far_log(tmp_path / str(number))
+        with monkeypatch.context() as patch, contextlib.suppress(Crash):
+            crash_at(patch, number)
+            list(DirectoryRecovery(HeldDirectory(str(partition.parent)), INTERVAL).run())
+        if not [*partition.glob("*.log")]:
+            break
+    assert FAR_OFFSETS == offsets(partition)
+    with pytest.raises(LogDirectoryError, match="is a partition directory"):
+        segmentlog.alter_settings(partition, "t", {"retention.ms": "1"})
+    if recovers:
+        segmentlog.recover(partition.parent)
+    write(partition.parent, pa.table({"value": [b"next"]}))
+    assert [*FAR_OFFSETS, FAR_OFFSETS[-1] + 1] == offsets(partition)
 
 
 @cut_loop
