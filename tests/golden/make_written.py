@@ -1,11 +1,13 @@
-"""Make ``written-<commit>.tar.xz``: directories as a version of segmentlog leaves them.
+"""Make ``written-<commit>.tar.xz`` and ``streamed-…``: directories as a version leaves them.
 
 Run with the code of that version on the path, from the top of the checkout::
 
-    PYTHONPATH=OLD/storage:OLD/tests/support python tests/golden/make_written.py 3f21d4f7
+    PYTHONPATH=OLD/storage:OLD/connector:tests/support python tests/golden/make_written.py 3f21d4f7
 
-``OLD`` is an unpacked ``git archive`` of the commit.  Each directory in the archive is one log
-directory, or has a log directory ``logs`` beside others; `test_written.py` says what they hold.
+``OLD`` is an unpacked ``git archive`` of the commit.  Each directory in ``written`` is one log
+directory, or has a log directory ``logs`` beside others.  ``streamed`` has restorations that were
+killed, and a stream between two log directories with its checkpoint.  `test_written.py` says what
+they hold.
 """
 
 import shutil
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from crashing import copy_states
+from other_cluster import format_brokers, restore_to
 
 import segmentlog
 from segmentlog.commit.repeated_writes import StreamBatch
@@ -74,17 +77,50 @@ def make(root: Path) -> None:
     shutil.rmtree(root / "scratch")
 
 
+def make_streamed(root: Path) -> None:
+    """Make restorations that were killed, and a stream with its checkpoint."""
+    source, to = whole(root / "restorations" / "source"), root / "scratch" / "restored"
+    to.parent.mkdir()
+    format_brokers(to)
+    replicas = {"t": [[1], [1]], "s": [[1]]}
+    copy_states(to, lambda: restore_to(source, [to], replicas), root / "restorations")
+    shutil.rmtree(root / "scratch")
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_segmentlog.source import SegmentLogDataSource
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    session = spark.getOrCreate()
+    session.dataSource.register(SegmentLogDataSource)
+    place = root / "stream"
+    for i in range(2):
+        number(place / "source", i)
+        rows = session.readStream.format("segmentlog").option("subscribe", "t")
+        query = (
+            rows.option("startingOffsets", "earliest").load(str(place / "source"))
+            .select("key", "value").writeStream.format("segmentlog").option("topic", "copy")
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True).start(str(place / "sink"))
+        )  # fmt: skip
+        query.awaitTermination()
+    session.stop()
+    for each in place.rglob(".*.crc"):
+        each.unlink()
+
+
 def main(version: str) -> None:
-    """Make the archive, without times and owners."""
+    """Make the archives, without times and owners."""
 
     def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
         info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
         return info
 
-    with tempfile.TemporaryDirectory() as scratch:
-        make(Path(scratch))
-        with tarfile.open(HERE / f"written-{version}.tar.xz", "w:xz") as archive:
-            archive.add(scratch, ".", filter=plain)
+    for name, makes in {"written": make, "streamed": make_streamed}.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            makes(Path(scratch))
+            with tarfile.open(HERE / f"{name}-{version}.tar.xz", "w:xz") as archive:
+                archive.add(scratch, ".", filter=plain)
 
 
 if __name__ == "__main__":

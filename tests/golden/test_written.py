@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from other_cluster import restore_to
+from pyspark.sql import SparkSession
 
 import segmentlog
 from segmentlog.commit.repeated_writes import StreamBatch
+from segmentlog.verification.findings import Severity
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
 ARCHIVES = sorted(Path(__file__).parent.glob("written-*.tar.xz"))
+STREAMED = sorted(Path(__file__).parent.glob("streamed-*.tar.xz"))
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda each: each.name.split(".")[0])
@@ -21,6 +25,14 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         # As an attribute, because Python 3.11.3 and older have no argument for it.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(params=STREAMED, ids=lambda each: each.name.split(".")[0])
+def streamed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The restorations and the stream of one version."""
+    with tarfile.open(request.param) as archive:
+        archive.extractall(tmp_path, filter="data")
     return tmp_path
 
 
@@ -96,3 +108,43 @@ def test_a_mirror_that_was_killed_is_continued(written: Path) -> None:
         number(to, 4)
         assert not stream(to, 1)
         assert numbers(to) == sorted("0134" * 4)
+
+
+def test_a_restoration_that_was_killed_is_repeated(streamed: Path) -> None:
+    """At each of its steps; all records of all topics are there at once, or none."""
+    source = streamed / "restorations" / "source"
+    states = [each for each in sorted((streamed / "restorations").iterdir()) if each != source]
+    assert len(states) > 20
+    for state in states:
+        to = state / "restored"
+        if [*to.glob("*-[0-9]/*.log")]:
+            assert sum(len(log.scan().read_all()) for log in segmentlog.open_log_dir(to)) in (
+                0,
+                12,
+            )
+        restore_to(source, [to], {"t": [[1], [1]], "s": [[1]]})
+        assert ["equal"] * 3 == [each.comparison for each in segmentlog.compare(source, to)]
+        assert {Severity.NOTE} == {each.severity for each in segmentlog.verify(to)}
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_stream_continues_from_its_checkpoint(
+    streamed: Path, spark: SparkSession, repeats: bool
+) -> None:
+    """Of the source and of the sink; a batch that was committed before a kill is left out."""
+    place = streamed / "stream"
+    if repeats:
+        max((place / "checkpoint" / "commits").iterdir()).unlink()
+    number(place / "source", 2)
+    rows = spark.readStream.format("segmentlog").option("subscribe", "t")
+    query = (
+        rows.option("startingOffsets", "earliest").load(str(place / "source"))
+        .select("key", "value").writeStream.format("segmentlog").option("topic", "copy")
+        .option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(availableNow=True).start(str(place / "sink"))
+    )  # fmt: skip
+    query.awaitTermination()
+    copied = segmentlog.read(place / "sink", "copy")["value"].to_pylist()
+    assert sorted("012" * 4) == sorted(each.decode().split()[1] for each in copied)

@@ -301,8 +301,7 @@ class Followed(NamedTuple):
         """Let files leave and come in the partition's directory; it can be repeated."""
         # Indexes before the segment that they belong to has grown are those of its beginning.
         for name in self.removed:
-            with contextlib.suppress(FileNotFoundError):
-                remove_file(os.path.join(path, name))
+            remove_file(os.path.join(path, name), missing_ok=True)
         for name in self.files:
             full = os.path.join(path, name)
             with contextlib.suppress(FileNotFoundError):  # done before a crash
@@ -387,8 +386,7 @@ class Follow(Effect):
         for each in self._followed():
             path = partition_path(directory, each.topic_partition)
             for name in each.files:
-                with contextlib.suppress(FileNotFoundError):
-                    remove_file(os.path.join(path, f"{name}.tmp"))
+                remove_file(os.path.join(path, f"{name}.tmp"), missing_ok=True)
 
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
         """Remove the files that are due."""

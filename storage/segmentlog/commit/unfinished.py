@@ -245,8 +245,7 @@ def withdraw(directory: str, guard: Guard) -> None:
 
     The intent goes first: any writer that finds a guard without an intent only removes it.
     """
-    with contextlib.suppress(FileNotFoundError):
-        remove_file(guard.intent_path)
+    remove_file(guard.intent_path, missing_ok=True)
     _leave(directory, guard, is_clean=False)
 
 
@@ -273,8 +272,7 @@ def _remove(guard: Guard) -> None:
         path = os.path.join(guard.path, name)
         if path == guard.state_path and is_directory(path):  # last, with the guard itself
             continue
-        with contextlib.suppress(FileNotFoundError):  # a reader has closed its ``.nfs…`` file
-            remove_file(path)
+        remove_file(path, missing_ok=True)  # a reader has closed its ``.nfs…`` file
     with contextlib.suppress(FileNotFoundError):
         remove_directory(guard.state_path)
     remove_directory(guard.path)

@@ -99,8 +99,7 @@ class CleanedSegment:
         """Remove the files: the compaction is given up."""
         self.close()
         for path in self._paths:
-            with contextlib.suppress(FileNotFoundError):
-                remove_file(path)
+            remove_file(path, missing_ok=True)
 
     def _open(self, kind: FileKind) -> None:
         name = f"{segment_file_name(self.base_offset, kind)}.{FileState.CLEANED}"

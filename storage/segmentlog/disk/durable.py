@@ -376,10 +376,14 @@ def rename(path: str, to: str) -> None:
             raise
 
 
-def remove_file(path: str) -> None:
+def remove_file(path: str, *, missing_ok: bool = False) -> None:
     """Remove a name of a file, or a link."""
-    with parent_of(path) as (parent, name):
-        os.unlink(name, dir_fd=parent)
+    try:
+        with parent_of(path) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
 
 
 def remove_directory(path: str) -> None:
@@ -396,8 +400,7 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
     Without `sync_name`, the caller syncs the directory, once for several files.
     """
     temporary = f"{path}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        remove_file(temporary)  # left by a crash
+    remove_file(temporary, missing_ok=True)  # left by a crash
     try:
         write_new_file(temporary, data, mode=_mode_of(path))
         rename(temporary, path)

@@ -14,7 +14,6 @@
 The file is named by the offset at which the state holds, ``00000000000000000042.snapshot``.
 """
 
-import contextlib
 import logging
 import os
 import struct
@@ -141,8 +140,7 @@ def newest_snapshot(
 def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
     """Remove the snapshots at `offsets`; some of them may be missing."""
     for offset in offsets:
-        with contextlib.suppress(FileNotFoundError):
-            remove_file(snapshot_path(partition_path, offset))
+        remove_file(snapshot_path(partition_path, offset), missing_ok=True)
 
 
 def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:

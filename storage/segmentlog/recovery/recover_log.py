@@ -15,7 +15,6 @@ Each step is on the disk before the next begins, and all steps can be repeated f
 5. Indexes, producer snapshots and leader epochs are built again from the batches.
 """
 
-import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -390,8 +389,7 @@ def _split(path: str, segment: Segment, parts: Sequence[tuple[int, int]]) -> Non
             copy_bytes(segment.path, to, begin, end)
     except BaseException:
         for each in new:
-            with contextlib.suppress(FileNotFoundError):
-                remove_file(each)
+            remove_file(each, missing_ok=True)
         raise
     swap_in(path, {segment.base_offset}, {base_offset for _, base_offset in parts})
 
@@ -410,8 +408,7 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
     for segment in go:
         for kind in INDEXES:
             name = segment_file_name(segment.base_offset, kind)
-            with contextlib.suppress(FileNotFoundError):
-                remove_file(os.path.join(plan.path, name))
+            remove_file(os.path.join(plan.path, name), missing_ok=True)
     if go:
         sync_directory(plan.path)
     # The segments after the bad batch go next.  They are good by themselves: a recovery that

@@ -16,7 +16,6 @@ For each segment, these steps are on the disk in this order, and can be repeated
 Bad bytes at the end of the active segment are left to the recovery: no good batch follows them.
 """
 
-import contextlib
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -135,7 +134,7 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
     directory, name = os.path.split(segment.path)
     if not plan.good:  # a closed segment, of which nothing stays
         for kind in INDEXES:
-            _unlink(segment.index_path(kind))
+            remove_file(segment.index_path(kind), missing_ok=True)
         sync_directory(directory)
         kept = [keep_segment(segment.path)]
         sync_directory(directory)
@@ -148,7 +147,7 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
         if segment.is_active:
             ranges.append((plan.good[-1][1], segment.size))
         temporary = os.path.join(directory, f"segmentlog.{name}.good.broken.tmp")
-        _unlink(temporary)  # left by a crash
+        remove_file(temporary, missing_ok=True)  # left by a crash
         target = create_file(temporary)
         try:
             size = 0
@@ -159,12 +158,12 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
                     at, size = at + len(piece), size + len(piece)
             sync_file(target, temporary)
         except BaseException:  # a full disk needs the space
-            _unlink(temporary)
+            remove_file(temporary, missing_ok=True)
             raise
         finally:
             os.close(target)
     for kind in SPARSE_INDEXES:
-        _unlink(segment.index_path(kind))
+        remove_file(segment.index_path(kind), missing_ok=True)
     sync_directory(directory)
     rename(temporary, segment.path)
     sync_directory(directory)
@@ -172,8 +171,3 @@ def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
     if not plan.is_far:
         rebuild_indexes(segment, interval_bytes)
     return kept
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        remove_file(path)

@@ -47,8 +47,7 @@ def keep_tail(path: str, position: int, end: int | None = None) -> str:
         if _is_copy(path, position, end, kept):
             return kept
     temporary = f"{kept}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        remove_file(temporary)  # left by a crash
+    remove_file(temporary, missing_ok=True)  # left by a crash
     copy_bytes(path, temporary, position, end)
     rename(temporary, kept)
     sync_directory(os.path.dirname(path))

@@ -200,7 +200,7 @@ def assert_trusted(directory: Path) -> None:
     points = read_offsets(str(directory), RECOVERY_POINT_CHECKPOINT)
     for log in segmentlog.open_log_dir(directory):
         found = [each for each in verify_log(log) if each.severity != Severity.NOTE]
-        bad = [str(each) for each in found if each.path is None or Path(each.path).exists()]
+        bad = [str(each) for each in found if Path(each.path).exists()]
         assert not bad, f"a broker trusts {log.topic_partition}, in which verify finds {bad}"
         point = points.get(log.topic_partition, log.log_end_offset)
         assert point <= log.log_end_offset, f"{log.topic_partition} is recovered from {point} on"

@@ -7,18 +7,15 @@ row in `OPERATIONS`.
 import itertools
 import random
 import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
+from other_cluster import format_brokers, restore_to
 
 import segmentlog
-from segmentlog.cluster.image import Image
 from segmentlog.commit.guard import list_guards
-from segmentlog.disk.durable import make_directory, sync_directory, write_new_file
 from segmentlog.errors import (
     InvalidProducerEpochError,
     LogDirectoryError,
@@ -26,8 +23,6 @@ from segmentlog.errors import (
 )
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.replication import placement
-from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.stage.config import Producer, ProducerConfig
 from segmentlog.topic_config import TopicConfig
 from sequences.looking import Seen, assert_equal, assert_trusted, bases_of, look
@@ -813,13 +808,11 @@ def restore(scene: Scene) -> Plan:
     )
 
     def run() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(placement, "newest_metadata", max)
-            patch.setattr(placement, "read_metadata", lambda *_: ())
-            patch.setattr(placement, "fold", lambda _: _target_cluster())
-            known = DirectorySettings({"retention.ms": "-1"})
-            patch.setattr(DirectorySettings, "read", lambda *_, **__: known)
-            segmentlog.restore(here, to=targets, topics=topics)
+        replicas = {
+            topic: [_NODES[: 1 if each else 2] for each in range(TOPICS[topic])]
+            for topic in topics
+        }
+        restore_to(here, targets, replicas)
 
     def act(done: Callable[[], None]) -> None:
         run()
@@ -844,31 +837,13 @@ def restore(scene: Scene) -> Plan:
         targets[0].rename(here)
         return [after]
 
-    for node, each in zip(_NODES, targets, strict=True):  # durably, as a power cut may come
+    for each in targets:
         shutil.rmtree(each, ignore_errors=True)
-        make_directory(str(each))
-        properties = b"version=1\nnode.id=%d\ncluster.id=other\n" % node
-        write_new_file(str(each / "meta.properties"), properties)
-        sync_directory(str(each))
-        sync_directory(str(each.parent))
+    format_brokers(*targets)
     return Plan(
         act, [scene.model, scene.model], follow=follow, is_settled=False,
         delay_ms=0 if takes_over else 60_000,
     )  # fmt: skip
-
-
-def _target_cluster() -> Image:
-    """The metadata of the cluster that takes a restoration."""
-    image = Image()
-    for number, (topic, n_partitions) in enumerate(TOPICS.items()):
-        topic_id = uuid.UUID(int=7000 + number)
-        for partition in range(n_partitions):
-            image.tables["partitions"][topic_id, partition] = {
-                "topic": topic, "topic_id": topic_id, "partition": partition,
-                "replicas": [*_NODES[: 1 if partition else 2]], "directories": None,
-                "leader_epoch": 3,
-            }  # fmt: skip
-    return image
 
 
 def unmark(scene: Scene) -> Plan:

@@ -173,7 +173,7 @@ class _Play:
             held.check(after, are_files_kept=plan.delay_ms > self._waited_ms)
         if rng.random() < 0.4:
             assert_found_by_time(self.directory, after, rng)
-        self._note(step, plan, calls, is_taken_over=moved is not None)
+        self._note(step, calls, is_taken_over=moved is not None)
         if not self._is_disturbed:
             assert_sound(self.directory)
         elif rng.random() < 0.3:
@@ -199,7 +199,7 @@ class _Play:
             assert Model() in self._mirrored.models, "the mirror is gone"
             self._mirrored.models = []
 
-    def _note(self, step: Step, plan: Plan, calls: Calls, *, is_taken_over: bool) -> None:
+    def _note(self, step: Step, calls: Calls, *, is_taken_over: bool) -> None:
         """Note what is left to a recovery."""
         # A mirror lacks the indexes of active segments.
         is_moved = step.name == "fail_over" or is_taken_over
@@ -324,7 +324,7 @@ def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
     known = dict[str, Calls]()
     done: list[Step] = []
     with _new_play() as player:
-        kinds = KINDS
+        kinds: tuple[str, ...] = KINDS
         if rng.random() < 0.5:
             done.append(Step(POWERED, 0))
             _played(player, done, done[-1])
