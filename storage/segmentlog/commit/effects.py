@@ -439,7 +439,7 @@ def _drop_derived(path: str, below: int | None = None) -> bool:
     """
     old = [each for each in list_snapshots(path)[1:] if below is None or each < below]
     for offset in old:
-        os.unlink(snapshot_path(path, offset))
+        remove_file(snapshot_path(path, offset))
     is_freed = bool(old)
     for segment in list_segments(path):
         if below is not None and segment.base_offset >= below:
