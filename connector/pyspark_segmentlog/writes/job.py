@@ -1,5 +1,6 @@
 """Begin the job of a write that Spark has planned, or refuse it before any task runs."""
 
+import logging
 from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
@@ -11,10 +12,12 @@ from segmentlog.writes import (
     WriteJob,
     WriteRequest,
     check_compiled,
-    warn_of_columns_left_out,
+    columns_left_out,
 )
 
 __all__ = ["begin_stream_job", "begin_write_job", "stream_request"]
+
+logger = logging.getLogger(__name__)
 
 #: Streams whose lost columns were named in a warning: each micro-batch is a separate job.
 _warned = set[str | None]()
@@ -85,9 +88,9 @@ def begin_stream_job(request: WriteRequest, schema: StructType) -> WriteJob:
 
 
 def _warn_of_columns_left_out(job: WriteJob, schema: StructType) -> None:
-    warn_of_columns_left_out(
-        job.directory, schema.names, job.config, keeps="preserve=true", reads="preserve=true"
-    )
+    names, keeps = schema.names, "preserve=true"
+    for message in columns_left_out(job.directory, names, job.config, keeps=keeps, reads=keeps):
+        logger.warning(message)
 
 
 def _check_mode(*, overwrite: bool, deletes_records: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.commit.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest, check_level, warn_of_columns_left_out
+from segmentlog.writes.request import WriteRequest, check_level, columns_left_out
 
 if TYPE_CHECKING:
     from segmentlog.native import check_compiled
@@ -23,7 +23,7 @@ __all__ = [
     "WriteRequest",
     "check_compiled",
     "check_level",
-    "warn_of_columns_left_out",
+    "columns_left_out",
 ]
 
 

@@ -4,7 +4,6 @@ A warning names the columns of a log's rows that the write leaves out: legal, an
 overlooked.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
@@ -17,7 +16,7 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec
 from segmentlog.names import check_topic_name
 from segmentlog.stage.config import ProducerConfig
 
-__all__ = ["WriteRequest", "check_level", "warn_of_columns_left_out"]
+__all__ = ["WriteRequest", "check_level", "columns_left_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +83,10 @@ def check_level(codec: Codec, level: int) -> None:
     Deflater(codec, level)
 
 
-logger = logging.getLogger(__name__)
-
-
-def warn_of_columns_left_out(
+def columns_left_out(
     directory: str, names: Sequence[str], config: ProducerConfig, *, keeps: str, reads: str
-) -> None:
-    """Name the columns of a log that are lost, and the settings that keep them.
+) -> list[str]:
+    """Warnings that name the columns of a log that are lost, and the settings that keep them.
 
     Rows that were read and are written back look complete: they have all columns of a log.  But
     offsets and times are the new log's own unless a setting keeps them, as in Kafka's sink.
@@ -107,6 +103,7 @@ def warn_of_columns_left_out(
         "timestampType": config.use_timestamp_types,
         "offset": config.use_offsets,
     }
+    found = []
     lost = [name for name, is_taken in taken.items() if name in names and not is_taken]
     if lost:
         chosen = (
@@ -115,14 +112,14 @@ def warn_of_columns_left_out(
             if "partition" in names
             else ""
         )
-        logger.warning(
-            "%s: the rows have %s, which this write does not keep: records get the time of "
-            "writing and new offsets; give %s to keep these columns, or drop them%s",
-            directory, ", ".join(lost), keeps, chosen,
-        )  # fmt: skip
+        found.append(
+            f"{directory}: the rows have {', '.join(lost)}, which this write does not keep: "
+            "records get the time of writing and new offsets; give "
+            f"{keeps} to keep these columns, or drop them{chosen}"
+        )
     if taken.keys() <= set(names) and "headers" not in names:
-        logger.warning(
-            "%s: the rows come from a log and have no column headers: headers of the records, if "
-            "there are any, are lost; %s reads headers",
-            directory, reads,
-        )  # fmt: skip
+        found.append(
+            f"{directory}: the rows come from a log and have no column headers: headers of the "
+            f"records, if there are any, are lost; {reads} reads headers"
+        )
+    return found

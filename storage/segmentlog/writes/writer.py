@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import wraps
@@ -16,7 +17,7 @@ from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.writes.request import WriteRequest, warn_of_columns_left_out
+from segmentlog.writes.request import WriteRequest, columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,13 +156,14 @@ class LogWriter:
         self._stager.check(schema)
         if self._job is not None and not self._has_told:
             self._has_told = True
-            warn_of_columns_left_out(
+            for message in columns_left_out(
                 self._job.directory,
                 schema.names,
                 self._job.config,
                 keeps="open_writer(…, preserve=True)",
                 reads="scan(…, include_headers=True)",
-            )
+            ):
+                warnings.warn(message, stacklevel=4)
         with self._refusing():
             for batch in stream:
                 self._has_rows = True
