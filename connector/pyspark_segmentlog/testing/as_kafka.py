@@ -624,6 +624,8 @@ def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None
     from pyspark.sql import SparkSession
 
     keeps_session = SparkSession._instantiatedSession is not None or is_remote()
+    if keeps_session and (session := SparkSession.getActiveSession()) is not None:
+        session.streams.resetTerminated()  # failed queries of earlier tests
     with AsKafka({}):
         return until_idle.Run(timeout, keeps_session=keeps_session)(job)
 

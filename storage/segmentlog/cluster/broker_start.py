@@ -31,7 +31,7 @@ from segmentlog.cluster.metadata_log import (
     read_snapshot,
 )
 from segmentlog.disk.contract import FileType
-from segmentlog.disk.owners import why_not_opened
+from segmentlog.disk.owners import owner_of, why_not_opened
 from segmentlog.disk.readable import (
     exists,
     is_directory,
@@ -669,7 +669,7 @@ def _space(directory: str) -> Iterator[StartStep]:
 
 def _owners(directory: str) -> Iterator[StartStep]:
     """Files that the owner of the directory, as whom a broker runs, may not open."""
-    owner = os.stat(directory)
+    owner = owner_of(directory)
     if not owner.st_uid:
         return
     refused = []

@@ -9,8 +9,8 @@ import os
 import stat
 
 __all__ = [
-    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "user", "why_not_opened",
-    "why_not_written",
+    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "owner_of", "user",
+    "why_not_opened", "why_not_written",
 ]  # fmt: skip
 
 MAY_WRITE = os.R_OK | os.W_OK  #: a log is read before it is appended to
@@ -47,6 +47,11 @@ def is_planted(file: os.stat_result, directory: os.stat_result) -> bool:
     """
     is_trusted = directory.st_uid in {0, os.geteuid(), file.st_uid}
     return file.st_nlink > 1 and not is_trusted and not stat.S_ISDIR(file.st_mode)
+
+
+def owner_of(directory: str) -> os.stat_result:
+    """The status of a directory, which has its owner and group."""
+    return os.stat(directory)
 
 
 def why_not_opened(path: str, mode: int, owner: os.stat_result) -> str | None:

@@ -67,6 +67,9 @@ class KernelsError(SegmentLogError, ImportError):
 
     code = ErrorCode.KERNELS
 
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
 
 class OptionError(SegmentLogError, ValueError):
     """An option with a value that is not accepted, or a name that does not exist."""
