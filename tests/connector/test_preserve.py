@@ -98,8 +98,8 @@ def test_a_topic_comes_back_as_it_was(
     with pytest.raises(
         Exception, match=r"numPartitions\) is the number of partitions of a new topic"
     ):
-        write.save(str(tmp_path))
-    write.option("numPartitions", "3").save(str(tmp_path))
+        write.option("numPartitions", "2").save(str(tmp_path))
+    rows.write.format("segmentlog").option("preserve", "true").mode("append").save(str(tmp_path))
     with pytest.raises(Exception, match="exists and has 3 partitions: leave the option out"):
         write.option("topic", "orders").option("numPartitions", "4").save(str(tmp_path))
 

@@ -242,7 +242,9 @@ def test_a_segment_is_split_and_served_as_by_a_broker(new_version: str, tmp_path
     scanned = segmentlog.open_log_dir(ours).log("far", 0).scan(columns=["offset"]).read_all()
     assert offsets == scanned["offset"].to_pylist()
     assert f"at the offsets 3, {FAR}, {3 * FAR}: " in run("recover", ours)
-    assert "0 errors, 0 warnings" in run("verify", ours)
+    # No broker leaves such offsets in a topic that it never compacts: all between them look lost.
+    findings = [each.kind for each in segmentlog.verify(ours) if each.severity != "note"]
+    assert 2 * ["missing-segment"] == findings
     broker.start()
     broker.stop()
     assert contents(broker.log_dir / "far-0") == contents(ours / "far-0")

@@ -112,8 +112,7 @@ class Run:
             self._stop()
             message = (
                 f"the query {query.name or query.id} still had input after {self._timeout:g} "
-                "seconds: give run_until_idle a longer timeout, or the job a source that ends; "
-                "a source such as rate never does"
+                "seconds: give run_until_idle a longer timeout, or the job a source that ends"
             )
             raise TimeoutError(message)
 

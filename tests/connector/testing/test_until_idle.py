@@ -126,8 +126,8 @@ def test_input_that_never_ends_is_an_error(
 
     def main() -> None:
         rows = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
-        writer = rows.writeStream.format("memory").queryName("endless")
-        writer.start().awaitTermination()
+        writer = rows.writeStream.foreachBatch(lambda rows, number: time.sleep(1.5))
+        writer.queryName("endless").start().awaitTermination()
 
     with pytest.raises(TimeoutError, match="the query endless still had input after 2 seconds"):
         run_until_idle(main, timeout=2)
