@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llvmlite import binding as llvm
 
-__all__ = ["link", "machine", "object_code", "optimize", "written_arrays"]
+__all__ = ["link", "machine", "optimize", "written_arrays"]
 
 
 def machine(cpu: str, features: str) -> llvm.TargetMachine:
@@ -26,10 +26,6 @@ def optimize(module: llvm.ModuleRef, target: llvm.TargetMachine) -> None:
     builder.getModulePassManager().run(module, builder)
 
 
-def object_code(module: llvm.ModuleRef, target: llvm.TargetMachine, path: Path) -> None:
-    path.write_bytes(target.emit_object(module))
-
-
 def written_arrays(function: llvm.ValueRef) -> frozenset[int]:
     """Numbers of the arrays whose data LLVM has not found to be only read."""
     pointers = [each for each in function.arguments if str(each.type) == "ptr"][2:]
@@ -41,7 +37,10 @@ def written_arrays(function: llvm.ValueRef) -> frozenset[int]:
 
 
 def link(objects: list[Path], target: Path) -> None:
-    """Link with the C compiler, or with ziglang where there is none."""
+    """Link with the C compiler, or with ziglang where there is none.
+
+    No library is named: the process that imports the file has ``memcpy`` and CPython's functions.
+    """
     if compiler := shutil.which("cc"):
         command = [compiler, "-shared", "-nostdlib", "-Wl,-z,now"]
     else:

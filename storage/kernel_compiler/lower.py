@@ -47,6 +47,8 @@ def lower_all(*, is_checked: bool = False) -> tuple[llvm.ModuleRef, list[Lowered
     is_checked : whether an index outside an array raises an error.
     """
     entries = _import_kernels({**_OPTIONS, "boundscheck": is_checked})
+    # Numba would optimize each library, hand it to its just-in-time compiler, and ask for the
+    # address of each function, by which it finds the function again: any object of its own does.
     CPUCodeLibrary._optimize_functions = lambda self, module: None
     CPUCodeLibrary._optimize_final_module = lambda self: None
     CPUCodeLibrary._finalize_final_module = lambda self: setattr(self, "_finalized", True)
@@ -63,7 +65,7 @@ def lower_all(*, is_checked: bool = False) -> tuple[llvm.ModuleRef, list[Lowered
             with global_compiler_lock:
                 made.library._ensure_finalized()  # links what it calls
             linked = made.library._final_module
-            for function in linked.functions:
+            for function in linked.functions:  # several kernels call some of them
                 if not function.is_declaration and function.linkage == llvm.Linkage.external:
                     function.linkage = "linkonce_odr"
             linked.get_function(made.fndesc.llvm_func_name).linkage = "external"
@@ -89,10 +91,10 @@ def _import_kernels(options: dict[str, Any]) -> list[CPUDispatcher]:
         entries.append(_Uncalled(func, targetoptions=options | {"nopython": True}))
         return entries[-1]
 
-    jit: Any = importlib.import_module("segmentlog.native")
-    jit.kernel = entry
-    jit.internal = lambda func: _Uncalled(func, targetoptions=options | {"nopython": True})
-    jit.inlined = lambda func: _Uncalled(
+    native: Any = importlib.import_module("segmentlog.native")
+    native.kernel = entry
+    native.internal = lambda func: _Uncalled(func, targetoptions=options | {"nopython": True})
+    native.inlined = lambda func: _Uncalled(
         func, targetoptions=options | {"nopython": True, "forceinline": True}
     )
     kernels = importlib.import_module("segmentlog.kernels")

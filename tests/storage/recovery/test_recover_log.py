@@ -480,6 +480,22 @@ def test_a_far_batch_counts_only_if_something_after_it_agrees(tmp_path: Path) ->
     assert expected == found
 
 
+def test_reindex_says_how_a_far_segment_gets_its_indexes(tmp_path: Path) -> None:
+    """It builds no index for it; the two steps that it names do."""
+    partition = far_log(tmp_path)
+    (found,) = segmentlog.reindex(tmp_path)
+    index = partition / f"{0:020d}.index"
+    assert isinstance(found.error, MalformedBatchError)
+    assert (
+        "its offset is too far from the segment's base offset for an index; a recovery splits the "
+        f"segment: rm {index.name}, if it is there, and segmentlog recover"
+    ) == found.error.reason
+
+    index.unlink(missing_ok=True)
+    list(DirectoryRecovery(HeldDirectory(str(tmp_path)), INTERVAL).run())
+    assert (FAR_OFFSETS, []) == (offsets(partition), errors(partition))
+
+
 def test_a_far_segment_is_split_before_an_append(tmp_path: Path) -> None:
     """A writer recovers as the command does, and appends after the last offset."""
     partition = far_log(tmp_path)

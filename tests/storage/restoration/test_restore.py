@@ -102,6 +102,13 @@ def test_records_keep_their_offsets_times_and_headers(
     assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
 
 
+def test_the_phases_of_a_restoration_are_named(restore: Restore, tmp_path: Path) -> None:
+    """Each log is copied, and all become visible at once."""
+    phases: list[str] = []
+    restore(recent(tmp_path / "lost"), on_phase=phases.append)
+    assert ["t-0: copies", "1 logs: become visible"] == phases
+
+
 def test_damaged_batches_are_left_out_on_request(
     restore: Restore, target: Path, tmp_path: Path
 ) -> None:
