@@ -56,8 +56,8 @@ class Mirrored:
     def seen(self) -> Model:
         """The model that readers see.
 
-        Until a mirror that cuts records off is finished, they see what both models begin with; a
-        recovery finishes it then.
+        Until a mirror that cuts records off is finished, they see the offsets that both models
+        have, before or after the exchange of segments; a recovery finishes it then.
 
         Raises
         ------
@@ -89,10 +89,12 @@ class Mirrored:
         raise AssertionError(message)
 
     def _begins_all(self, found: Seen) -> bool:
-        """Whether each partition is that of a model, or what all models begin with."""
+        """Whether each partition is that of a model, as far as all models have offsets."""
         for each, log in found.logs.items():
-            known = [model.logs.get(each, PlainLog()).rows for model in self.models]
-            if log.rows not in known and any(log.rows != rows[: len(log.rows)] for rows in known):
+            known = [model.logs.get(each, PlainLog()) for model in self.models]
+            end = min(one.end for one in known)
+            begun = [tuple(row for row in one.rows if row.offset < end) for one in known]
+            if log.rows not in [*begun, *(one.rows for one in known)]:
                 return False
         return True
 
