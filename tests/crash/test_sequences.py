@@ -26,6 +26,7 @@ _FAILED = [
     "repeat:91915 mirror:119947 overwrite:310016 delete_records:241326!broken@15 mirror:963920",
     "preserve:252368 retain:378597!power@25 mirror:826653",
     # While a mirror that cuts off and exchanges is unfinished, readers see old rows, cut off.
+    "retain:410393 mirror:745915 delete_records:180690 compact:468482 mirror:191649!dies@55+",
     (
         "powered:0 erase:396117 produce:464485 append:125367!power@37+ mirror:418305 erase:147891 "
         "erase:936110 mirror:82445!power@108"

@@ -383,7 +383,7 @@ def test_one_pass_gives_the_same_as_plain_python() -> None:
         "data = b''.join(\n"
         "    encode_batch([Record(3 * i + j, i, b'k' * j, None) for j in range(3)], codec=codec)\n"
         "    for i, codec in enumerate((0, 3, 4)))\n"
-        "buf = np.frombuffer(data + bytes(128), np.uint8)\n"
+        "buf = np.frombuffer(data + bytes(128), np.uint8).copy()\n"
         "for columns in (None, ['offset', 'timestamp']):\n"
         "    one_pass = OnePassDecoder(TopicPartition('t', 0), record_schema(columns))\n"
         "    found = [*one_pass.decode(buf, 0, len(data), 0), *one_pass.flush()]\n"

@@ -56,7 +56,7 @@ class Mirrored:
     def seen(self) -> Model:
         """The model that readers see.
 
-        Until a mirror that cuts records off is finished, they see the offsets that both models
+        Until a mirror that removes records is finished, they see the offsets that both models
         have, before or after the exchange of segments; a recovery finishes it then.
 
         Raises
@@ -92,8 +92,8 @@ class Mirrored:
         """Whether each partition is that of a model, as far as all models have offsets."""
         for each, log in found.logs.items():
             known = [model.logs.get(each, PlainLog()) for model in self.models]
-            end = min(one.end for one in known)
-            begun = [tuple(row for row in one.rows if row.offset < end) for one in known]
+            start, end = max(one.start for one in known), min(one.end for one in known)
+            begun = [tuple(row for row in one.rows if start <= row.offset < end) for one in known]
             if log.rows not in [*begun, *(one.rows for one in known)]:
                 return False
         return True
