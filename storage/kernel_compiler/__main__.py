@@ -36,6 +36,9 @@ def main(name: str, target: Path) -> None:
             f'{declared}@"kernels.{name}" = constant [{len(lowered)} x ptr] [{addresses}]\n'
         )
     )
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration and each.name != f"kernels.{name}":
+            each.linkage = "internal"  # all variants have the same names
     target.write_bytes(processor.emit_object(module))
     target.with_suffix(".kernels").write_bytes(pickle.dumps(lowered))
 

@@ -2,7 +2,7 @@
 
 A build compiles them (``storage/kernel_compiler``) into one extension module, `_compiled`, with
 variants for several processors.  Without it, the same kernels run in Python: with the same
-results, and about a thousand times slower.
+results, and much slower.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def _load() -> ModuleType | None:
         made, reason = None, str(error)
     if made is None:
         warnings.warn(
-            f"segmentlog's kernels run in Python, about a thousand times slower than compiled: "
+            f"segmentlog's kernels run in Python, much slower than compiled: "
             f"{reason}; {REMEDY}",
             RuntimeWarning,
             stacklevel=2,

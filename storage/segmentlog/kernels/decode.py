@@ -7,7 +7,7 @@ the position of the next record, and the next call continues there with fresh ou
 Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which nearly all
 batches are.  It leaves everything else to `_fill_carefully`, which handles headers, ranges and
 full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop, which
-is compiled when the first of them comes.
+runs when the first of them comes.
 """
 
 import numpy as np

@@ -1,7 +1,6 @@
 """Walk the batches of a buffer: lengths, checksums and header fields of many batches a call.
 
-Messages of magic 0 and 1, which few logs hold, have a kernel of their own.  It is compiled
-when the first of them comes, so that most logs never wait for it.
+Messages of magic 0 and 1, which few logs hold, have a kernel of their own.
 """
 
 from segmentlog.kernels import layout

@@ -22,7 +22,7 @@ CODEC_NEEDED = 6
 SCRATCH_FULL = 7
 
 #: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
-#: way round: kernels for messages are compiled when the first message comes.
+#: way round: each format has kernels of its own.
 OTHER_FORMAT = 9
 BAD_LENGTH = 10
 BAD_MAGIC = 11
