@@ -53,8 +53,7 @@ def _load() -> ModuleType | None:
         made, reason = None, str(error)
     if made is None:
         warnings.warn(
-            f"segmentlog's kernels run in Python, much slower than compiled: "
-            f"{reason}; {REMEDY}",
+            f"segmentlog's kernels run in Python, much slower than compiled: {reason}; {REMEDY}",
             RuntimeWarning,
             stacklevel=2,
         )
