@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.logs import exists, read_stream_checkpoint, readable_path
+from segmentlog.logs import exists, read_stream_checkpoint, readable_path, topic_ids_of
 from segmentlog.model import TopicPartition
 
 __all__ = [
@@ -45,7 +45,7 @@ class OffsetBound:
     everywhere : `EARLIEST` or `LATEST` for all partitions, or None if they are named.
     topics : `EARLIEST` or `LATEST` by topic.
     partitions : offsets, `EARLIEST` or `LATEST` by partition.
-    topic_ids : the ids of topics, where a checkpoint has them.
+    topic_ids : the ids of topics, where a checkpoint has them, or the map.
     is_checkpoint : whether `partitions` are those of a checkpoint: other partitions are at
         `EARLIEST`, and it may name partitions that are not read.
     error : why the checkpoint could not be read; it is raised when the bound is needed.  A stream
@@ -122,7 +122,8 @@ class OffsetBound:
             if type(offset) is not int or not EARLIEST <= offset <= _LARGEST:
                 raise ValueError
             partitions.append((topic_partition, offset))
-        return cls(option, text, None, tuple(topics), tuple(partitions))
+        ids = tuple(topic_ids_of(maps).items())
+        return cls(option, text, None, tuple(topics), tuple(partitions), ids)
 
     def refuse(self, refused: int) -> None:
         """Refuse `LATEST` as the start of a batch query, or `EARLIEST` as the end of one.

@@ -32,7 +32,7 @@ from segmentlog.errors import (
     OptionError,
     StreamOffsetError,
 )
-from segmentlog.logs import is_url, readable_path
+from segmentlog.logs import is_url, made_again, readable_path
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.reads import without_collector
 
@@ -351,12 +351,10 @@ class FollowedDirectory:
     def _check_topic(self, each: TopicPartition, at: int, topic_id: str) -> None:
         if not topic_id:  # a broker writes the file later than the first records
             return
-        known = self._topic_ids.setdefault(each, topic_id)
-        if topic_id != known:
+        if reason := made_again(topic_id, self._topic_ids.setdefault(each, topic_id)):
             reason = (
-                f"and its topic was deleted and created again (id {topic_id}, not {known}): start "
-                "the query with a new checkpointLocation; failOnDataLoss=false continues at this "
-                "offset"
+                f"and {reason}: start the query with a new checkpointLocation; "
+                "failOnDataLoss=false continues at this offset"
             )
             self._lose(each, at, at, reason)
             self._topic_ids[each] = topic_id

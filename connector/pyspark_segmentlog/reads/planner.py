@@ -29,6 +29,7 @@ from segmentlog.logs import (
     exists,
     find_offset,
     is_url,
+    made_again,
     readable_path,
     report_missing,
 )
@@ -50,13 +51,14 @@ class LateRange(NamedTuple):
     """Offsets of a partition for a task that looks earliest and latest up itself.
 
     `start_offset` may be `EARLIEST`, and `end_offset` `LATEST`.  `n_bytes` is the size of what the
-    range held when it was planned.
+    range held when it was planned, and `topic_id` the id of its topic, if that was known.
     """
 
     topic_partition: TopicPartition
     start_offset: int
     end_offset: int
     n_bytes: int = 0
+    topic_id: str = ""
 
 
 @without_collector()
@@ -92,7 +94,7 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     LogChangedError
         If records were removed during each attempt to plan.
     """
-    _, cuts = _plan(options)
+    *_, cuts = _plan(options)
     return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
@@ -101,8 +103,12 @@ def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
 
     Raises the errors of `plan_slices`.
     """
-    asked, cuts = _plan(options)
-    return [late for each in asked for late in _late(each, asked[each], cuts[each])]
+    ids, asked, cuts = _plan(options)
+    return [
+        late._replace(topic_id=ids.get(each, ""))
+        for each in asked
+        for late in _late(each, asked[each], cuts[each])
+    ]
 
 
 def _late(
@@ -118,13 +124,13 @@ def _late(
     ]
 
 
-def _plan(options: ReadOptions) -> tuple[Ranges, Cuts]:
-    """The range of each partition as it was asked for, and its slices, from one moment."""
+def _plan(options: ReadOptions) -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
+    """Topic ids, the ranges as they were asked for, and their slices, from one moment."""
 
-    def once() -> tuple[Ranges, Cuts]:
+    def once() -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
         moment = PlannedMoment(options)
         asked = moment.asked()
-        return asked, moment.cut(asked)
+        return moment.topic_ids, asked, moment.cut(asked)
 
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -340,14 +346,13 @@ class PlannedMoment:
         """Refuse offsets of a checkpoint in a topic that was created again, or say so."""
         known = dict(bound.topic_ids)
         for each, at in found.items():
-            now, then = self.topic_ids.get(each), known.get(each.topic)
-            if now is None or then is None or now == then or at < 0:
+            reason = made_again(self.topic_ids.get(each), known.get(each.topic))
+            if not reason or at < 0:
                 continue
-            reason = f"and its topic was deleted and created again (id {now}, not {then})"
             if self._options.fail_on_data_loss:
                 remedy = f"{reason}: give another {bound.option}; failOnDataLoss=false reads it"
-                raise StreamOffsetError(str(each), at, at, remedy)
-            logger.warning("%s: offset %d is that of a checkpoint, %s", each, at, reason)
+                raise StreamOffsetError(str(each), at, at, f"and {remedy}")
+            logger.warning("%s: offset %d is that of a checkpoint, and %s", each, at, reason)
 
     def _by_time(
         self, bound: TimestampBound, *, is_start: bool, one_segment: bool = True

@@ -8,7 +8,7 @@ from pyspark_segmentlog.options.offsets import LATEST
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.offset_ranges import available
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
-from segmentlog.model import LogSlice, OffsetRange, TopicPartition
+from segmentlog.model import LogSlice, OffsetRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,13 +64,8 @@ def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) ->
     """The rest of a slice after its deleted records."""
     topic_partition = log_slice.topic_partition
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
-    log = _log(options, topic_partition, asked)
+    log = _log(options, log_slice, asked)
     if log is None:
-        return []
-    if log_slice.topic_id and log.topic_id not in {None, log_slice.topic_id}:
-        if options.fail_on_data_loss:
-            raise change
-        _warn_of_gone(topic_partition, asked, change)
         return []
     there = OffsetRange(log.log_start_offset, log.log_end_offset)
     left = available(
@@ -102,7 +97,7 @@ def read_late_range(
     """
     topic_partition = late.topic_partition
     asked, policy = OffsetRange(late.start_offset, late.end_offset), options.policy
-    log = _log(options, topic_partition, asked)
+    log = _log(options, late, asked)
     if log is None:
         return
     there = OffsetRange(
@@ -125,23 +120,21 @@ def read_late_range(
         yield from read_slice(log_slice, columns, options)
 
 
-def _log(
-    options: ReadOptions, topic_partition: TopicPartition, asked: OffsetRange
-) -> "Log | None":
-    """The log as it is now; None if it is gone, and may be left out."""
+def _log(options: ReadOptions, part: "LogSlice | LateRange", asked: OffsetRange) -> "Log | None":
+    """The log as it is now; None if it or its topic is gone, and may be left out."""
     try:
-        return options.open_directory().log(*topic_partition)
-    except (UnknownTopicOrPartitionError, LogDirectoryError) as error:
+        log = options.open_directory().log(*part.topic_partition)
+        if part.topic_id:
+            log.known_topic_id = part.topic_id
+        _ = log.segments  # files of another topic may be listed before the check, not after it
+        log.check_topic(asked)
+    except (UnknownTopicOrPartitionError, LogDirectoryError, LogChangedError) as error:
         if options.fail_on_data_loss:
             raise
-        _warn_of_gone(topic_partition, asked, error)
+        end = "latest" if asked.end_offset == LATEST else asked.end_offset
+        logger.warning(
+            "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
+            part.topic_partition, asked.start_offset, end, error,
+        )  # fmt: skip
         return None
-
-
-def _warn_of_gone(topic_partition: TopicPartition, asked: OffsetRange, error: Exception) -> None:
-    """Name the offsets of a log that is gone."""
-    end = "latest" if asked.end_offset == LATEST else asked.end_offset
-    logger.warning(
-        "%s: offsets [%d, %s) are skipped, because failOnDataLoss is false: %s",
-        topic_partition, asked.start_offset, end, error,
-    )  # fmt: skip
+    return log

@@ -1,5 +1,6 @@
 """The partitions of a dataset, each with the offsets that it had when the dataset was opened."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -7,7 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, refused, whole_number
-from segmentlog.errors import OptionError
+from segmentlog.errors import OptionError, StreamOffsetError
+from segmentlog.layout.stream_checkpoint import made_again
 from segmentlog.logs.log import Log, find_bounds
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
@@ -16,6 +18,8 @@ from segmentlog.replication.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.times import Time, epoch_milliseconds
 
 __all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
+
+logger = logging.getLogger(__name__)
 
 
 class PartitionSnapshot:
@@ -153,6 +157,8 @@ def take_snapshot(
     partitions = []
     for topic_partition in chosen:
         log = directory.log(*topic_partition)
+        for option, given in named.items():
+            _check_topic(log, option, given, fail_on_data_loss=fail_on_data_loss)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
         offsets = find_bounds(
             log,
@@ -172,6 +178,20 @@ def take_snapshot(
         included = directory.include_deleted_topics
         opens = partial(open_replicas, include_deleted_topics=included)
     return Snapshot(directory.paths, tuple(partitions), policy, opens)
+
+
+def _check_topic(
+    log: Log, option: str, given: Mapping[tuple[str, int], int], *, fail_on_data_loss: bool
+) -> None:
+    """Refuse offsets of a checkpoint in a topic that was created again, or say so."""
+    each, at = log.topic_partition, given.get(log.topic_partition)
+    then = getattr(given, "topic_ids", {}).get(each.topic)
+    if at is None or not (reason := made_again(log.known_topic_id, then)):
+        return
+    if fail_on_data_loss:
+        remedy = f"and {reason}: give other {option}; fail_on_data_loss=False reads it"
+        raise StreamOffsetError(str(each), at, at, remedy)
+    logger.warning("%s: offset %d is that of a checkpoint, and %s", each, at, reason)
 
 
 def _choose(

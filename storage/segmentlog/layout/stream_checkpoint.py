@@ -38,9 +38,9 @@ from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionE
 from segmentlog.model import TopicPartition
 
 __all__ = [
-    "Offsets", "StreamCheckpoint", "checkpoint_offsets", "offsets_as_json", "offsets_as_topics",
-    "offsets_of_json", "offsets_of_topics", "read_initial_offsets", "read_initial_topic_ids",
-    "read_stream_checkpoint", "topic_ids_of",
+    "Offsets", "StreamCheckpoint", "checkpoint_offsets", "made_again", "offsets_as_json",
+    "offsets_as_topics", "offsets_of_json", "offsets_of_topics", "read_initial_offsets",
+    "read_initial_topic_ids", "read_stream_checkpoint", "topic_ids_of",
 ]  # fmt: skip
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -154,6 +154,12 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
     return StreamCheckpoint(path, committed, not_committed, known, ids)
 
 
+class _NextOffsets(dict[tuple[str, int], int]):
+    """Offsets by partition that know the ids of their topics, by topic."""
+
+    topic_ids: Mapping[str, str] = MappingProxyType({})
+
+
 @one_dialect()
 def checkpoint_offsets(
     checkpoint: str | os.PathLike[str], source: str | None = None
@@ -175,7 +181,9 @@ def checkpoint_offsets(
     -------
     dict
         Offsets after the last committed batch by (topic, partition).  Partitions that the query
-        has yet to begin at their earliest offset are left out.
+        has yet to begin at their earliest offset are left out.  If the checkpoint has ids of
+        topics, they stay with this dict, but not with copies of its entries: `segmentlog.read`
+        refuses offsets of a topic that was deleted and created again.
 
     Raises
     ------
@@ -188,8 +196,12 @@ def checkpoint_offsets(
     StorageError
         If the disk or the store fails.
     """
-    found = read_stream_checkpoint(checkpoint).offsets(source)
-    return {each: offset for each, offset in found.items() if offset >= 0}
+    place = read_stream_checkpoint(checkpoint)
+    found = place.offsets(source)
+    (name,) = (each for each, theirs in place.sources.items() if theirs is found)
+    offsets = _NextOffsets({each: offset for each, offset in found.items() if offset >= 0})
+    offsets.topic_ids = dict(place.topic_ids[name])
+    return offsets
 
 
 def offsets_of_json(text: str) -> dict[TopicPartition, int] | None:
@@ -243,6 +255,12 @@ def topic_ids_of(topics: Mapping[str, object]) -> dict[str, str]:
     """The ids that parsed JSON of `offsets_as_topics` has, by topic."""
     found = (name.split(_BEFORE_ID) for name, entry in topics.items() if entry == {})
     return {parts[0]: parts[1] for parts in found if len(parts) == 2}
+
+
+def made_again(now: str | None, then: str | None) -> str:
+    """That a topic has another id than in a checkpoint, as the end of a sentence; or nothing."""
+    is_other = now and then and now != then
+    return f"its topic was deleted and created again (id {now}, not {then})" if is_other else ""
 
 
 def _shown(path: str) -> str:

@@ -7,6 +7,7 @@ from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import exists, keep_for
 from segmentlog.disk.remote.location import is_url
 from segmentlog.layout.stream_checkpoint import (
+    made_again,
     offsets_as_json,
     offsets_as_topics,
     offsets_of_json,
@@ -27,6 +28,7 @@ __all__ = [
     "find_offset",
     "is_url",
     "keep_for",
+    "made_again",
     "offsets_as_json",
     "offsets_as_topics",
     "offsets_of_json",

@@ -10,6 +10,7 @@ from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.layout.stream_checkpoint import (
     Offsets,
     StreamCheckpoint,
+    made_again,
     offsets_as_json,
     read_stream_checkpoint,
 )
@@ -146,7 +147,7 @@ def _note(found: StreamCheckpoint) -> str:
 
 def _write_offsets(found: StreamCheckpoint, chosen: list[str], *, as_json: bool) -> None:
     for name in chosen:
-        shown = offsets_as_json(found.offsets(name))
+        shown = offsets_as_json(found.offsets(name), found.topic_ids[name])
         if as_json:
             place = to_json(
                 {"source": name, "batch": found.batch, "plannedBatch": found.planned_batch}
@@ -169,9 +170,7 @@ def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterat
             try:
                 log = directory.log(*each)
                 bounds = log.log_start_offset, log.log_end_offset
-                then, now = found.topic_ids[name].get(each.topic), log.known_topic_id
-                if then and now and then != now:
-                    error = f"its topic was deleted and created again (id {now}, not {then})"
+                error = made_again(log.known_topic_id, found.topic_ids[name].get(each.topic))
             except SegmentLogError as failure:
                 error = str(failure)
         yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds, error)

@@ -13,6 +13,7 @@ from segmentlog.errors import (
     LogChangedError,
     LogDirectoryError,
     OffsetOutOfRangeError,
+    StreamOffsetError,
     UnknownTopicOrPartitionError,
 )
 from segmentlog.model import LogSlice, TopicPartition
@@ -229,9 +230,42 @@ def test_a_topic_that_was_made_again_is_another_topic(
 
 
 def write_id(directory: Path, topic_id: str) -> None:
-    """Write the topic id of partition 0, as a broker does."""
-    text = f"version: 0\ntopic_id: {topic_id}\n"
-    (directory / "t-0" / "partition.metadata").write_text(text)
+    """Write the topic id of the partitions, as a broker does."""
+    for path in directory.glob("t-*"):
+        (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+@pytest.mark.parametrize("options", [LATE, LATE | {"maxRecordsPerPartition": "7"}])
+@pytest.mark.parametrize("n_new", [0, 30, 90])
+def test_a_late_range_belongs_to_the_topic_that_was_planned(
+    log: Path, options: dict[str, str], n_new: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another topic of the same name has other records, or none."""
+    options = options | {"assign": '{"t":[0]}'}
+    write_id(log, "A" * 22)
+    planned = plan(log, **options)
+    segmentlog.delete_topic(log, "t")
+    write_times(log, {0: list(range(n_new)), 1: []})
+    write_id(log, "B" * 22)
+
+    with pytest.raises(LogChangedError, match=rf"\(id {'B' * 22}, not {'A' * 22}\)"):
+        read(planned, log, **options)
+    assert {} == read(planned, log, **options, failOnDataLoss="false")
+    assert "are skipped, because failOnDataLoss is false" in caplog.text
+
+
+def test_offsets_with_the_id_of_their_topic_are_refused_in_another(log: Path) -> None:
+    """`segmentlog offsets` writes the ids that a checkpoint has beside its offsets."""
+    write_id(log, "A" * 22)
+    for topic_id, is_same in (("A" * 22, True), ("B" * 22, False)):
+        text = f'{{"t":{{"0":5,"1":-2}},"t@{topic_id}":{{}}}}'
+        for option in ("startingOffsets", "endingOffsets"):
+            given = {option: text.replace("-2", "60")}
+            if is_same:
+                assert plan(log, **given)
+            else:
+                with pytest.raises(StreamOffsetError, match=f"give another {option}"):
+                    plan(log, **given)
 
 
 class Churn:

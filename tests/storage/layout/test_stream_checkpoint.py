@@ -1,14 +1,21 @@
 """Checkpoints of Spark's streaming queries: their offsets, and files that cannot be read."""
 
+import pickle
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from checkpoints import write_checkpoint
 from stores_here import serve, store_of
 
 import segmentlog
-from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    OptionError,
+    StreamOffsetError,
+)
 from segmentlog.layout.stream_checkpoint import (
     offsets_as_json,
     offsets_of_json,
@@ -99,6 +106,28 @@ def test_earliest_is_left_out_in_python(tmp_path: Path) -> None:
 
     assert {A1: 3} == segmentlog.checkpoint_offsets(path)
     assert {A0: -2, A1: 3} == read_stream_checkpoint(path).offsets()
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ids of a checkpoint stay with its offsets; they pass in a topic that is the same."""
+    with segmentlog.open_writer(tmp_path / "logs", "a", num_partitions=2) as writer:
+        writer.append(pa.table({"value": ["x"] * 9, "partition": pa.array([0] * 9, pa.int32())}))
+    now = segmentlog.open_log_dir(tmp_path / "logs").log("a", 0).topic_id
+    for then, is_same in ((now, True), ("AAAAAAAAAAAAAAAAAAAAAQ", False)):
+        sources = f'{{"a":{{"0":5}},"a@{then}":{{}}}}'
+        path = write_checkpoint(tmp_path / then, {0: sources}, committed=0)
+        offsets = pickle.loads(pickle.dumps(segmentlog.checkpoint_offsets(path)))
+        for option, n_rows in (("starting_offsets", 4), ("ending_offsets", 5)):
+            given = {option: offsets}
+            if not is_same:
+                with pytest.raises(StreamOffsetError, match=rf"\(id {now}, not {then}\): give"):
+                    segmentlog.read(tmp_path / "logs", **given)
+            caplog.clear()
+            read = segmentlog.read(tmp_path / "logs", fail_on_data_loss=is_same, **given)
+            assert n_rows == read.num_rows
+            assert is_same == (not caplog.messages)
 
 
 @pytest.mark.parametrize(

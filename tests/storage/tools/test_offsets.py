@@ -124,6 +124,8 @@ def test_a_topic_that_was_created_again_has_no_lag(run: Run, tmp_path: Path) -> 
         row = json.loads(run("offsets", *options, status=0 if is_same else 1).stdout)
         problem = f"its topic was deleted and created again (id {now}, not {then})"
         assert (1, None if is_same else problem) == (row["lag"], row["problem"])
+        shown = run("offsets", "--checkpoint", path).stdout
+        assert {"t": {"0": 1}, f"t@{then}": {}} == json.loads(shown)
     assert {("t", 0): 1} == segmentlog.checkpoint_offsets(path)
 
 
