@@ -14,13 +14,14 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from segmentlog.errors import ArgumentError, OptionError
 
 __all__ = [
-    "SPARK_READ", "SPARK_WRITE", "constructor_of_one_dialect", "is_word", "nearest", "one_dialect",
+    "SPARK_READ", "SPARK_WRITE", "class_of_one_dialect", "is_word", "nearest", "one_dialect",
     "rename", "right_word", "spelled",
 ]  # fmt: skip
 
 _R = TypeVar("_R")
 _Made = TypeVar("_Made")
 _Fields = ParamSpec("_Fields")
+_BOUND = ("self", "cls")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 #: Places that take words, beside functions (``read``) and commands (``segmentlog cat``).
@@ -119,7 +120,9 @@ _MEANINGS = (
 #: Words of functions and commands that mean nothing in a query.
 _OF_CALLS = frozenset(
     """
-    all as assigned base_sequence batches cleanup_policy color condition dedupe_buffer_bytes
+    all as assigned base_sequence batches before_offset cleanup_policy color condition damage
+    dedupe_buffer_bytes end indices kind n_offsets num_rows other position read_committed skips
+    up_to_offset
     delete_retention_ms delimiter dry_run exact explain expression file_delete_delay_ms given
     interval is_key is_protobuf kafka_defaults kafka_version key_delimiter leave_out_replicas left
     lines load_factor log_ends log_slice max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
@@ -221,7 +224,7 @@ def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fie
 
     Parameters
     ----------
-    others : keywords that the function passes on.
+    others : keywords that the function passes on, if it takes any.
     """
 
     def decorate(function: Callable[_Fields, _R]) -> Callable[_Fields, _R]:
@@ -232,7 +235,8 @@ def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fie
             except (OptionError, TypeError) as error:
                 parameters = inspect.signature(function).parameters.values()
                 own = [each.name for each in parameters if each.kind in _BY_NAME]
-                taken = [each for each in dict.fromkeys((*own, *others)) if each != "self"]
+                passed = others if _takes_any(function) else ()
+                taken = [each for each in dict.fromkeys((*own, *passed)) if each not in _BOUND]
                 unknown = [name for name in kwargs if name not in taken]
                 if isinstance(error, TypeError) and unknown:
                     raise _unknown_argument(function, unknown[0], taken) from None
@@ -248,10 +252,30 @@ def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fie
     return decorate
 
 
-def constructor_of_one_dialect(made: type[_Made]) -> type[_Made]:
-    """A decorator of a class: its constructor is as `one_dialect` makes functions."""
-    made.__init__ = one_dialect()(made.__init__)  # type: ignore[method-assign]
-    return made
+def _takes_any(function: Callable[..., object]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.kind == each.VAR_KEYWORD for each in parameters)
+
+
+def class_of_one_dialect(*others: str) -> Callable[[type[_Made]], type[_Made]]:
+    """A decorator of a class: its constructor and public methods are as `one_dialect` makes them.
+
+    Parameters
+    ----------
+    others : keywords that those methods pass on which take any.
+    """
+
+    def decorate(made: type[_Made]) -> type[_Made]:
+        for name, found in [*vars(made).items()]:
+            if name.startswith("_") and name != "__init__":
+                continue
+            if isinstance(found, classmethod):
+                setattr(made, name, classmethod(one_dialect(*others)(found.__func__)))
+            elif inspect.isfunction(found) and (others or not _takes_any(found)):
+                setattr(made, name, one_dialect(*others)(found))
+        return made
+
+    return decorate
 
 
 def _name_by_value(error: OptionError, given: inspect.BoundArguments) -> None:

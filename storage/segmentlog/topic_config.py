@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any
 
 from segmentlog.arguments import LARGEST_INT, LEAST_LONG, instance_of, whole_number
-from segmentlog.dialects import constructor_of_one_dialect, nearest
+from segmentlog.dialects import class_of_one_dialect, nearest
 from segmentlog.errors import OptionError
 from segmentlog.model import (
     INDEX_INTERVAL_BYTES,
@@ -48,7 +48,7 @@ _COMPRESSION_TYPES: dict[str, Codec | None] = {
 _POLICIES = {"delete", "compact"}
 
 
-@constructor_of_one_dialect
+@class_of_one_dialect()
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """Settings of a topic's logs; the defaults are Kafka's.

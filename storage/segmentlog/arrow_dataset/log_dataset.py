@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 from segmentlog.records.schema import record_schema
 from segmentlog.records.text import TextColumns
@@ -43,6 +44,7 @@ _OF_ARROW = frozenset(
 _OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
 
 
+@class_of_one_dialect(*_OF_QUERIES)
 class _Scannable:
     """The methods that datasets and fragments share: each is one query."""
 
@@ -65,7 +67,6 @@ class _Scannable:
         """A slice in pieces of about `n_bytes` of log."""
         raise NotImplementedError
 
-    @one_dialect(*_OF_QUERIES)
     def scanner(
         self,
         columns: Sequence[str] | Mapping[str, pc.Expression] | None = None,
@@ -100,7 +101,6 @@ class _Scannable:
             order=order, batch_size=batch_size, use_threads=use_threads,
         )  # fmt: skip
 
-    @one_dialect(*_OF_QUERIES)
     def scan(self, *args: Any, **kwargs: Any) -> pa.RecordBatchReader:  # noqa: ANN401
         """A stream of Arrow batches, as `Log.scan` has it; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_reader()
@@ -109,27 +109,22 @@ class _Scannable:
         """All rows as a stream, by Arrow's protocol for all libraries."""
         return self.scanner().__arrow_c_stream__(requested_schema)
 
-    @one_dialect(*_OF_QUERIES)
     def to_batches(self, *args: Any, **kwargs: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
         """Batches, read while they are taken; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_batches()
 
-    @one_dialect(*_OF_QUERIES)
     def to_table(self, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """All rows in memory; parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).to_table()
 
-    @one_dialect(*_OF_QUERIES)
     def head(self, num_rows: int, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """The first rows; other parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).head(num_rows)
 
-    @one_dialect(*_OF_QUERIES)
     def take(self, indices: Any, *args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401
         """Rows by their numbers; other parameters as for `scanner`."""
         return self.scanner(*args, **kwargs).take(indices)
 
-    @one_dialect(*_OF_QUERIES)
     def count_rows(
         self,
         filter: pc.Expression | None = None,
@@ -139,6 +134,7 @@ class _Scannable:
         return self.scanner([], filter, **kwargs).count_rows()
 
 
+@class_of_one_dialect()
 class LogFragment(_Scannable):
     """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
 
@@ -186,6 +182,7 @@ class LogFragment(_Scannable):
         return [log_slice]
 
 
+@class_of_one_dialect()
 class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
     """Log directories as a ``pyarrow.dataset.Dataset``; `segmentlog.dataset` makes it.
 
@@ -380,14 +377,17 @@ class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
         reason = "the columns of a log are fixed; give scanner() expressions to make others"
         raise pa.ArrowNotImplementedError(reason)
 
+    @one_dialect("null_placement")
     def sort_by(self, sorting: Any, **kwargs: Any) -> ds.InMemoryDataset:  # noqa: ANN401
         """The rows sorted, in memory, as pyarrow does it."""
         return ds.InMemoryDataset(self.to_table()).sort_by(sorting, **kwargs)
 
+    @one_dialect(*signature(ds.Dataset.join).parameters)
     def join(self, right_dataset: ds.Dataset, *args: Any, **kwargs: Any) -> ds.InMemoryDataset:  # noqa: ANN401
         """A join in memory, as pyarrow does it."""
         return _in_memory(self).join(_in_memory(right_dataset), *args, **kwargs)
 
+    @one_dialect(*signature(ds.Dataset.join_asof).parameters)
     def join_asof(
         self,
         right_dataset: ds.Dataset,

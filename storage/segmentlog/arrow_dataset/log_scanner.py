@@ -15,6 +15,7 @@ from segmentlog.arguments import refused, whole_number
 from segmentlog.arrow_dataset.narrowing import timestamp_range
 from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
+from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
@@ -49,6 +50,7 @@ class LogSource(Protocol):
         """A slice in smaller pieces."""
 
 
+@class_of_one_dialect()
 class LogScanner:
     """A query, with the methods of ``pyarrow.dataset.Scanner``; it can be run several times.
 

@@ -16,7 +16,7 @@ from segmentlog.arguments import (
     scan_policy,
     whole_number,
 )
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import class_of_one_dialect
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -66,6 +66,7 @@ class KeptLog(NamedTuple):
     open_transactions: dict[tuple[int, bool], dict[int, int]]
 
 
+@class_of_one_dialect()
 class Log:
     """One topic-partition, as it stood when its directory was opened.
 
@@ -288,7 +289,6 @@ class Log:
         at = self.high_watermark_checkpoint
         return None if at is None else min(max(at, self.log_start_offset), self.log_end_offset)
 
-    @one_dialect()
     def end_offset(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
@@ -375,7 +375,6 @@ class Log:
         """How far the log was compacted, by ``cleaner-offset-checkpoint``; -1 without an entry."""
         return self._listed.cleaned_to
 
-    @one_dialect()
     @looks_again
     def open_transactions(
         self,
@@ -419,7 +418,6 @@ class Log:
             self._open_transactions[end_offset, skips] = found
         return self._open_transactions[end_offset, skips]
 
-    @one_dialect()
     def last_stable_offset(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
@@ -442,7 +440,6 @@ class Log:
 
         return producers_table(self.untorn_segments, self.log_start_offset)
 
-    @one_dialect()
     def offset_for_timestamp(
         self,
         timestamp: Time,
@@ -502,7 +499,6 @@ class Log:
     def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
         return self._listed.newest_of_slices.of(log_slice)
 
-    @one_dialect()
     def slices(self, start_offset: int, end_offset: int, max_bytes: int = 0) -> list[LogSlice]:
         """Cut ``[start_offset, end_offset)`` into pieces that can be read side by side.
 
@@ -568,7 +564,6 @@ class Log:
                 return each.start_offset
         return end_offset
 
-    @one_dialect()
     def bounds(
         self,
         start_offset: int | None = None,
@@ -612,7 +607,6 @@ class Log:
     def _lost_of(self, read_up_to: ReadUpTo | str) -> LostOffsets | None:
         return None if read_up_to == ReadUpTo.LOG_END else self.lost_offsets
 
-    @one_dialect()
     def scan(
         self,
         start_offset: int | None = None,
@@ -697,7 +691,6 @@ class Log:
         names = record_schema(columns, include_headers=include_headers).names
         return self.scan_offsets(offsets, names, policy, use_threads=use_threads)
 
-    @one_dialect()
     def scan_offsets(
         self,
         offsets: OffsetRange,

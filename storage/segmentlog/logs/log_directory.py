@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
-from segmentlog.dialects import nearest, one_dialect
+from segmentlog.dialects import class_of_one_dialect, nearest, one_dialect
 from segmentlog.disk.paths import readable_path, why_not_there
 from segmentlog.disk.readable import exists, is_file, survey
 from segmentlog.disk.remote.location import is_url
@@ -110,6 +110,7 @@ def report_missing(
         logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
 
 
+@class_of_one_dialect()
 class LogDirectory:
     """One or several log directories, only to read: no lock is taken, nothing is written.
 

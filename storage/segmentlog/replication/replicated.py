@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import metadata_path, newest_metadata, read_metadata
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.disk.paths import readable_path
 from segmentlog.disk.readable import survey
 from segmentlog.disk.system_errors import storage_errors
@@ -91,6 +91,7 @@ class _Choice(NamedTuple):
     others: list[str]
 
 
+@class_of_one_dialect()
 class ReplicatedDirectory(LogDirectory):
     """Log directories of the brokers of a cluster, read as one; `open_replicas` makes it.
 

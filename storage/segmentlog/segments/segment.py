@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import crc32c
 
+from segmentlog.dialects import class_of_one_dialect
 from segmentlog.disk.closing import Closing
 from segmentlog.disk.contract import ReadableFile
 from segmentlog.disk.readable import after_zeros, open_file
@@ -66,6 +67,7 @@ class PlacedHeader(NamedTuple):
         return crc
 
 
+@class_of_one_dialect()
 class Segment:
     """One segment as it was listed; nothing is kept open.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from segmentlog.arguments import instance_of, whole_number
-from segmentlog.dialects import constructor_of_one_dialect
+from segmentlog.dialects import class_of_one_dialect
 from segmentlog.model import BATCH_SIZE, Codec
 from segmentlog.topic_config import TopicConfig
 
@@ -17,7 +17,7 @@ _LARGEST_SEQUENCE = 2**31 - 1
 _LARGEST_PARTITION = 2**31 - 1
 
 
-@constructor_of_one_dialect
+@class_of_one_dialect()
 @dataclass(frozen=True, slots=True)
 class Producer:
     """An idempotent producer: a batch that is sent again is written once.
@@ -57,7 +57,7 @@ class Producer:
         return given.get(partition) if isinstance(given, Mapping) else given
 
 
-@constructor_of_one_dialect
+@class_of_one_dialect()
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """Settings of a write.

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from segmentlog.dialects import class_of_one_dialect
 from segmentlog.disk.durable import unsynced
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
 from segmentlog.times import Time, epoch_milliseconds
@@ -40,6 +41,7 @@ _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _AT_ONCE = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
+@class_of_one_dialect()
 class KafkaLog:
     """A log directory that a test writes to and reads from.
 
@@ -367,6 +369,7 @@ class KafkaLog:
             writer.append(pa.Table.from_pylist(rows, schema))
 
 
+@class_of_one_dialect()
 class Transaction:
     """A transaction of a producer over any topics and partitions.
 
@@ -444,6 +447,7 @@ class Transaction:
             self._end(commits=error is None)
 
 
+@class_of_one_dialect()
 class KafkaCluster(Mapping[str, KafkaLog]):
     """Log directories by the names of servers, for jobs that use several clusters.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAl
 
 from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.commit.repeated_writes import NumberedWrite
-from segmentlog.dialects import one_dialect
+from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
@@ -62,6 +62,7 @@ def _in_turn(
     return call
 
 
+@class_of_one_dialect()
 class LogWriter:
     """Appends rows, which become visible together: at `flush`, at `close`, when the block ends.
 
