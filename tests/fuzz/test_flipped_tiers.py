@@ -2,8 +2,9 @@
 
 import os
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ from flipping import Rows, outcome, plant, taken
 from tiers import TOPIC_ID, copy_segment, remove_local
 
 import segmentlog
+from segmentlog.errors import SegmentLogError
 from segmentlog.segments.listing import list_segments
 
 COLUMNS = ["offset", "timestamp", "value"]
@@ -161,6 +163,27 @@ def test_a_cut_object(tier: Tier) -> None:
         for n_bytes in (0, len(data) // 2, len(data) - 1):
             with holding(path, data[:n_bytes]):
                 assert [] == tier.wrong(), (path.name, n_bytes)
+
+
+@pytest.mark.parametrize(
+    "n_bytes",
+    [pytest.param(1 << 40, marks=pytest.mark.thorough), 250 << 20],
+    ids=["TiB", "250 MiB"],
+)
+def test_a_large_sparse_object(tier: Tier, n_bytes: int) -> None:
+    """No read, and no verification, takes memory in proportion to its size."""
+    for path in objects(tier):
+        data = path.read_bytes()
+        with path.open("ab") as file:
+            file.truncate(n_bytes)
+        tracemalloc.start()
+        assert [] == tier.wrong(), path.name
+        with suppress(SegmentLogError):
+            segmentlog.verify(**tier.options[0])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 100 << 20, path.name
+        path.write_bytes(data)
 
 
 def test_an_object_with_the_bytes_of_another(tier: Tier) -> None:

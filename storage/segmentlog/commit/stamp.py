@@ -19,6 +19,7 @@ import os
 import time
 from typing import TypeAlias
 
+from segmentlog.commit.json_file import read_bytes
 from segmentlog.commit.state import STATE_FILE, State
 from segmentlog.disk.durable import replace_file
 from segmentlog.disk.readable import exists, open_file, status_of
@@ -69,8 +70,7 @@ def renew_stamp(directory: str) -> None:
     try:
         set_later(path, path)
     except PermissionError:  # the mount forces another owner
-        with open_file(path, follow=False) as file:
-            replace_file(path, file.read(0, file.status().size))
+        replace_file(path, read_bytes(path))
 
 
 def set_later(path: str, before: str) -> None:

@@ -32,6 +32,7 @@ from segmentlog.errors import SegmentLogError, StorageError
 __all__ = [
     "LARGEST_BYTES",
     "after_zeros",
+    "bytes_of",
     "disk_of",
     "exists",
     "is_directory",
@@ -245,10 +246,22 @@ def _read(path: str, refusal: Callable[[str], SegmentLogError], *, follow: bool)
         found = file.status()
         if found.type is not FileType.FILE:
             raise refusal(f"is not a plain file ({stat.filemode(found.mode)})")
-        if found.size > LARGEST_BYTES:
-            raise refusal(f"has {found.size} bytes; at the most {LARGEST_BYTES} are read")
-        pieces, position = [], 0
-        while piece := file.read(position, found.size + 1):
-            pieces.append(piece)
-            position += len(piece)
+        return bytes_of(file, refusal)
+
+
+def bytes_of(file: ReadableFile, refusal: Callable[[str], SegmentLogError]) -> bytes:
+    """All bytes of an open file that is read whole; see `read_whole`.
+
+    A sparse file would take memory for its holes: none of these files has as many zeros in a row.
+    """
+    size = file.status().size
+    if size > LARGEST_BYTES:
+        raise refusal(f"has {size} bytes; at the most {LARGEST_BYTES} are read")
+    pieces, position = [], 0
+    while piece := file.read(position, min(max(size - position, 0) + 1, len(_ZEROS))):
+        if piece == _ZEROS:
+            zeros = f"[{position}, {position + len(piece)}) are all zeros"
+            raise refusal(f"has {size} bytes, and bytes {zeros}, as in no such file")
+        pieces.append(piece)
+        position += len(piece)
     return b"".join(pieces)

@@ -40,18 +40,27 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
     Raises
     ------
     CorruptIndexError
-        If its length is not a whole number of entries, or an entry has another version than 0; it
-        is raised after the entries before.
+        If its length is not a whole number of entries, an entry has another version than 0, or its
+        last offset is not above that of the entry before; it is raised after the entries before.
     """
     try:
-        data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
+        data = read_whole(path, lambda reason: CorruptIndexError(path, f"it {reason}"))
     except FileNotFoundError:
         return
-    left = len(data) % _ENTRY.size
-    for version, *fields in _ENTRY.iter_unpack(data[: len(data) - left]):
+    left, before = len(data) % _ENTRY.size, -1
+    entries = _ENTRY.iter_unpack(memoryview(data)[: len(data) - left])
+    for number, (version, *fields) in enumerate(entries):
         if version:
             raise CorruptIndexError(path, f"expected entries of version 0, found {version}")
-        yield AbortedTransaction(*fields)
+        entry = AbortedTransaction(*fields)
+        if entry.last_offset <= before:
+            reason = (
+                f"entry {number} has last offset {entry.last_offset}, and the one before has "
+                f"{before}: expected offsets that rise"
+            )
+            raise CorruptIndexError(path, reason)
+        before = entry.last_offset
+        yield entry
     if left:
         raise CorruptIndexError(
             path, f"its size of {len(data)} bytes is not a multiple of 34, the size of an entry"

@@ -86,7 +86,7 @@ def read_snapshot(path: str) -> list[ProducerSnapshot]:
     FileNotFoundError
         If a broker has removed it in the meantime.
     """
-    return parse_snapshot(path, read_whole(path, lambda reason: _corrupt(path, reason)))
+    return parse_snapshot(path, read_whole(path, lambda reason: _corrupt(path, f"it {reason}")))
 
 
 def parse_snapshot(path: str, data: bytes) -> list[ProducerSnapshot]:

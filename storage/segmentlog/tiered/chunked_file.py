@@ -25,6 +25,7 @@ _KEPT_BYTES = 64 << 20
 #: Most bytes of one request outside of a range that is read ahead.
 _REQUEST_BYTES = 16 << 20
 
+_LARGEST_MAPPED = 8 << 20
 _REPLACED = "restore the three objects of the segment from one upload"
 
 
@@ -322,8 +323,8 @@ class SectionFile(Closing):
         return self._file.read_into(buffer[:n_bytes], self._start + position)
 
     def map(self) -> bytes | None:
-        """See `ReadableFile`: the bytes, because indexes are small; None for an empty range."""
-        return self.read(0, self._size) if self._size else None
+        """See `ReadableFile`: the bytes of a small index; None for a larger or an empty one."""
+        return self.read(0, self._size) if 0 < self._size <= _LARGEST_MAPPED else None
 
     def close(self) -> None:
         """See `ReadableFile`."""

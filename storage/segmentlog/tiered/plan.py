@@ -22,6 +22,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from segmentlog.disk.contract import ReadableFile
+from segmentlog.disk.readable import bytes_of
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
@@ -51,7 +53,7 @@ logger = logging.getLogger(__name__)
 Epochs = Sequence[tuple[int, int]]
 
 _ENTRY = struct.Struct(">ii")
-_MOST_INDEX_BYTES = 1 << 28
+_PIECE_BYTES = 1 << 22  # of an index: whole entries
 _REMEDY = "restore the object, or remove the segment from the tier"
 
 
@@ -80,7 +82,8 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
     if file is None:
         return sorted((segment.epochs or {}).items())
     with file:
-        data = file.read(0, _MOST_INDEX_BYTES)
+        path = file.path
+        data = bytes_of(file, lambda reason: RemoteSegmentError(path, f"it {reason}", _REMEDY))
         try:
             epochs = parse_leader_epochs(file.path, data)
         except CorruptCheckpointError as error:
@@ -500,6 +503,13 @@ def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
     return OpenSegment(Segment(files, is_sealed=False, is_active=False), file)
 
 
+def _entries(file: ReadableFile) -> Iterator[tuple[int, int]]:
+    """Entries of an offset index, read in pieces: its size shows nothing."""
+    for begin in range(0, file.status().size, _PIECE_BYTES):
+        data = file.read(begin, _PIECE_BYTES)
+        yield from _ENTRY.iter_unpack(memoryview(data)[: len(data) // 8 * 8])
+
+
 def _position_before(
     tier: Layout, segment: RemoteSegment, opened: OpenSegment, offset: int
 ) -> int:
@@ -511,16 +521,15 @@ def _position_before(
     if file is None:
         return 0
     with file:
+        found = [(0, 0), (0, 0)]
         try:
-            data = file.read(0, _MOST_INDEX_BYTES)
+            for relative, at in _entries(file):
+                if segment.start_offset + relative >= offset or (at == 0 and relative == 0):
+                    break
+                found = [found[1], (relative, at)]
         except (OSError, RemoteSegmentError) as error:
             logger.warning("%s cannot be read; the log is scanned instead: %s", file.path, error)
             return 0
-    found = [(0, 0), (0, 0)]
-    for relative, at in _ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
-        if segment.start_offset + relative >= offset or (at == 0 and relative == 0):
-            break
-        found = [found[1], (relative, at)]
     relative, at = found[0]
     most = min(segment.start_offset + relative, offset)
     return at if at and opened.header_at(at, up_to_offset=most) is not None else 0

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from segmentlog.cluster.broker_start import StartAction, StartStep, epochs_step
-from segmentlog.disk.readable import exists, list_names, open_file
+from segmentlog.disk.readable import exists, list_names, read_whole
 from segmentlog.errors import CorruptIndexError, CorruptLogError, UnsupportedFormatError
 from segmentlog.kernels import layout
 from segmentlog.layout.checkpoint import read_leader_epochs
@@ -267,8 +267,7 @@ class LogStart:
 
 def _first_version(path: str) -> int:
     """The first version above 0 in a transaction index, or 0."""
-    with open_file(path) as file:
-        data = file.read(0, file.status().size)
+    data = read_whole(path, lambda reason: CorruptIndexError(path, reason))
     versions = (struct.unpack_from(">h", data, at)[0] for at in range(0, len(data) - 33, 34))
     return next((each for each in versions if each > 0), 0)
 

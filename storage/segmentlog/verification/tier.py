@@ -24,7 +24,7 @@ import numpy as np
 
 from segmentlog.cluster.metadata_log import newest_metadata
 from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import LARGEST_BYTES, is_directory, open_file
+from segmentlog.disk.readable import bytes_of, is_directory, open_file
 from segmentlog.errors import (
     CorruptIndexError,
     CorruptLogError,
@@ -353,8 +353,9 @@ class _LogTier:
             file = self._tier.open(segment, Part.SNAPSHOT)
             if file is not None:
                 with file:
-                    if data := file.read(0, LARGEST_BYTES):
-                        parse_snapshot(file.path, data)
+                    path = file.path
+                    if data := bytes_of(file, lambda why: CorruptIndexError(path, f"it {why}")):
+                        parse_snapshot(path, data)
         except RemoteSegmentError as error:
             yield self._wrong(error, start)
         except CorruptIndexError as error:
