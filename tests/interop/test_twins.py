@@ -1,14 +1,16 @@
 """Each body runs with the pytest plugin and with a real broker, and shows the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient, spark_kafka_jars
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from spark_server import SparkServer
 from twins import BODIES, BROKER, BrokerWorld, PluginWorld, reads, refusals, streams, writes
+from twins.client_options import FAILING, STARTING
 
 from pyspark_segmentlog.testing.kafka_clients import CLIENT_OPTIONS
 
@@ -69,6 +71,35 @@ def test_the_options_of_clients_are_those_of_kafka(running: Any) -> None:
             name for name, each in CLIENT_OPTIONS.items() if each.clients in ("both", clients)
         }
         assert set() == names - known
+
+
+@pytest.mark.parametrize("clients", FAILING)
+def test_a_client_starts_with_the_options_that_the_plugin_accepts(
+    running: Any, clients: str
+) -> None:
+    """And with no others, of those that need no broker."""
+    jvm = running[1].jvm
+    package, codec = jvm.org.apache.kafka.clients, jvm.org.apache.kafka.common.serialization
+    given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
+
+    def starts(options: Mapping[str, str]) -> bool:
+        settings = jvm.java.util.Properties()
+        for name, value in {**given, **options}.items():
+            settings.put(name, value)
+        try:
+            if clients == "producers":
+                make = codec.ByteArraySerializer
+                client = package.producer.KafkaProducer(settings, make(), make())
+            else:
+                make = codec.ByteArrayDeserializer
+                client = package.consumer.KafkaConsumer(settings, make(), make())
+        except Py4JJavaError:
+            return False
+        client.close(jvm.java.time.Duration.ofMillis(0))
+        return True
+
+    assert [] == [options for _, options in FAILING[clients] if starts(options)]
+    assert [] == [options for options in STARTING[clients] if not starts(options)]
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,11 @@ that a client refuses fails the job in production, and so it is refused here.
 import difflib
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from pyspark_segmentlog.testing.kafka_security import find_fault
 from segmentlog.errors import OptionError
 
 __all__ = ["CLIENT_OPTIONS", "MODELLED", "NAMED", "REFUSED", "check_client_options", "sent_rows"]
@@ -24,34 +26,31 @@ NAMED = set[str]()
 #: Names by the clients that know them and by the values that these take; ``~`` stands before words
 #: in any case, and ``text`` for values that only a broker or a class of the JVM can judge.
 _NAMES = """
-both text: bootstrap.servers client.id config.providers interceptor.classes metric.reporters
- sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
- sasl.kerberos.service.name sasl.login.callback.handler.class sasl.login.class sasl.mechanism
+both text: bootstrap.servers client.id client.rack config.providers sasl.jaas.config
+ sasl.kerberos.kinit.cmd sasl.kerberos.service.name sasl.mechanism
  sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss
  sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
  sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
  sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
  sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.expected.audience
- sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url
- sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
- sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+ sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope
+ sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
  sasl.oauthbearer.token.endpoint.url security.providers ssl.cipher.suites ssl.enabled.protocols
- ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
- ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
- ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
- ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
- ssl.truststore.location ssl.truststore.password ssl.truststore.type
-both true|false: auto.include.jmx.reporter enable.metrics.push
+ ssl.endpoint.identification.algorithm ssl.key.password ssl.keymanager.algorithm
+ ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+ ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+ ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+ ssl.truststore.password ssl.truststore.type
+both true|false: auto.include.jmx.reporter enable.metrics.push metadata.cluster.check.enable
+ sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
  sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.header.urlencode
 both decimal: sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
- sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
 both int: sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
  sasl.oauthbearer.clock.skew.seconds
 both int -1..: receive.buffer.bytes send.buffer.bytes
 both int 0..: request.timeout.ms
 both int 0..900: sasl.login.refresh.min.period.seconds
-both int 0..3600: sasl.login.refresh.buffer.seconds
- sasl.oauthbearer.assertion.claim.nbf.seconds
+both int 0..3600: sasl.login.refresh.buffer.seconds sasl.oauthbearer.assertion.claim.nbf.seconds
 both int 0..86400: sasl.oauthbearer.assertion.claim.exp.seconds
 both int 1..: metrics.num.samples
 both long: connections.max.idle.ms sasl.kerberos.min.time.before.relogin
@@ -59,29 +58,37 @@ both long: connections.max.idle.ms sasl.kerberos.min.time.before.relogin
  sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
  sasl.oauthbearer.jwks.endpoint.retry.backoff.ms socket.connection.setup.timeout.max.ms
  socket.connection.setup.timeout.ms
-both long 0..: metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
- metrics.sample.window.ms reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms
- retry.backoff.ms
-both ES256|RS256: sasl.oauthbearer.assertion.algorithm
+both long 0..: bootstrap.resolve.timeout.ms metadata.max.age.ms
+ metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms reconnect.backoff.max.ms
+ reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms
 both INFO|DEBUG|TRACE: metrics.recording.level
 both ~rebootstrap|none: metadata.recovery.strategy
 both ~plaintext|ssl|sasl_plaintext|sasl_ssl: security.protocol
 both use_all_dns_ips|resolve_canonical_bootstrap_servers_only: client.dns.lookup
-consumers text: auto.offset.reset client.rack group.id group.instance.id group.remote.assignor
- key.deserializer partition.assignment.strategy value.deserializer
+both class: sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
+ sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+ ssl.engine.factory.class
+both classes: interceptor.classes metric.reporters
+both decimal 0.5..1.0: sasl.login.refresh.window.factor
+both decimal 0.0..0.25: sasl.login.refresh.window.jitter
+both ~es256|rs256: sasl.oauthbearer.assertion.algorithm
+consumers text: auto.offset.reset group.id group.remote.assignor key.deserializer
+ value.deserializer
 consumers true|false: allow.auto.create.topics check.crcs enable.auto.commit
  exclude.internal.topics
-consumers int: heartbeat.interval.ms session.timeout.ms
+consumers int: session.timeout.ms
 consumers int 0..: auto.commit.interval.ms default.api.timeout.ms fetch.max.bytes
- fetch.max.wait.ms fetch.min.bytes max.partition.fetch.bytes
+ fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms max.partition.fetch.bytes
 consumers int 1..: max.poll.interval.ms max.poll.records
 consumers ~classic|consumer: group.protocol
 consumers read_committed|read_uncommitted: isolation.level
 consumers batch_optimized|record_limit: share.acquire.mode
 consumers implicit|explicit: share.acknowledgement.mode
-producers text: key.serializer partitioner.class transactional.id value.serializer
+consumers classes: partition.assignment.strategy
+consumers id: group.instance.id
+producers text: key.serializer value.serializer
 producers true|false: enable.idempotence partitioner.adaptive.partitioning.enable
- partitioner.ignore.keys transaction.two.phase.commit.enable
+ partitioner.ignore.keys partitioner.rack.aware transaction.two.phase.commit.enable
 producers int: transaction.timeout.ms
 producers int -131072..22: compression.zstd.level
 producers int 0..: batch.size delivery.timeout.ms max.request.size retries
@@ -92,6 +99,9 @@ producers long 0..: buffer.memory linger.ms max.block.ms partitioner.availabilit
 producers long 5000..: metadata.max.idle.ms
 producers all|-1|0|1: acks
 producers none|gzip|snappy|lz4|zstd: compression.type
+producers class: partitioner.class
+producers filled: transactional.id
+producers ~full|incremental: buffer.memory.allocation.strategy
 """
 
 
@@ -141,10 +151,27 @@ REFUSED: dict[str, tuple[str, str]] = {
     "check.crcs": ("true", _CHECKED),
 }  # fmt: skip
 
-_LIMITS = {"int": 2**31 - 1, "long": 2**63 - 1}
-_DEFAULTS = {"max.request.size": "1048576", "buffer.memory": "33554432", "linger.ms": "5",
-             "request.timeout.ms": "30000", "retries": "1", "acks": "all",
-             "max.in.flight.requests.per.connection": "5"}  # fmt: skip
+#: Kinds of values: numbers with their largest one, and texts with what they are.
+_WHOLE = r"[+-]?[0-9]+"
+_DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?"
+_NUMBERS: dict[str, tuple[str, float, Callable[[Any], float]]] = {
+    "int": (_WHOLE, 2**31 - 1, int), "long": (_WHOLE, 2**63 - 1, int),
+    "decimal": (_DECIMAL, sys.float_info.max, float),
+}  # fmt: skip
+_CLASS = r"([\w$]+\.)+[\w$]+"
+_TEXTS = {
+    "text": (".*", "any text"),
+    "filled": (".+", "a text that is not empty"),
+    "id": (r"[A-Za-z0-9._-]{1,249}", "a name of ASCII letters, digits, '.', '_' and '-'"),
+    "class": (_CLASS, "the name of a class with its package"),
+    "classes": (rf"({_CLASS}(\s*,\s*{_CLASS})*)?", "names of classes with their packages"),
+}
+_DEFAULTS = {
+    "max.request.size": "1048576", "buffer.memory": "33554432", "linger.ms": "0",
+    "request.timeout.ms": "30000", "retries": "1", "acks": "all",
+    "max.in.flight.requests.per.connection": "5", "heartbeat.interval.ms": "3000",
+    "session.timeout.ms": "45000",
+}  # fmt: skip
 
 
 def check_client_options(options: Mapping[str, str], clients: str) -> None:
@@ -177,8 +204,12 @@ def check_client_options(options: Mapping[str, str], clients: str) -> None:
             raise OptionError(_PREFIX + name, value, reason)
         if name not in MODELLED:
             unused.append(_PREFIX + name)
-    if clients == "producers":
-        _check_producer(given)
+    (_check_producer if clients == "producers" else _check_consumer)(given)
+    fault = find_fault(given)
+    if fault is not None:
+        raise OptionError(
+            _PREFIX + fault.name, fault.value, f"Kafka's clients take {fault.accepted}"
+        )
     new = [each for each in unused if each not in NAMED]
     if new:
         logger.warning("as_kafka: options without effect: %s", ", ".join(new))
@@ -195,24 +226,44 @@ def _unused(name: str, known: ClientOption | None) -> str:
 
 def _check_value(name: str, value: str, values: str) -> None:
     kind, _, bounds = values.partition(" ")
-    if kind in _LIMITS:
+    if kind in _NUMBERS:
+        pattern, limit, parse = _NUMBERS[kind]
         least, _, most = bounds.partition("..")
-        low, high = int(least or -_LIMITS[kind] - 1), int(most or _LIMITS[kind])
-        accepted = f"a whole number from {low} to {high}"
-        is_right = bool(re.fullmatch(r"[+-]?[0-9]+", value)) and low <= int(value) <= high
-        is_right = is_right and not (name == "compression.gzip.level" and value == "0")
-    elif kind == "decimal":
-        accepted, is_right = (
-            "a number",
-            bool(re.fullmatch(r"[+-]?\d*\.?\d+([eE][+-]?\d+)?", value)),
+        low, high = parse(least or -limit - 1), parse(most or limit)
+        accepted = (
+            f"a number from {low} to {high}"
+            if kind == "decimal"
+            else (f"a whole number from {low} to {high}")
         )
+        is_right = re.fullmatch(pattern, value) is not None
+        is_right = is_right and low <= parse(value.rstrip("fFdD")) <= high
+        is_right = is_right and not (name == "compression.gzip.level" and value == "0")
+    elif kind in _TEXTS:
+        pattern, accepted = _TEXTS[kind]
+        is_right = re.fullmatch(pattern, value, re.DOTALL) is not None
     else:
         words, is_any_case = values.removeprefix("~").split("|"), values.startswith("~")
         accepted = " or ".join(words)
         is_any_case = is_any_case or values == "true|false"
-        is_right = kind == "text" or (value.lower() if is_any_case else value) in words
+        is_right = (value.lower() if is_any_case else value) in words
     if not is_right:
         raise OptionError(_PREFIX + name, value, f"Kafka's clients take {accepted}")
+
+
+def _check_consumer(given: Mapping[str, str]) -> None:
+    """Refuse options that a consumer refuses together."""
+    if given.get("group.protocol", "classic").lower() != "classic":
+        return
+    if "group.remote.assignor" in given:
+        accepted = "it goes with kafka.group.protocol=consumer alone"
+        raise OptionError("kafka.group.remote.assignor", given["group.remote.assignor"], accepted)
+    heartbeat, session = (
+        given.get(name, _DEFAULTS[name])
+        for name in ("heartbeat.interval.ms", "session.timeout.ms")
+    )
+    if int(heartbeat) >= int(session):
+        accepted = f"a consumer takes less than session.timeout.ms, which is {session}"
+        raise OptionError("kafka.heartbeat.interval.ms", heartbeat, accepted)
 
 
 def _check_producer(given: Mapping[str, str]) -> None:

@@ -22,6 +22,10 @@ from segmentlog.testing.topic_rows import assert_rows
 pytestmark = pytest.mark.spark
 
 SERVERS = "broker:9092"
+LOGIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    'username="user" password="secret";'
+)
 PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
 
@@ -33,7 +37,8 @@ def count_values(spark: SparkSession, servers: str) -> None:
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", "orders")
         .option("kafka.security.protocol", "SASL_SSL")
-        .option("kafka.ssl.truststore.location", "/no/such/file")
+        .option("kafka.sasl.mechanism", "PLAIN")
+        .option("kafka.sasl.jaas.config", LOGIN)
         .option("groupIdPrefix", "counts")
         .load()
     )

@@ -2,13 +2,15 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from twins.client_options import FAILING, STARTING
 
-from pyspark_segmentlog.testing import kafka_clients
+from pyspark_segmentlog.testing import kafka_clients, kafka_security
 from pyspark_segmentlog.testing.kafka_clients import (
     CLIENT_OPTIONS,
     MODELLED,
@@ -20,6 +22,8 @@ from segmentlog.testing.kafka_log import KafkaLog
 
 SERVERS = "broker:9092"
 DOCUMENT = Path(__file__).parents[3] / "connector" / "docs" / "testing.md"
+
+LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a";'
 
 #: Refused with Spark's own words.
 BY_SPARK = {"auto.offset.reset", "enable.auto.commit", "key.deserializer", "value.deserializer",
@@ -79,6 +83,84 @@ def test_a_value_that_fails_a_client_is_refused(clients: str, name: str, value: 
         check_client_options({f"kafka.{name}": value}, clients)
 
     assert value == raised.value.value
+
+
+@pytest.fixture
+def no_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM has no login of its own."""
+    monkeypatch.setattr(kafka_security, "_has_login", lambda: False)
+
+
+def prefixed(options: Mapping[str, str]) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+@pytest.mark.usefixtures("no_login")
+@pytest.mark.parametrize("clients", FAILING)
+def test_options_with_which_no_client_starts_are_refused(clients: str) -> None:
+    """The error names the one at fault, and no login or password."""
+    for name, options in FAILING[clients]:
+        with pytest.raises(OptionError) as raised:
+            check_client_options(prefixed(options), clients)
+        assert f"kafka.{name}" == raised.value.option
+        assert 'username="a"' not in str(raised.value)
+
+
+@pytest.mark.usefixtures("no_login")
+@pytest.mark.parametrize("clients", STARTING)
+def test_options_with_which_a_client_starts_are_accepted(clients: str) -> None:
+    """Also files that no client reads, because nothing asks for TLS."""
+    for options in STARTING[clients]:
+        check_client_options(prefixed(options), clients)
+
+
+@pytest.mark.usefixtures("no_login")
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"ssl.enabled.protocols": "TLSv1.2,tlsv1.3"}, "ssl.enabled.protocols"),
+        ({"ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}, "ssl.cipher.suites"),
+        ({"ssl.endpoint.identification.algorithm": "none"},
+         "ssl.endpoint.identification.algorithm"),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": LOGIN, "sasl.mechanism": "plain"},
+         "sasl.mechanism"),
+        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": LOGIN, "sasl.mechanism": "SCRAM"},
+         "sasl.mechanism"),
+    ],
+)  # fmt: skip
+def test_what_fails_each_handshake_is_refused(options: Mapping[str, str], name: str) -> None:
+    """A client starts so, and never gets a connection."""
+    with pytest.raises(OptionError, match=f"^option 'kafka.{re.escape(name)}' is"):
+        check_client_options(prefixed({"security.protocol": "SSL", **options}), "consumers")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["software.amazon.msk.auth.iam.IAMLoginModule", LOGIN.split(maxsplit=1)[0]],
+)
+def test_a_mechanism_of_a_vendor_is_accepted(module: str) -> None:
+    """Its login module or its handler brings it; which classes there are is unknown here."""
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": f"{module} required;",
+        "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.Handler",
+    }
+    check_client_options(prefixed(given), "producers")
+
+
+@pytest.mark.spark
+def test_a_login_may_be_that_of_the_jvm(spark: SparkSession) -> None:
+    """A file of JAAS, which a job names when it starts the JVM."""
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+    system, name = spark._jvm.System, "java.security.auth.login.config"
+    with pytest.raises(OptionError, match=r"goes with kafka\.sasl\.jaas\.config"):
+        check_client_options(given, "consumers")
+    system.setProperty(name, "/etc/jaas.conf")
+    try:
+        check_client_options(given, "consumers")
+    finally:
+        system.clearProperty(name)
 
 
 @pytest.mark.parametrize(
