@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient, spark_kafka_jars
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from spark_server import SparkServer
 from twins import BODIES, BROKER, BrokerWorld, PluginWorld, reads, refusals, streams, writes
@@ -93,7 +93,7 @@ def test_a_client_starts_with_the_options_that_the_plugin_accepts(
             else:
                 make = codec.ByteArrayDeserializer
                 client = package.consumer.KafkaConsumer(settings, make(), make())
-        except Py4JJavaError:
+        except Py4JError:
             return False
         client.close(jvm.java.time.Duration.ofMillis(0))
         return True

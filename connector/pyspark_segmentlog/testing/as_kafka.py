@@ -9,25 +9,23 @@ import importlib
 import json
 import re
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike, fspath
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.utils import is_remote, to_str
 
-from pyspark_segmentlog.testing import (
-    initial_offsets,
-    kafka_clients,
-    other_clients,
-    query_progress,
-    until_idle,
-)
+from pyspark_segmentlog import other_clients
+from pyspark_segmentlog.testing import initial_offsets, kafka_clients, query_progress, until_idle
 from pyspark_segmentlog.testing.kafka_clients import sent_rows
 from pyspark_segmentlog.testing.kafka_options import (
     NO_CHECKPOINT,
@@ -55,6 +53,9 @@ Builder: TypeAlias = Any
 
 _BEGUN: list["AsKafka"] = []  # the last one has precedence
 _ORIGINALS: dict[tuple[type, str], Callable[..., Any]] = {}
+
+#: The names of the servers that are known, for functions of jobs in other processes.
+_TOLD = Path(tempfile.gettempdir(), f"segmentlog-servers-{uuid.uuid4().hex}")
 
 #: Strings and comments of SQL, and a statement that makes a table or a view of kafka.  What
 #: follows ``AS`` is the query of the table or the view.
@@ -89,6 +90,7 @@ class AsKafka:
             for name, found in servers.items()
         }
         _BEGUN.append(self)
+        _tell_servers()
         _replace_methods()
         other_clients.guard(lambda servers: _found_directory(servers) is not None)
 
@@ -96,6 +98,7 @@ class AsKafka:
         """End it: ``format("kafka")`` is Spark's own again.  A second call does nothing."""
         if self in _BEGUN:
             _BEGUN.remove(self)
+        _tell_servers()
         if not _BEGUN:
             _put_methods_back()
             other_clients.release()
@@ -145,14 +148,28 @@ def as_kafka(servers: Mapping[str, Directory]) -> AsKafka:
     return AsKafka(servers)
 
 
-def _names_of(servers: str) -> list[str]:
-    return [servers.strip(), *(each.strip() for each in servers.split(","))]
-
-
 def _found_directory(servers: str) -> str | None:
-    names = _names_of(servers)
+    names = other_clients.names_of(servers)
     named = ((begun, name) for begun in reversed(_BEGUN) for name in names)
     return next((begun.servers[name] for begun, name in named if name in begun.servers), None)
+
+
+def _tell_servers() -> None:
+    """Tell the functions of jobs in other processes which servers are known now."""
+    names = {name for begun in _BEGUN for name in begun.servers}
+    _TOLD.unlink(missing_ok=True)
+    if names:
+        new = Path(f"{_TOLD}.new")
+        new.write_text("\n".join(names), encoding="utf-8")
+        new.replace(_TOLD)
+
+
+def _dumps(self: CloudPickleSerializer, obj: Any) -> bytes:  # noqa: ANN401
+    """A function for another process is pickled so that clients meet the error there, too."""
+    is_command = callable(obj[0] if isinstance(obj, tuple) and obj else obj)
+    given = other_clients.Command(obj, str(_TOLD)) if is_command else obj
+    found: bytes = _original(self, "dumps")(self, given)
+    return found
 
 
 def _directory_of(servers: str) -> str:
@@ -485,25 +502,6 @@ class _Elsewhere:
             self._func(rows, number)
 
 
-def _foreach_partition(self: Any, f: Callable[[Any], None]) -> None:  # noqa: ANN401
-    _original(self, "foreachPartition")(self, _InTask(f))
-
-
-class _InTask:
-    """A function of a task's rows; clients of Kafka that it makes meet the error there, too."""
-
-    def __init__(self, func: Callable[[Any], None]) -> None:
-        self._func = func
-        self._servers = {name for begun in _BEGUN for name in begun.servers}
-
-    def __call__(self, rows: Any) -> None:  # noqa: ANN401
-        other_clients.guard(lambda servers: not self._servers.isdisjoint(_names_of(servers)))
-        try:
-            self._func(rows)
-        finally:
-            other_clients.release()
-
-
 def _to_table(
     self: Builder,
     tableName: str,  # noqa: N803
@@ -551,16 +549,16 @@ def _create_table(self: Builder, tableName: str, path: str | None = None,  # noq
 
 
 def _await_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
-    return _waited(partial(_original(self, "awaitTermination"), self, timeout))
+    return _waited(partial(_original(self, "awaitTermination"), self), timeout)
 
 
 def _await_any_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
-    return _waited(partial(_original(self, "awaitAnyTermination"), self, timeout))
+    return _waited(partial(_original(self, "awaitAnyTermination"), self), timeout)
 
 
-def _waited(wait: Callable[[], Any]) -> Any:  # noqa: ANN401
+def _waited(wait: Callable[[float | None], Any], timeout: float | None) -> Any:  # noqa: ANN401
     run = until_idle.running()
-    return wait() if run is None else run.wait(wait)
+    return wait(timeout) if run is None else run.wait(wait, timeout)
 
 
 def _is_active(self: Any) -> bool:  # noqa: ANN401
@@ -600,9 +598,11 @@ def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None
 
     Where the job waits for its queries (``awaitTermination``, ``awaitAnyTermination``, a loop over
     ``isActive``) or returns, they process all input, also what one of them writes for another
-    one, and are stopped.  The job goes on as if someone had stopped it.  It runs in the calling
-    thread.  A trigger with a processing time does not wait.  A ``spark.stop()`` of the job leaves
-    a session that was there before.
+    one, and are stopped.  The job goes on as if someone had stopped it.  A job that waits for ever
+    in another way (a loop of ``time.sleep``, ``signal.pause``, ``threading.Event().wait``) gets a
+    `KeyboardInterrupt`, as by Ctrl-C.  It runs in the calling thread.  A trigger with a processing
+    time does not wait, and no sleep of a job with queries does.  A ``spark.stop()`` of the job
+    leaves a session that was there before.
 
     Parameters
     ----------
@@ -695,10 +695,9 @@ def _replace_methods() -> None:
                 others = _endings(owner) if "option" in methods else {}
                 _replace(owner, {**others, **methods})
     from pyspark.sql import SparkSession
-    from pyspark.sql.classic.dataframe import DataFrame
 
     _replace(SparkSession.Builder, {"getOrCreate": _get_or_create, "create": _create})
-    _replace(DataFrame, {"foreachPartition": _foreach_partition})
+    _replace(CloudPickleSerializer, {"dumps": _dumps})
     of_json, of_jobject = _progress_of_json, _progress_of_jobject
     _replace(StreamingQueryProgress, {"fromJson": of_json, "fromJObject": of_jobject})
 

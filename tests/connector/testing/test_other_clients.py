@@ -2,12 +2,12 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from segmentlog import OptionError
 from segmentlog.testing.kafka_log import KafkaLog
@@ -102,23 +102,85 @@ def test_a_client_of_aiokafka_is_refused(kafka_log: KafkaLog, as_kafka: Any) -> 
             kind(bootstrap_servers=SERVERS)
 
 
+REFUSED = r"confluent_kafka\.Producer could reach"
+
+
+def sender() -> Callable[..., Any]:
+    """A function of a job, which is pickled whole because no worker can import this module."""
+
+    def send(rows: Any = ()) -> Any:
+        from confluent_kafka import Producer
+
+        list(rows)
+        Producer({"bootstrap.servers": "broker:9092", "log_level": 0})
+        return []
+
+    return send
+
+
+def ways(send: Callable[..., Any]) -> dict[str, Callable[[DataFrame], Any]]:
+    """Ways in which a job runs a function in other processes, for batches."""
+
+    def registered(rows: DataFrame) -> Any:
+        rows.sparkSession.udf.register("sent", lambda n: str(send([n])))
+        return rows.selectExpr("sent(id)").collect()
+
+    return {
+        "foreach": lambda rows: rows.foreach(lambda row: send([row])),
+        "foreachPartition": lambda rows: rows.foreachPartition(send),
+        "udf": registered,
+        "pandas": lambda rows: rows.mapInPandas(lambda a: iter(send(a)), "id long").collect(),
+        "arrow": lambda rows: rows.mapInArrow(lambda a: iter(send(a)), "id long").collect(),
+        "rdd": lambda rows: rows.rdd.map(lambda row: send([row])).count(),
+        "partitions": lambda rows: rows.rdd.mapPartitions(send).count(),
+    }
+
+
 @pytest.mark.spark
 @pytest.mark.thorough
 def test_a_client_in_a_task_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:
-    """A function of `foreachPartition` runs in another process, which is as before afterwards."""
+    """Whichever way the function gets there; the processes are as before afterwards."""
     pytest.importorskip("confluent_kafka")
-
-    def send(rows: Any) -> None:
-        from confluent_kafka import Producer
-
-        list(rows)
-        Producer({"bootstrap.servers": "broker:9092", "log_level": 0})
-
     frame = spark.range(1, numPartitions=1)
     begun = as_kafka({SERVERS: kafka_log})
-    with pytest.raises(Exception, match=r"confluent_kafka\.Producer could reach"):
-        frame.foreachPartition(send)
+    for run in ways(sender()).values():
+        with pytest.raises(Exception, match=REFUSED):
+            run(frame)
     begun.stop()
-    frame.foreachPartition(send)
+    for run in ways(sender()).values():
+        run(frame)
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+def test_a_client_in_a_stream_is_refused(
+    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
+) -> None:
+    """A function of `foreach` runs in tasks, and one of `foreachBatch` here."""
+    pytest.importorskip("confluent_kafka")
+    send = sender()
+    kafka_log.write("in", ["a"])
+    as_kafka({SERVERS: kafka_log})
+    options = {"kafka.bootstrap.servers": SERVERS, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka").options(**options, subscribe="in").load()
+    for writer in (
+        rows.writeStream.foreach(lambda row: send([row])),
+        rows.writeStream.foreachBatch(lambda batch, _: send(batch.collect())),
+    ):
+        with pytest.raises(Exception, match=REFUSED):
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.spark
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["foreachPartition", "udf", "pandas", "arrow"])
+def test_a_client_in_a_task_of_connect_is_refused(
+    cluster: SparkSession, kafka_log: KafkaLog, as_kafka: Any, way: str
+) -> None:
+    """The executors are processes of another JVM."""
+    pytest.importorskip("confluent_kafka")
+    as_kafka({SERVERS: kafka_log})
+    with pytest.raises(Exception, match=REFUSED):
+        ways(sender())[way](cluster.range(1, numPartitions=1))

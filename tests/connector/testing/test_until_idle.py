@@ -1,9 +1,12 @@
 """Jobs that wait for ever run until their queries have read all input, and are stopped."""
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep as imported_sleep
 from typing import Any
 
 import pytest
@@ -78,6 +81,77 @@ def test_a_job_may_end_in_other_ways(
     with pytest.raises(SystemExit, match="3"):
         run_until_idle(lambda: sys.exit(3))
     assert [] == spark.streams.active
+
+
+#: Ways in which a job waits for ever, with its query; each is a loop or never returns.
+FOR_EVER: dict[str, Callable[[SparkSession, Any], Any]] = {
+    "sleep": lambda spark, query: forever(lambda: time.sleep(3600)),
+    "short-sleeps": lambda spark, query: forever(lambda: time.sleep(0.5)),
+    "imported-sleep": lambda spark, query: forever(lambda: imported_sleep(60)),
+    "sleep-of-active": lambda spark, query: forever(
+        lambda: time.sleep(1), lambda: spark.streams.active
+    ),
+    "await": lambda spark, query: forever(lambda: query.awaitTermination(10)),
+    "await-any": lambda spark, query: forever(
+        lambda: (spark.streams.awaitAnyTermination(), spark.streams.resetTerminated())
+    ),
+    "pause": lambda spark, query: forever(signal.pause),
+    "event": lambda spark, query: threading.Event().wait(),
+    "event-with-timeout": lambda spark, query: forever(lambda: threading.Event().wait(30)),
+}
+
+
+def forever(act: Callable[[], Any], goes_on: Callable[[], Any] = lambda: True) -> None:
+    """The loop of a job."""
+    while goes_on():
+        act()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", FOR_EVER)
+def test_a_job_that_waits_otherwise_is_interrupted(
+    spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any, way: str
+) -> None:
+    """As by an operator's Ctrl-C, after its rows are processed: what it does then is done."""
+    kafka_log.write("in", ["a"])
+    done = []
+
+    def main() -> None:
+        query = start("in", "out")
+        try:
+            FOR_EVER[way](spark, query)
+        finally:
+            done.append(query.isActive)
+
+    run_until_idle(main, timeout=30)
+    assert ["a!"] == kafka_log.read("out").values()
+    assert ([False], []) == (done, spark.streams.active)
+    assert time.sleep is imported_sleep
+
+
+@pytest.mark.thorough
+def test_a_job_that_waits_for_a_time_goes_on(
+    kafka_log: KafkaLog, start: Any, run_until_idle: Any
+) -> None:
+    """Its rows are processed, no time passes, and nothing after its sleeps is left out."""
+    kafka_log.write("in", ["a"])
+    is_set, seen = threading.Event(), []
+
+    def main() -> str:
+        query = start("in", "out")
+        for _ in range(50):
+            time.sleep(5)
+            seen.append((query.isActive, len(kafka_log.read("out"))))
+        assert not is_set.wait(20)
+        threading.Thread(target=is_set.set).start()
+        assert is_set.wait()
+        return "ended"
+
+    begin = time.monotonic()
+    assert "ended" == run_until_idle(main)
+    assert [(True, 1)] == seen[:1]
+    assert [1] * 50 == [n for _, n in seen]
+    assert time.monotonic() - begin < 200
 
 
 @pytest.mark.thorough

@@ -78,7 +78,7 @@ STARTING: dict[str, list[dict[str, str]]] = {
         {"security.protocol": " Ssl "},
         {"ssl.truststore.location": "/no/such/file", "sasl.mechanism": "A", "ssl.protocol": "A"},
         {"sasl.login.refresh.window.factor": "1", "sasl.login.refresh.window.jitter": "2.5e-1d"},
-        {"delivery.timeout.ms": "30000", "sasl.kerberos.ticket.renew.jitter": "7"},
+        {"delivery.timeout.ms": "30005", "sasl.kerberos.ticket.renew.jitter": "7"},
         {**_TLS, "ssl.protocol": "tlsv1.3", "ssl.enabled.protocols": "TLSv1.3, TLSv1.2"},
         {**_TLS, "ssl.endpoint.identification.algorithm": "", "ssl.cipher.suites": ""},
         {**_SASL, "sasl.jaas.config": f"{_PLAIN} REQUIRED;"},

@@ -3,18 +3,21 @@
 A class of a client gets another ``__init__``, which looks at the servers first.  A class in C can
 have none: each name in a loaded module that is this class, also in the modules of the job, becomes
 a subclass.  Modules that are imported later are changed after their import.
+
+Functions of a job run in other processes, too.  What is pickled for these begins with a call that
+guards the process; a file says which servers `as_kafka` knows at the time.  The module is not in
+`testing`, because such a process has to import it.
 """
 
 import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from segmentlog.errors import OptionError
-
-__all__ = ["guard", "release"]
+__all__ = ["Command", "guard", "names_of", "release"]
 
 #: The classes that open connections, by the package; and the servers that they use by default.
 _CLIENTS = {
@@ -55,6 +58,52 @@ def guard(is_known: IsKnown) -> None:
     finder = _Finder(is_known)
     sys.meta_path.insert(0, finder)
     finder.change_loaded()
+
+
+def guard_as_told(place: str) -> None:
+    """Guard a process that runs functions of a job; without the file, clients are as ever."""
+
+    def is_known(servers: str) -> bool:
+        try:
+            known = Path(place).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
+        return not set(known).isdisjoint(names_of(servers))
+
+    guard(is_known)
+
+
+def names_of(servers: str) -> list[str]:
+    """The names by which a list of servers may be known: as a whole, and each."""
+    return [servers.strip(), *(each.strip() for each in servers.split(","))]
+
+
+class Command:
+    """What Spark pickles for other processes, after a call of `guard_as_told`.
+
+    Parameters
+    ----------
+    command : a function, or a tuple that begins with one.
+    place : of the file with the names of servers.
+    """
+
+    def __init__(self, command: Any, place: str) -> None:  # noqa: ANN401
+        self._command, self._first = command, _First(place)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _last, (self._first, self._command)  # loaded in this order
+
+
+class _First:
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return guard_as_told, (self._place,)
+
+
+def _last(_: None, command: Any) -> Any:  # noqa: ANN401
+    return command
 
 
 def release() -> None:
@@ -131,6 +180,8 @@ def _guarded(found: Any, package: str, is_known: IsKnown) -> type:  # noqa: ANN4
     def begin(self: object, *args: object, **options: object) -> None:
         for value in _servers(args, options, _BY_DEFAULT.get(package, "")):
             if is_known(value):
+                from segmentlog.errors import OptionError
+
                 client = f"{package}.{found.__name__}"
                 raise OptionError("bootstrap.servers", value, _ADVICE.format(client))
         original(self, *args, **options)
