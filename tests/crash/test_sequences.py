@@ -31,6 +31,12 @@ _FAILED = [
         "powered:0 erase:396117 produce:464485 append:125367!power@37+ mirror:418305 erase:147891 "
         "erase:936110 mirror:82445!power@108"
     ),
+    # A compaction that failed had set no time from which tombstones go; the next one set an
+    # earlier one.
+    (
+        "append:546341 compact:349691!broken@12 compact:174812 append_to_both:453566 "
+        "produce:397171 compact:132793"
+    ),
 ]
 
 

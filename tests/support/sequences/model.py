@@ -7,7 +7,7 @@ from typing import NamedTuple
 from segmentlog.model import TopicPartition
 from segmentlog.stage.config import ProducerConfig
 
-__all__ = ["Flush", "Horizon", "Model", "NewRow", "PlainLog", "Row"]
+__all__ = ["Flush", "Model", "NewRow", "PlainLog", "Row"]
 
 
 class NewRow(NamedTuple):
@@ -36,14 +36,12 @@ class Row(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Horizon(NamedTuple):
-    """Times from which compaction may remove a tombstone, and from which it has to.
+#: The horizon of a tombstone that no pass has kept.
+_NEVER = 2**62
 
-    The two differ after a pass of which nobody knows whether it reached the tombstone.
-    """
-
-    may_ms: int
-    must_ms: int
+#: From when on compaction removes a tombstone: the first pass that keeps it decides that for good.
+#: After passes of which nobody knows whether they reached it, each of these times may be right.
+Horizons = frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,14 @@ class PlainLog:
     rows : what a reader sees, in order.
     times : offset and timestamp of every row that was ever appended: hidden and compacted rows
         may still decide when a segment expires.
-    horizons : of tombstones that a pass has kept, by offset.
+    horizons : of tombstones that a pass has kept, or may have kept, by offset.
     """
 
     start: int = 0
     end: int = 0
     rows: tuple[Row, ...] = ()
     times: tuple[tuple[int, int], ...] = ()
-    horizons: Mapping[int, Horizon] = field(default_factory=dict)
+    horizons: Mapping[int, Horizons] = field(default_factory=dict)
 
     def appended(self, rows: Iterable[NewRow]) -> "PlainLog":
         """The log with further rows."""
@@ -109,7 +107,7 @@ class PlainLog:
         left = {each.offset: each for each in kept}
         strange = [each for each in kept if each not in set(self.rows)]
         assert not strange, f"rows that were never written: {strange[:3]}"
-        horizons = dict[int, Horizon]()
+        horizons = dict[int, Horizons]()
         for row in self.rows:
             is_left = row.offset in left
             if row.offset >= active:
@@ -119,16 +117,12 @@ class PlainLog:
             elif row.value is not None:
                 assert is_left, f"compaction removed the last row of its key: {row}"
             else:
-                known = self.horizons.get(row.offset)
-                if known is None:
-                    assert is_left, f"compaction removed a tombstone at once: {row}"
-                    must_ms = now_ms + retention_ms if is_sure else 2**62
-                    horizons[row.offset] = Horizon(now_ms + retention_ms, must_ms)
-                    continue
-                assert is_left or now_ms >= known.may_ms, f"removed too early: {row}, {known}"
-                assert not is_left or now_ms < known.must_ms, f"kept too long: {row}, {known}"
-                must_ms = min(known.must_ms, now_ms + retention_ms if is_sure else 2**62)
-                horizons[row.offset] = Horizon(known.may_ms, must_ms)
+                known = self._horizons(row)
+                assert is_left or min(known) <= now_ms, f"removed too early: {row}, {known}"
+                assert not is_left or not is_sure or now_ms < max(known), (
+                    f"kept too long: {row}, {known}"
+                )
+                horizons[row.offset] = _after_a_pass(known, now_ms, retention_ms, is_sure=is_sure)
         return replace(self, rows=tuple(kept), horizons=horizons)
 
     def erased(self, kept: Sequence[Row], keys: Collection[bytes], *, is_sure: bool) -> "PlainLog":
@@ -150,11 +144,20 @@ class PlainLog:
     def passed_over(self, now_ms: int, retention_ms: int) -> "PlainLog":
         """The log if it is not known whether a pass that changed no row took place."""
         new = {
-            each.offset: self.horizons.get(each.offset, Horizon(now_ms + retention_ms, 2**62))
+            each.offset: _after_a_pass(self._horizons(each), now_ms, retention_ms, is_sure=False)
             for each in self.rows
             if each.value is None and each.key is not None
         }
         return replace(self, horizons=new)
+
+    def _horizons(self, row: Row) -> Horizons:
+        return self.horizons.get(row.offset, frozenset({_NEVER}))
+
+
+def _after_a_pass(known: Horizons, now_ms: int, retention_ms: int, *, is_sure: bool) -> Horizons:
+    """The horizons of a tombstone that a pass has kept, or passed by if that is not sure."""
+    reached = {now_ms + retention_ms if at == _NEVER else at for at in known if now_ms < at}
+    return frozenset(reached if is_sure else reached | known)
 
 
 class Flush(NamedTuple):
