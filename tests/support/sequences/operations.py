@@ -796,9 +796,16 @@ def restore(scene: Scene) -> Plan:
     """
     rng, here = scene.rng, scene.directory
     takes_over = rng.random() < 0.3
-    # A writer that was killed while it made a topic has left some of its partitions.
-    there = segmentlog.open_log_dir(here).topics() if [*here.glob("*-[0-9]/*.log")] else {}
-    topics = [each for each, numbers in there.items() if len(numbers) == TOPICS[each]]
+
+    def whole_topics() -> list[str]:
+        """Topics that a restoration takes, which refuses one without some of its partitions.
+
+        A writer that was killed while it made a topic has left some, and a power cut fewer.
+        """
+        there = segmentlog.open_log_dir(here).topics() if [*here.glob("*-[0-9]/*.log")] else {}
+        return [each for each, numbers in there.items() if len(numbers) == TOPICS[each]]
+
+    topics = whole_topics()
     if not topics:
         return append(scene)
     logs = {each: log for each, log in scene.model.logs.items() if log.rows}
@@ -812,9 +819,10 @@ def restore(scene: Scene) -> Plan:
     def run() -> None:
         replicas = {
             topic: [_NODES[: 1 if each else 2] for each in range(TOPICS[topic])]
-            for topic in topics
+            for topic in whole_topics()
         }
-        restore_to(here, targets, replicas)
+        if replicas:
+            restore_to(here, targets, replicas)
 
     def act(done: Callable[[], None]) -> None:
         run()
