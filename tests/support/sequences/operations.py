@@ -89,12 +89,16 @@ class Mirrored:
         raise AssertionError(message)
 
     def _begins_all(self, found: Seen) -> bool:
-        """Whether each partition is that of a model, as far as all models have offsets."""
+        """Whether each partition is that of a model, as far as all have offsets or are equal."""
         for each, log in found.logs.items():
             known = [model.logs.get(each, PlainLog()) for model in self.models]
             start, end = max(one.start for one in known), min(one.end for one in known)
             begun = [tuple(row for row in one.rows if start <= row.offset < end) for one in known]
-            if log.rows not in [*begun, *(one.rows for one in known)]:
+            differs = min(
+                (row.offset for one in begun for row in set(one) ^ {*begun[0]}), default=end
+            )
+            same = tuple(row for row in begun[0] if row.offset < differs)
+            if log.rows not in [same, *begun, *(one.rows for one in known)]:
                 return False
         return True
 
