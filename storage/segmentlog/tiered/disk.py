@@ -33,18 +33,18 @@ from segmentlog.disk.readable import (
     status_of,
 )
 from segmentlog.errors import CorruptCheckpointError, OptionError, RemoteSegmentError
-from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.layout.checkpoint import read_leader_epochs
 from segmentlog.layout.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.names import (
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
     FileKind,
     FileState,
     parse_partition_directory,
     parse_segment_file,
 )
+from segmentlog.reads.moment import take_moment
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
@@ -439,15 +439,20 @@ class TieredDisk:
         logger.warning("%s %s; the log is read without the tier", path, reason)
 
     def log_start(self, topic_partition: TopicPartition) -> int:
-        """First offset of a log by the checkpoint; without one, any offset may be the first."""
+        """First offset of a log by its entry; without one, any offset may be the first.
+
+        While a deletion is decided and unfinished, its commit has the entry.
+        """
         if not self._location.local:
             return 2**63 - 1
 
         def learn() -> Mapping[TopicPartition, int]:
             try:
-                return read_offsets(self._location.local, LOG_START_CHECKPOINT)
-            except CorruptCheckpointError:  # the view of the directory reports it
-                return {}
+                starts = take_moment(self._location.local).log_starts
+            except CorruptCheckpointError as error:
+                starts = error
+            # The view of the directory reports the error.
+            return {} if isinstance(starts, CorruptCheckpointError) else starts
 
         return self._known.once("log starts", learn).get(topic_partition, 2**63 - 1)
 

@@ -164,7 +164,7 @@ def choose(
             "%s begins at offset %d in the tier, and at offset %d by its checkpoint",
             log, chain[0].start_offset, begins,
         )  # fmt: skip
-    for each, start in missing_offsets(chain, local_start):
+    for each, start in missing_offsets(chain, local_start, log_start):
         missing = f"offsets [{each.end_offset + 1}, {start}) of {log}"
         where = f"remote segment {each.segment_id}"
         lose(where, missing, "are in no segment after this one", _MISSING)
@@ -330,19 +330,17 @@ def _ended(tier: Layout, segment: RemoteSegment, limit: int) -> RemoteSegment:
 
 
 def missing_offsets(
-    chain: Sequence[RemoteSegment], local_start: int | None
+    chain: Sequence[RemoteSegment], local_start: int | None, log_start: int
 ) -> Iterator[tuple[RemoteSegment, int]]:
-    """Segments after which offsets are missing, each with the offset that follows in the log.
+    """Segments after which offsets of the log are missing, each with the one that follows.
 
-    Parameters
-    ----------
-    chain : segments that follow each other.
-    local_start : first offset of the local log, or None.
+    `chain` has segments that follow each other; see `choose` for the starts.
     """
     starts = [each.start_offset for each in chain[1:]]
     starts += [] if local_start is None else [local_start]
     for each, start in zip(chain, starts, strict=False):
-        if each.end_offset + 1 < start:
+        is_deleted = start <= log_start < 2**63 - 1
+        if each.end_offset + 1 < start and not is_deleted:
             yield each, start
 
 

@@ -16,9 +16,11 @@ from segmentlog.commit.held import hold
 from segmentlog.dialects import one_dialect
 from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
+from segmentlog.layout.checkpoint import read_offsets
 from segmentlog.logs.log import Log, find_offset
 from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.names import LOG_START_CHECKPOINT
 from segmentlog.settings.directory_settings import DirectorySettings
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.topic_config import TopicConfig
@@ -119,28 +121,38 @@ def delete_records(
         if held.may_write:
             move = LogStartMove(held, [log.topic_partition])
             log = open_log_dir(directory).log(topic, partition)
-        new_start = _new_start(log, offset, before_ms)
+        old_start, new_start = _start_of(log), _new_start(log, offset, before_ms)
         below = removed_below(log, new_start)
         found = DeletedRecords(
             topic,
             partition,
-            log.log_start_offset,
+            old_start,
             new_start,
             len(below),
             sum(each.n_bytes for each in below),
         )
-        if held.may_write and (below or new_start > log.log_start_offset):
+        if held.may_write and (below or new_start > old_start):
             move.commit({log.topic_partition: new_start})
     return found
 
 
+def _start_of(log: Log) -> int:
+    """The start, which lies before the first file if only a tier has the first records."""
+    starts = read_offsets(os.path.dirname(log.path), LOG_START_CHECKPOINT)
+    start = starts.get(log.topic_partition, log.log_start_offset)
+    # While the commit of a deletion is unfinished, the checkpoint has the start before it.
+    return min(max(start, log.log_start_checkpoint), log.log_start_offset)
+
+
 def _new_start(log: Log, offset: int | None, before_ms: int | None) -> int:
     """The offset at which the log is to begin; it never moves back."""
-    start, end = log.log_start_offset, log.high_watermark
+    start, end = _start_of(log), log.high_watermark
     end = log.log_end_offset if end is None else end
     if before_ms is not None:
         found = find_offset(log, before_ms)
-        return end if found is None else max(start, found.offset)
+        new_start = end if found is None else found.offset
+        # Records that only a tier has may be as new as the first one here.
+        return new_start if new_start > log.log_start_offset else start
     if offset == -1:
         return end
     if offset is None or not 0 <= whole_number("offset", offset, LEAST_LONG) <= end:

@@ -317,7 +317,7 @@ class _LogTier:
                 Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, start,
                 f"these offsets {ONLY_THERE} (remote segment {each.segment_id})", end,
             )  # fmt: skip
-        for each, start in missing_offsets(_before(chain, local_start), local_start):
+        for each, start in missing_offsets(_before(chain, local_start), local_start, log_start):
             yield self._finding(
                 Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, each.end_offset + 1,
                 "these offsets are in no segment of the tier, and before the local log; restore "

@@ -1,5 +1,7 @@
 """Logs whose beginning is in a tier of Kafka's own layout, and tiers without a log directory."""
 
+import contextlib
+import itertools
 import os
 import shutil
 import time
@@ -10,9 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crashing import Crash, crash_at
 from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, written
 
 import segmentlog
+from segmentlog.commit.guard import list_guards
 from segmentlog.disk.readable import survey
 from segmentlog.errors import (
     LogDirectoryError,
@@ -21,13 +25,14 @@ from segmentlog.errors import (
     SegmentLogError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.layout.checkpoint import write_offsets
+from segmentlog.layout.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.segments.listing import list_segments
 from segmentlog.tiered import disk, local_tier
 from segmentlog.tiered.layout import Part, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
+from segmentlog.verification.findings import FindingKind, Severity
 
 
 class Tiered:
@@ -170,6 +175,48 @@ def test_deleted_records_stay_hidden(tiered: Tiered) -> None:
 
     assert 250 == log.log_start_offset
     assert tiered.rows.slice(250) == log.scan().read_all()
+
+
+def test_records_of_the_tier_are_deleted(tiered: Tiered) -> None:
+    """The log start moves within the tier, by an offset; a time is looked up in local segments."""
+    write_offsets(str(tiered.local), "log-start-offset-checkpoint", {TopicPartition("t", 0): 0})
+
+    done = segmentlog.delete_records(tiered.local, "t", 0, offset=250)
+    assert (0, 250, 0) == (done.old_start, done.new_start, done.segments)
+    assert tiered.rows.slice(250) == tiered.log().scan().read_all()
+    segmentlog.delete_records(tiered.local, "t", 0, offset=100)
+    segmentlog.delete_records(tiered.local, "t", 0, before=0)
+    assert tiered.rows.slice(250) == tiered.log().scan().read_all()
+    segmentlog.delete_records(tiered.local, "t", 0, offset=650)
+    assert tiered.rows.slice(650) == tiered.log().scan().read_all()
+
+
+def test_offsets_below_the_log_start_may_be_missing(tiered: Tiered) -> None:
+    """Offsets that a deletion has hidden are no error: once it is decided, finished or not."""
+    write_offsets(str(tiered.local), "log-start-offset-checkpoint", {TopicPartition("t", 0): 0})
+    for path in (tiered.tier / f"t-0-{TOPIC_ID}").glob(f"{500:020d}-*"):
+        path.unlink()
+    before, entries = tiered.local, list[int]()
+    for number in itertools.count():
+        tiered.local = before.with_name(f"cut-{number}")
+        shutil.copytree(before, tiered.local)
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Crash):
+            crash_at(patch, number)
+            segmentlog.delete_records(tiered.local, "t", 0, offset=650)
+        if 650 == segmentlog.open_log_dir(tiered.local).log("t", 0).log_start_offset:
+            entries += read_offsets(str(tiered.local), "log-start-offset-checkpoint").values()
+            assert tiered.rows.slice(650) == tiered.log().scan().read_all()
+            assert [] == [
+                each
+                for each in segmentlog.verify(tiered.local, remote_storage=tiered.tier)
+                if each.kind is FindingKind.OFFSET_GAP and each.severity is not Severity.NOTE
+            ]
+            if not list_guards(str(tiered.local)):
+                break
+        else:
+            with pytest.raises(RemoteSegmentError, match=r"offsets \[500, 600\) of t-0"):
+                tiered.log().scan()
+    assert {0, 650} == {*entries}
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
