@@ -3,7 +3,6 @@
 Run from the top of the checkout: ``python tests/golden/make_golden.py [version ...]``.
 """
 
-import json
 import sys
 import tempfile
 import tomllib
@@ -13,20 +12,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
+from golden_manifest import MANIFEST, write_manifest  # noqa: E402
 from kafka_here import Broker, JavaClient, OldBroker  # noqa: E402
 from kafka_here.golden import Expected, checksums, copy_log_dir, write_expected  # noqa: E402
 from kafka_here.golden_shapes import BROKER_SETTINGS, golden_topics  # noqa: E402
 from kafka_here.shapes import batches  # noqa: E402
 
 VERSIONS = ("2.8.2", "3.9.2", "4.3.1")
-MANIFEST = HERE / "MANIFEST.toml"
-
-_ABOUT = """# Log directories of unmodified Apache Kafka brokers, each stopped cleanly.
-#
-# `make_golden.py` makes them again, with the Java clients of the same version. Beside each stands
-# what that broker's own consumer returned: `<directory>.expected.json`. Partitions of the broker's
-# internal topics and of the cluster's metadata are left out; top-level files still name them.
-"""
 _NODES = {
     "2": "one broker with ZooKeeper, stopped cleanly",
     "3": "one KRaft node, stopped cleanly",
@@ -85,17 +77,6 @@ def check(broker: Broker, version: str, expected: Mapping[str, Mapping[int, Expe
         if not golden.check(seen.get(topic, []), rows):
             message = f"{topic} of {version} is not what it should be: {seen.get(topic)}"
             raise RuntimeError(message)
-
-
-def write_manifest(parts: Mapping[str, Mapping[str, object]]) -> None:
-    """Write TOML, by hand: Python reads it but does not write it."""
-    text = _ABOUT
-    for name, part in sorted(parts.items()):
-        text += f'\n["{name}"]\nversion = "{part["version"]}"\nmade = "{part["made"]}"\n'
-        for table in ("topics", "files"):
-            text += f'\n["{name}".{table}]\n'
-            text += "".join(f'"{key}" = {json.dumps(each)}\n' for key, each in part[table].items())
-    MANIFEST.write_text(text)
 
 
 def main() -> None:

@@ -14,38 +14,23 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
 from crashing import copy_states
+from golden_manifest import MANIFEST, digest_of, write_manifest
 from other_cluster import format_brokers, restore_to
+from written_jobs import CONFIG, copy_stream, number, stream
 
 import segmentlog
-from segmentlog.commit.repeated_writes import StreamBatch
-from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 HERE = Path(__file__).parent
-CONFIG = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=300))
-
-
-def number(directory: Path, version: int) -> None:
-    """A numbered write of four records to two partitions."""
-    with segmentlog.open_writer(
-        directory, "t", num_partitions=2, config=CONFIG, txn_app_id="app", txn_version=version
-    ) as writer:
-        values = [f"number {version} {i} {'v' * 60}" for i in range(4)]
-        writer.append(pa.table({"value": values, "partition": [0, 1, 0, 1]}))
-
-
-def stream(directory: Path, batch: int) -> None:
-    """A batch of a streaming query, of two records."""
-    request = WriteRequest(str(directory), topic="s", stream="/checkpoints/s")
-    job = WriteJob.begin(request)
-    stager = job.stager(0)
-    values = pa.array([b"batch %d %d" % (batch, i) for i in range(2)], pa.binary())
-    stager.add(pa.record_batch({"value": values}))
-    job.commit([stager.finish()], batch=StreamBatch("query", batch, "run"))
+#: What is in the archives.
+MADE = {
+    "written": "segmentlog's own directories: whole ones, a commit and a mirror cut at each step",
+    "streamed": "segmentlog's own directories: restorations cut at each step, and a Spark stream",
+}
 
 
 def whole(directory: Path) -> Path:
@@ -96,14 +81,7 @@ def make_streamed(root: Path) -> None:
     place = root / "stream"
     for i in range(2):
         number(place / "source", i)
-        rows = session.readStream.format("segmentlog").option("subscribe", "t")
-        query = (
-            rows.option("startingOffsets", "earliest").load(str(place / "source"))
-            .select("key", "value").writeStream.format("segmentlog").option("topic", "copy")
-            .option("checkpointLocation", str(place / "checkpoint"))
-            .trigger(availableNow=True).start(str(place / "sink"))
-        )  # fmt: skip
-        query.awaitTermination()
+        copy_stream(session, place)
     session.stop()
     for each in place.rglob(".*.crc"):
         each.unlink()
@@ -116,11 +94,15 @@ def main(version: str) -> None:
         info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
         return info
 
+    parts = tomllib.loads(MANIFEST.read_text())
     for name, makes in {"written": make, "streamed": make_streamed}.items():
         with tempfile.TemporaryDirectory() as scratch:
             makes(Path(scratch))
-            with tarfile.open(HERE / f"{name}-{version}.tar.xz", "w:xz") as archive:
+            path = HERE / f"{name}-{version}.tar.xz"
+            with tarfile.open(path, "w:xz") as archive:
                 archive.add(scratch, ".", filter=plain)
+        parts[path.name] = {"version": version, "made": MADE[name], "sha256": digest_of(path)}
+    write_manifest(parts)
 
 
 if __name__ == "__main__":

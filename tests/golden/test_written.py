@@ -1,55 +1,49 @@
 """Directories that earlier versions of segmentlog left: this version continues each of them."""
 
 import tarfile
+import tomllib
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from golden_manifest import MANIFEST, digest_of
 from other_cluster import restore_to
 from pyspark.sql import SparkSession
+from written_jobs import copy_stream, number, stream
 
 import segmentlog
-from segmentlog.commit.repeated_writes import StreamBatch
 from segmentlog.verification.findings import Severity
-from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
-ARCHIVES = sorted(Path(__file__).parent.glob("written-*.tar.xz"))
-STREAMED = sorted(Path(__file__).parent.glob("streamed-*.tar.xz"))
+HERE = Path(__file__).parent
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda each: each.name.split(".")[0])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def extracted(archive: Path, to: Path) -> Path:
     """The directories of one version."""
-    with tarfile.open(request.param) as archive:
+    with tarfile.open(archive) as opened:
         # As an attribute, because Python 3.11.3 and older have no argument for it.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(tmp_path)
-    return tmp_path
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)
+        opened.extractall(to)
+    return to
 
 
-@pytest.fixture(params=STREAMED, ids=lambda each: each.name.split(".")[0])
+@pytest.fixture(params=sorted(HERE.glob("written-*.tar.xz")), ids=lambda each: each.stem)
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Whole directories, commits and mirrors."""
+    return extracted(request.param, tmp_path)
+
+
+@pytest.fixture(params=sorted(HERE.glob("streamed-*.tar.xz")), ids=lambda each: each.stem)
 def streamed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The restorations and the stream of one version."""
-    with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path
+    """Restorations and a stream."""
+    return extracted(request.param, tmp_path)
 
 
-def number(directory: Path, version: int) -> None:
-    """A numbered write, as `make_written` makes it."""
-    with segmentlog.open_writer(directory, "t", txn_app_id="app", txn_version=version) as writer:
-        values = [f"number {version} {i} {'v' * 60}" for i in range(4)]
-        writer.append(pa.table({"value": values, "partition": [0, 1, 0, 1]}))
+def test_archives_are_those_of_the_manifest() -> None:
+    """None is missing, none was added, and each says how it was made."""
+    known = tomllib.loads(MANIFEST.read_text())
+    found = {path.name: digest_of(path) for path in HERE.glob("*.tar.xz")}
 
-
-def stream(directory: Path, batch: int) -> bool:
-    """A batch of the query; whether it was written."""
-    job = WriteJob.begin(WriteRequest(str(directory), topic="s", stream="/checkpoints/s"))
-    stager = job.stager(0)
-    values = pa.array([b"batch %d %d" % (batch, i) for i in range(2)], pa.binary())
-    stager.add(pa.record_batch({"value": values}))
-    return job.commit([stager.finish()], batch=StreamBatch("query", batch, "next")).is_new
+    assert {name: known[name]["sha256"] for name in known if name.endswith(".xz")} == found
+    assert all(known[name]["version"] in name and known[name]["made"] for name in found)
 
 
 def numbers(directory: Path) -> list[str]:
@@ -138,13 +132,6 @@ def test_a_stream_continues_from_its_checkpoint(
     if repeats:
         max((place / "checkpoint" / "commits").iterdir()).unlink()
     number(place / "source", 2)
-    rows = spark.readStream.format("segmentlog").option("subscribe", "t")
-    query = (
-        rows.option("startingOffsets", "earliest").load(str(place / "source"))
-        .select("key", "value").writeStream.format("segmentlog").option("topic", "copy")
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True).start(str(place / "sink"))
-    )  # fmt: skip
-    query.awaitTermination()
+    copy_stream(spark, place)
     copied = segmentlog.read(place / "sink", "copy")["value"].to_pylist()
     assert sorted("012" * 4) == sorted(each.decode().split()[1] for each in copied)
