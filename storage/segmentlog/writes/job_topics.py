@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from segmentlog.commit.deleted import is_known
+from segmentlog.commit.state import UnreadState
 from segmentlog.commit.topics import create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.layout.partitions import current_partitions
@@ -33,6 +34,7 @@ class JobTopics:
     keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
     is_named : whether rows name the partitions of topics that the job creates, and no number was
         given: each of these topics gets those that its own rows name.
+    deletions : the last deletion of each topic, when the job began.
     named : number of partitions of these topics, once all rows are staged.
     """
 
@@ -44,6 +46,7 @@ class JobTopics:
     num_partitions: int
     keeps_partitions: bool
     is_named: bool
+    deletions: Mapping[str, str]
     named: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -82,7 +85,7 @@ class JobTopics:
         n_new = (asked or 1) if auto_create_topics else 0
         topics = cls(
             directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions,
-            is_named=is_named and asked is None,
+            is_named=is_named and asked is None, deletions=UnreadState(directory).deletions,
         )  # fmt: skip
         if topic is not None:
             topics.n_partitions(topic)
@@ -136,16 +139,19 @@ class JobTopics:
         ------
         LogDirectoryError
             If rows were spread over another number of partitions than a topic has.  Another job
-            may have created the topic meanwhile.  Partitions that were added to a topic are no
-            error: a producer does not know of new partitions at once, either.
+            may have created the topic meanwhile, or again.  Partitions that were added to a topic
+            are no error: a producer does not know of new partitions at once, either.
         """
         if self.num_partitions:
             for topic in topics:
                 create_partitions(self.directory, topic, self.n_partitions(topic))
         found, missing = _count_partitions(self.directory, self.in_cluster)
+        deletions = UnreadState(self.directory).deletions
         for topic in topics:
             wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
-            is_other = n_found < wanted or (n_found > wanted and topic not in self.partitions)
+            is_same = deletions.get(topic) == self.deletions.get(topic)
+            may_grow = topic in self.partitions and is_same
+            is_other = n_found < wanted or (n_found > wanted and not may_grow)
             if is_other or missing.get(topic) != self.missing.get(topic):
                 reason = (
                     f"topic {topic!r} no longer has the {wanted} partitions over which the job "

@@ -181,6 +181,17 @@ def test_partitions_that_were_added_meanwhile_are_no_error(tmp_path: Path) -> No
         grown.make(["t"])
 
 
+def test_a_topic_that_was_deleted_and_created_again_meanwhile(tmp_path: Path) -> None:
+    """Its partitions were not added: keys would lie in partitions of another count."""
+    write(tmp_path, ONE, topic="t", num_partitions=1)
+    topics = found(tmp_path, "t")
+    segmentlog.delete_topic(tmp_path, "t")
+    write(tmp_path, ONE, topic="t", num_partitions=4)
+    with pytest.raises(LogDirectoryError, match="no longer has the 1 partitions"):
+        topics.make(["t"])
+    found(tmp_path, "t").make(["t"])
+
+
 def test_all_partitions_are_those_of_the_named_topic(tmp_path: Path) -> None:
     make(tmp_path, "t", 2)
     make(tmp_path, "u", 1)
