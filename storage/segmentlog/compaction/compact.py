@@ -177,7 +177,7 @@ def _finish_earlier(
 
 def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
     """Begin a new segment in logs that are compacted and whose active segment has records."""
-    from segmentlog.upkeep.move_log_starts import prepare_move  # the compiled kernels load here
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
 
     opened = open_log_dir(held.directory)
     rolls = []
@@ -187,8 +187,8 @@ def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: F
                 log = opened.log(*each)
                 rolls += [each] if log.segments and log.end.position else []
     if rolls:
-        move, rolls = prepare_move(held, rolls, failures)
-        move.commit({}, rolls)
+        move = LogStartMove(held, rolls, failures)
+        move.commit({}, move.partitions)
 
 
 def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:

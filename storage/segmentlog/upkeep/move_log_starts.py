@@ -19,7 +19,7 @@ from segmentlog.append.append import LogAppender, create_segment
 from segmentlog.append.prepare import as_they_are, ready_to_append, visible_ends
 from segmentlog.commit.change import Change
 from segmentlog.commit.effects import MoveBounds, PutAside
-from segmentlog.commit.guard import PartitionIntent
+from segmentlog.commit.guard import PartitionIntent, SegmentSizes
 from segmentlog.commit.held import HeldDirectory
 from segmentlog.commit.keep_producers import save_producers
 from segmentlog.commit.topics import check_partition_path
@@ -31,7 +31,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.segments.listing import list_segments
 
-__all__ = ["LogStartMove", "first_kept", "prepare_move"]
+__all__ = ["LogStartMove", "first_kept"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,29 +43,38 @@ def first_kept(directory: str, topic_partition: TopicPartition, start: int) -> i
 
 
 class LogStartMove:
-    """Moves the starts of some logs.
+    """Moves the starts of the logs of `partitions`, in a directory without unfinished changes.
 
-    Parameters
-    ----------
-    held : the log directory, without unfinished changes.
-    partitions : whose logs are prepared.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a log is damaged, or this user may not write to it; nothing is changed then.
+    A log that is damaged, or that this user may not write to, goes to `failures`.  Without them, it
+    is an error, and nothing is changed.
     """
 
-    def __init__(self, held: HeldDirectory, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(
+        self,
+        held: HeldDirectory,
+        partitions: Iterable[TopicPartition],
+        failures: Failures | None = None,
+    ) -> None:
         self._held = held
         self._directory = held.directory
         self._change = Change.begin(held)
+        self._is_ready, self._ready = True, dict[TopicPartition, tuple[SegmentSizes, int]]()
         partitions = sorted(partitions)
-        for each in partitions:
-            check_partition_path(partition_path(held.directory, each))
-        self._is_ready = True
+
+        def prepare(some: Sequence[TopicPartition]) -> None:
+            for each in some:
+                check_partition_path(partition_path(held.directory, each))
+            self._ready |= ready_to_append(held, some, flush=True)
+
         try:
-            self._ready = ready_to_append(held, partitions, flush=True)
+            try:
+                prepare(partitions)  # all together, which is quicker, unless one is refused
+            except (SegmentLogError, OSError):
+                if failures is None:
+                    raise
+                for each in partitions:
+                    with failures.of(each):
+                        prepare([each])
             held.checkpoints.write()
         except OSError as error:
             if error.errno not in FULL:
@@ -73,30 +82,18 @@ class LogStartMove:
             logger.warning("%s: the disk is full, so no log is recovered yet", held.directory)
             held.forget_checkpoints()
             self._is_ready, self._ready = False, as_they_are(held.directory, partitions)
+        self.partitions = [*self._ready]
 
     def commit(
         self,
         starts: Mapping[TopicPartition, int],
         rolls: Collection[TopicPartition] = (),
     ) -> None:
-        """Move starts, and remove the segments that lie wholly below them.
+        """Move starts to offsets up to the high watermarks, and remove segments wholly below them.
 
-        Parameters
-        ----------
-        starts : the new start of each log, at or below its high watermark.
-        rolls : logs that begin a new segment at their end: because no other segment stays, or
-            without a new start.  Their active segments have records.
-
-        Raises
-        ------
-        LogLockedError
-            If another writer has committed meanwhile, although the lock should have excluded it.
-        CommitInDoubtError
-            If the system does not say whether the decision has reached the disk.
-        CorruptLogError
-            If batches that a snapshot of producers needs cannot be read.
-        SyncFailedError, OSError
-            If the disk is full or fails; no log start has moved then.
+        Logs of `rolls` begin a new segment at their end: because no other segment stays, or without
+        a new start.  Their active segments have records.  An error other than `CommitInDoubtError`
+        leaves all log starts as they were.
         """
         bounds = dict.fromkeys(rolls, -1) | dict(starts)
         ends = {each: self._ready[each][1] for each in bounds}
@@ -155,21 +152,3 @@ class LogStartMove:
         except BaseException:
             appender.abandon()
             raise
-
-
-def prepare_move(
-    held: HeldDirectory, partitions: Collection[TopicPartition], failures: Failures
-) -> tuple[LogStartMove, list[TopicPartition]]:
-    """A move of the logs that can be moved, and these logs; the others are `failures`.
-
-    All logs are prepared together, which is quicker, unless one of them is refused.
-    """
-    try:
-        return LogStartMove(held, partitions), [*partitions]
-    except (SegmentLogError, OSError):
-        sound = []
-        for each in partitions:
-            with failures.of(each):
-                LogStartMove(held, [each])
-                sound.append(each)
-        return LogStartMove(held, sound), sound

@@ -231,7 +231,7 @@ def retain(
     CommitInDoubtError, SyncFailedError, StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.upkeep.move_log_starts import prepare_move  # the compiled kernels load here
+    from segmentlog.upkeep.move_log_starts import LogStartMove  # the compiled kernels load here
 
     failures = Failures(on_failure)
     topics = topic_names("topics", topics)
@@ -270,9 +270,11 @@ def retain(
         plans = [each for each in plans if each.expired]
         found = [each.topic_partition for each in plans]
         if held.may_write and found:
-            move, found = prepare_move(held, found, failures)
+            move = LogStartMove(held, found, failures)
             # Preparing may have cut a torn tail, and with it the end of the log.
-            plans = _plans(directory, found, known(), now_ms, failures, explains=explains)
+            plans = _plans(
+                directory, move.partitions, known(), now_ms, failures, explains=explains
+            )
             kept |= {each.topic_partition: each.kept for each in plans}
             plans = [each for each in plans if each.expired]
             starts = {each.topic_partition: each.new_start for each in plans}
