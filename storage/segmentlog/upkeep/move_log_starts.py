@@ -45,8 +45,8 @@ def first_kept(directory: str, topic_partition: TopicPartition, start: int) -> i
 class LogStartMove:
     """Moves the starts of the logs of `partitions`, in a directory without unfinished changes.
 
-    A log that is damaged, or that this user may not write to, goes to `failures`.  Without them, it
-    is an error, and nothing is changed.
+    A log that is damaged, or that this user may not write to, goes to `failures`.  Without them,
+    it is an error, and nothing is changed.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class LogStartMove:
     ) -> None:
         """Move starts to offsets up to the high watermarks, and remove segments wholly below them.
 
-        Logs of `rolls` begin a new segment at their end: because no other segment stays, or without
-        a new start.  Their active segments have records.  An error other than `CommitInDoubtError`
-        leaves all log starts as they were.
+        Logs of `rolls` begin a new segment at their end: because no other segment stays, or
+        without a new start.  Their active segments have records.  An error other than
+        `CommitInDoubtError` leaves all log starts as they were.
         """
         bounds = dict.fromkeys(rolls, -1) | dict(starts)
         ends = {each: self._ready[each][1] for each in bounds}
