@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from segmentlog.errors import ColumnError, InvalidRecordError
 from segmentlog.kernels.memory import Int64s
+from segmentlog.records.columns import scalar
+from segmentlog.records.source import buffer_view
 from segmentlog.stage.config import ProducerConfig
 
 __all__ = ["Restored", "check_columns", "milliseconds", "partition_numbers", "restored"]
@@ -130,7 +132,9 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
         If a time in seconds is too large for milliseconds.
     """
     column = rows.column("timestamp")
-    counts = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    whole = column.cast(pa.int64()).fill_null(scalar(0, pa.int64()))
+    # `to_numpy` would load pandas.
+    counts = buffer_view(whole.buffers()[1], np.int64, len(whole), 8 * whole.offset)
     if column.type.unit == "s":
         wrong = np.abs(counts) > _LARGEST_LONG // 1000
         if wrong.any():

@@ -8,22 +8,45 @@ import os
 import secrets
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.arguments import whole_number
+from segmentlog.commit.held import hold
+from segmentlog.commit.topics import create_replica
+from segmentlog.compaction.compact import compact
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.disk.durable import unsynced
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
+from segmentlog.kernels import layout
+from segmentlog.kernels.encode import N_BATCH_COLUMNS
+from segmentlog.kernels.memory import Int64s
+from segmentlog.kernels.transactions import walk_headers
+from segmentlog.layout.metadata import known_topic_id
+from segmentlog.layout.partitions import list_partitions
+from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.names import check_topic_name, partition_path
+from segmentlog.records.encoder import EncodedBatches
+from segmentlog.stage.config import ProducerConfig
+from segmentlog.stage.staged_files import TaskStage
+from segmentlog.testing.damage import Damage, flip_bit
+from segmentlog.testing.reference import Record, encode_batch, murmur2
+from segmentlog.testing.topic_rows import TopicRows
 from segmentlog.times import Time, epoch_milliseconds
-
-if TYPE_CHECKING:
-    from segmentlog.model import TopicPartition
-    from segmentlog.testing.damage import Damage
-    from segmentlog.testing.small_log import NewRecord
-    from segmentlog.testing.topic_rows import TopicRows
+from segmentlog.upkeep.delete_records import delete_records
+from segmentlog.upkeep.delete_topic import delete_topic
+from segmentlog.upkeep.retain import retain
+from segmentlog.writes.directory import mark_new
+from segmentlog.writes.job import WriteJob
+from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.writer import open_writer
 
 __all__ = ["KafkaCluster", "KafkaLog", "NewRow", "Transaction", "fields_of", "record_of"]
 
@@ -40,14 +63,26 @@ _FIELDS = ("key", "value", "headers", "timestamp", "partition")
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _AT_ONCE = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
+#: Makes the batch of one partition, from the offset at which its log ends.
+MakeBatch: TypeAlias = Callable[[int], bytes]
+
+
+class NewRecord(NamedTuple):
+    """A record that is yet to get its offset."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+    timestamp_ms: int
+
 
 @class_of_one_dialect()
 class KafkaLog:
     """A log directory that a test writes to and reads from.
 
     Each call of `write` is one change: readers, also running streams, see all of its records or
-    none.  Records get the time of the call, and partitions as from the Java client.  Few records
-    are written and read without compiled code, in some milliseconds.
+    none.  Records get the time of the call, and partitions as from the Java client; those without
+    a key stay together in the first partition.
 
     Parameters
     ----------
@@ -55,8 +90,6 @@ class KafkaLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from segmentlog.writes.directory import mark_new
-
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         with unsynced():
@@ -77,17 +110,8 @@ class KafkaLog:
         OptionError
             If Kafka does not allow the name; if the topic has another number of partitions.
         """
-        from segmentlog.arguments import whole_number
-        from segmentlog.names import check_topic_name
-        from segmentlog.testing.small_log import create_topic
-
-        check_topic_name(topic)
-        whole_number("num_partitions", num_partitions, 1)
-        n_found = self._partitions().get(topic, num_partitions)
-        if n_found != num_partitions:
-            accepted = f"{topic} has {n_found}: use add_partitions, or another topic"
-            raise OptionError("num_partitions", str(num_partitions), accepted)
-        create_topic(str(self.path), topic, num_partitions)
+        n_partitions = self._n_partitions(topic, num_partitions)
+        open_writer(self.path, topic, num_partitions=n_partitions).close()
 
     @unsynced()
     def write(
@@ -123,12 +147,17 @@ class KafkaLog:
             If a record has another name or another type, or names a partition that the topic does
             not have; if `records` is one record or a table.  Nothing is written then.
         """
-        made = self._made(topic, records, timestamp, headers, partition, num_partitions)
-        self._append(topic, made)
+        n_partitions = self._n_partitions(topic, num_partitions)
+        own = {"timestamp": timestamp, "headers": headers, "partition": partition}
+        found = _by_partition(topic, records, own, n_partitions)
+        config = ProducerConfig(use_timestamps=True)
+        with open_writer(self.path, topic, num_partitions=n_partitions, config=config) as writer:
+            if found:
+                writer.append(_table(found))
 
     def read(
         self, topic: str, *, partition: int | None = None, read_committed: bool = False
-    ) -> "TopicRows":
+    ) -> TopicRows:
         """The records of a topic, by partition and offset.
 
         Parameters
@@ -142,12 +171,6 @@ class KafkaLog:
         UnknownTopicOrPartitionError
             If there is no such topic, or no such partition.
         """
-        import pyarrow as pa
-
-        from segmentlog.logs.log_directory import open_log_dir
-        from segmentlog.testing.small_log import read_small
-        from segmentlog.testing.topic_rows import TopicRows
-
         directory = open_log_dir(self.path)
         numbers = directory.topics(internal=True).get(topic)
         if numbers is None or (partition is not None and partition not in numbers):
@@ -157,9 +180,6 @@ class KafkaLog:
                 topic, -1 if partition is None else partition, str(self.path), hint
             )
         logs = [directory.log(topic, n) for n in numbers if partition in {None, n}]
-        small = None if read_committed else read_small(logs)
-        if small is not None:
-            return TopicRows(small)
         level = "read_committed" if read_committed else "read_uncommitted"
         tables = [
             each.scan(include_headers=True, isolation_level=level).read_all() for each in logs
@@ -191,17 +211,13 @@ class KafkaLog:
     @unsynced()
     def gap(self, topic: str, n_offsets: int, partition: int = 0) -> None:
         """Leave a gap: the next offsets get no records, as after compaction and transactions."""
-        from segmentlog.model import TopicPartition
-        from segmentlog.testing.reference import encode_batch
-        from segmentlog.testing.small_log import append_batches
 
         def empty(base_offset: int) -> bytes:
             last = base_offset + n_offsets - 1
             return encode_batch([], base_offset=base_offset, last_offset=last)
 
         self._check_partition(topic, partition)
-        batches = {TopicPartition(topic, partition): empty}
-        append_batches(str(self.path), batches, rolls=False)
+        self._append_batches({TopicPartition(topic, partition): empty})
 
     @unsynced()
     def compact(self, topic: str) -> None:
@@ -209,8 +225,6 @@ class KafkaLog:
 
         Tombstones stay, as they do in a broker for a day.
         """
-        from segmentlog.compaction.compact import compact
-
         compact(self.path, topics=[topic], settings=_AT_ONCE, roll=True)
 
     @unsynced()
@@ -218,8 +232,6 @@ class KafkaLog:
         self, topic: str, *, retention_ms: int | None = None, retention_bytes: int | None = None
     ) -> None:
         """Remove segments that are too old, or that make the log too large, as a broker does."""
-        from segmentlog.upkeep.retain import retain
-
         given = {"retention.ms": retention_ms, "retention.bytes": retention_bytes}
         settings = {name: str(value) for name, value in given.items() if value is not None}
         retain(self.path, [topic], settings=settings)
@@ -227,8 +239,6 @@ class KafkaLog:
     @unsynced()
     def delete_records(self, topic: str, before_offset: int, partition: int = 0) -> None:
         """Delete the records below an offset, as Kafka's ``DeleteRecords`` does."""
-        from segmentlog.upkeep.delete_records import delete_records
-
         delete_records(self.path, topic, partition, offset=before_offset)
 
     @unsynced()
@@ -240,22 +250,22 @@ class KafkaLog:
         OptionError
             If the topic has as many already.
         """
-        from segmentlog.testing.small_log import add_partitions
-
         n_found = self._check_partition(topic, 0)
         if num_partitions <= n_found:
             accepted = f"{topic} has {n_found}: give a larger number"
             raise OptionError("num_partitions", str(num_partitions), accepted)
-        add_partitions(str(self.path), topic, num_partitions)
+        directory = str(self.path)
+        with hold(directory, LOCK_TIMEOUT_SECONDS):
+            topic_id = known_topic_id(partition_path(directory, TopicPartition(topic, 0)))
+            for number in range(n_found, num_partitions):
+                create_replica(directory, TopicPartition(topic, number), topic_id)
 
     @unsynced()
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with all of its records."""
-        from segmentlog.upkeep.delete_topic import delete_topic
-
         delete_topic(self.path, topic)
 
-    def corrupt(self, topic: str, partition: int = 0, damage: "Damage | None" = None) -> None:
+    def corrupt(self, topic: str, partition: int = 0, damage: Damage | None = None) -> None:
         """Damage the last segment with records, by default the records of its first batch.
 
         Parameters
@@ -267,8 +277,6 @@ class KafkaLog:
         OptionError
             If the partition has no record.
         """
-        from segmentlog.testing.damage import flip_bit
-
         self._check_partition(topic, partition)
         logs = sorted((self.path / f"{topic}-{partition}").glob("*.log"))
         filled = [each for each in logs if each.stat().st_size]
@@ -279,8 +287,6 @@ class KafkaLog:
 
     def _partitions(self) -> dict[str, int]:
         """Number of partitions of each topic."""
-        from segmentlog.layout.partitions import list_partitions
-
         found: dict[str, int] = {}
         for each in list_partitions(str(self.path)):
             if each.is_current:
@@ -296,77 +302,31 @@ class KafkaLog:
             raise UnknownTopicOrPartitionError(topic, partition, str(self.path), hint)
         return found[topic]
 
-    def _made(
-        self,
-        topic: str,
-        records: Iterable[NewRow],
-        timestamp: Time | None,
-        headers: Headers | None,
-        partition: int | None,
-        num_partitions: int | None,
-    ) -> "dict[TopicPartition, list[NewRecord]]":
-        """Records by their partitions; the topic is made if it is missing."""
-        from segmentlog.model import TopicPartition
-        from segmentlog.testing.small_log import partition_of
-
+    def _n_partitions(self, topic: str, asked: int | None) -> int:
+        """Number of partitions of a topic, also of one that is to be made."""
+        check_topic_name(topic)
         n_found = self._partitions().get(topic, 0)
-        n_partitions = num_partitions or n_found or 1
-        own = {"timestamp": timestamp, "headers": headers, "partition": partition}
-        found: dict[TopicPartition, list[NewRecord]] = {}
-        now_ms = int(time.time() * 1000)
-        for each in _listed(records):
-            named, record = record_of({**own, **fields_of(each)}, now_ms)
-            if named is None:
-                named = partition_of(record, n_partitions)
-            if not 0 <= named < n_partitions:
-                accepted = f"{topic} has 0 to {n_partitions - 1}: give num_partitions"
-                raise OptionError("partition", str(named), accepted)
-            found.setdefault(TopicPartition(topic, named), []).append(record)
-        if not n_found or num_partitions:
-            self.create_topic(topic, n_partitions)
-        return dict(sorted(found.items()))
+        if asked is not None and whole_number("num_partitions", asked, 1) != (n_found or asked):
+            accepted = f"{topic} has {n_found}: use add_partitions, or another topic"
+            raise OptionError("num_partitions", str(asked), accepted)
+        return asked or n_found or 1
 
-    def _append(self, topic: str, found: "Mapping[TopicPartition, list[NewRecord]]") -> None:
-        """Append records to partitions of a topic, in the quickest way that there is."""
-        from segmentlog.settings.directory_settings import DirectorySettings
-        from segmentlog.testing.small_log import append_batches, encode, fits
-
-        config = DirectorySettings.read(str(self.path), is_optional=True).config(topic)
-        every = [record for each in found.values() for record in each]
-        if not every:
-            return
-        if fits(every, config):
-            batches = {each: encode(records) for each, records in found.items()}
-            if append_batches(str(self.path), batches):
-                return
-        self._write_many(topic, found)
-
-    def _write_many(self, topic: str, found: "Mapping[TopicPartition, list[NewRecord]]") -> None:
-        """Append records with the writer."""
-        import pyarrow as pa
-
-        from segmentlog.stage.config import ProducerConfig
-        from segmentlog.writes.writer import open_writer
-
-        rows = [
-            {
-                "key": record.key,
-                "value": record.value,
-                "headers": [{"key": k, "value": v} for k, v in record.headers] or None,
-                "partition": each.partition,
-                "timestamp": record.timestamp_ms * 1000,
-            }
-            for each, records in found.items()
-            for record in records
-        ]
-        header = pa.struct([("key", pa.binary()), ("value", pa.binary())])
-        schema = pa.schema([
-            ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(header)),
-            ("partition", pa.int32()), ("timestamp", pa.timestamp("us", "UTC")),
-        ])  # fmt: skip
-        config = ProducerConfig(use_timestamps=True)
-        with open_writer(self.path, topic, config=config) as writer:
-            writer.append(pa.Table.from_pylist(rows, schema))
+    def _append_batches(self, batches: Mapping[TopicPartition, MakeBatch]) -> None:
+        """Append batches that a writer does not make: of transactions, and without records."""
+        directory = str(self.path)
+        request = WriteRequest(directory, ProducerConfig(use_offsets=True))
+        with hold(directory, LOCK_TIMEOUT_SECONDS) as held:
+            job = WriteJob.begin(request, held)
+            segment_bytes = job.config.least_segment_bytes
+            stage = TaskStage(directory, job.token, 0, segment_bytes, flush=False)
+            for each, make in batches.items():
+                end = open_log_dir(directory).log(*each).log_end_offset
+                data = np.frombuffer(bytearray(make(end)), np.uint8)
+                table: Int64s = np.zeros((1, N_BATCH_COLUMNS), np.int64)
+                walk_headers(data, 0, len(data), table)
+                last_offset = int(table[0, layout.LAST_OFFSET])
+                stage.add(each, EncodedBatches(data, table), (end, last_offset))
+            job.commit([stage.close()], held=held)
 
 
 @class_of_one_dialect()
@@ -396,18 +356,31 @@ class Transaction:
         num_partitions: int | None = None,
     ) -> None:
         """Append records; see `KafkaLog.write`."""
-        from segmentlog.testing.small_log import append_batches, encode
-
         self._check_open()
-        found = self._log._made(topic, records, timestamp, headers, partition, num_partitions)
+        n_partitions = self._log._n_partitions(topic, num_partitions)
+        own = {"timestamp": timestamp, "headers": headers, "partition": partition}
         batches = {}
-        for each, new in found.items():
+        for number, new in _by_partition(topic, records, own, n_partitions).items():
+            each = TopicPartition(topic, number)
             first = self._sequences.get(each, 0)
-            producer = (self._producer_id, 0, first)
-            batches[each] = encode(new, attributes=_TRANSACTIONAL, producer=producer)
+            batches[each] = self._batch(new, first, _TRANSACTIONAL)
             self._sequences[each] = first + len(new)
+        self._log.create_topic(topic, n_partitions)
         if batches:
-            append_batches(str(self._log.path), batches, rolls=False)
+            self._log._append_batches(batches)
+
+    def _batch(self, records: Sequence[NewRecord], sequence: int, attributes: int) -> MakeBatch:
+        """One batch of the producer."""
+
+        def make(base_offset: int) -> bytes:
+            numbered = [
+                Record(offset, each.timestamp_ms, each.key, each.value, each.headers)
+                for offset, each in enumerate(records, base_offset)
+            ]
+            producer = (self._producer_id, 0, sequence)
+            return encode_batch(numbered, attributes=attributes, producer=producer)
+
+        return make
 
     def commit(self) -> None:
         """End the transaction; readers of committed records see it."""
@@ -419,16 +392,13 @@ class Transaction:
 
     @unsynced()
     def _end(self, *, commits: bool) -> None:
-        from segmentlog.testing.small_log import NewRecord, append_batches, encode
-
         self._check_open()
         self._is_open = False
         key, value = struct.pack(">hh", 0, commits), struct.pack(">hi", 0, 0)
         marker = NewRecord(key, value, (), int(time.time() * 1000))
-        producer = (self._producer_id, 0, -1)
-        made = encode([marker], attributes=_TRANSACTIONAL | _CONTROL, producer=producer)
+        made = self._batch([marker], -1, _TRANSACTIONAL | _CONTROL)
         if self._sequences:
-            append_batches(str(self._log.path), dict.fromkeys(self._sequences, made), rolls=False)
+            self._log._append_batches(dict.fromkeys(self._sequences, made))
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -543,11 +513,8 @@ def fields_of(given: NewRow) -> dict[str, Any]:
     return {name: value for name, value in given.items() if not _is_missing(value)}
 
 
-def record_of(fields: Mapping[str, Any], now_ms: int) -> "tuple[int | None, NewRecord]":
+def record_of(fields: Mapping[str, Any], now_ms: int) -> tuple[int | None, NewRecord]:
     """The partition that a record names, and the record."""
-    from segmentlog.arguments import whole_number
-    from segmentlog.testing.small_log import NewRecord
-
     given = fields["headers"] or ()
     pairs = given.items() if isinstance(given, Mapping) else given
     headers = tuple((str(name).encode(), _bytes("headers", value)) for name, value in pairs)
@@ -582,3 +549,62 @@ def _without_missing(content: object) -> object:
     if isinstance(content, list | tuple):
         return [_without_missing(each) for each in content]
     return None if _is_missing(content) else content
+
+
+def _by_partition(
+    topic: str, records: Iterable[NewRow], own: Mapping[str, Any], n_partitions: int
+) -> dict[int, list[NewRecord]]:
+    """Records by their partitions; those without a key belong to the first."""
+    found: dict[int, list[NewRecord]] = {}
+    now_ms = int(time.time() * 1000)
+    for each in _listed(records):
+        named, record = record_of({**own, **fields_of(each)}, now_ms)
+        if named is None:
+            key = record.key
+            named = 0 if key is None else (murmur2(key) & 0x7FFFFFFF) % n_partitions
+        if not 0 <= named < n_partitions:
+            accepted = f"{topic} has 0 to {n_partitions - 1}: give num_partitions"
+            raise OptionError("partition", str(named), accepted)
+        found.setdefault(named, []).append(record)
+    return dict(sorted(found.items()))
+
+
+def _table(found: Mapping[int, Sequence[NewRecord]]) -> pa.Table:
+    """The columns of a writer, made of buffers: `pyarrow.array` would import pandas."""
+    records = [record for part in found.values() for record in part]
+    pairs = [pair for record in records for pair in record.headers]
+    header = [_binary([pair[0] for pair in pairs]), _binary([pair[1] for pair in pairs])]
+    kind = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+    headers = [
+        pa.py_buffer(np.packbits([bool(each.headers) for each in records], bitorder="little")),
+        _ends([each.headers for each in records]),
+    ]
+    structs = pa.Array.from_buffers(kind, len(pairs), [None], children=header)
+    partitions = np.repeat(np.array([*found], np.int32), [*map(len, found.values())])
+    times = np.array([1000 * each.timestamp_ms for each in records], np.int64)
+    columns = {
+        "key": _binary([each.key for each in records]),
+        "value": _binary([each.value for each in records]),
+        "headers": pa.Array.from_buffers(
+            pa.list_(kind), len(records), headers, children=[structs]
+        ),
+        "partition": pa.Array.from_buffers(
+            pa.int32(), len(records), [None, pa.py_buffer(partitions)]
+        ),
+        "timestamp": pa.Array.from_buffers(
+            pa.timestamp("us", "UTC"), len(records), [None, pa.py_buffer(times)]
+        ),
+    }
+    return pa.table(columns)
+
+
+def _ends(values: Sequence[Sequence[object]]) -> pa.Buffer:
+    return pa.py_buffer(np.cumsum([0, *map(len, values)], dtype=np.int32))
+
+
+def _binary(values: Sequence[bytes | None]) -> pa.Array:
+    is_valid = np.array([each is not None for each in values], bool)
+    data = [each or b"" for each in values]
+    bitmap = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    buffers = [bitmap, _ends(data), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)

@@ -1,5 +1,7 @@
 """A log directory that tests write to in a line: its records, its changes, its errors."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -364,3 +366,38 @@ def test_a_number_that_json_does_not_have_is_refused(kafka_log: KafkaLog) -> Non
     """An infinite number would become a word that no parser of JSON has to take."""
     with pytest.raises(OptionError, match="what JSON can hold"):
         kafka_log.write("t", [{"value": {"n": float("inf")}}])
+
+
+def test_segments_of_a_topic_roll_as_its_settings_say(kafka_log: KafkaLog) -> None:
+    """Those of a transaction, too."""
+    kafka_log.create_topic("t")
+    segmentlog.alter_settings(kafka_log.path, "t", {"segment.bytes": "300"})
+    for _ in range(5):
+        kafka_log.write("t", ["x" * 150])
+    with kafka_log.transaction() as transaction:
+        transaction.write("t", ["x" * 150])
+
+    assert 6 <= len(list((kafka_log.path / "t-0").glob("*.log")))
+    assert 6 == len(kafka_log.read("t", read_committed=True))
+    assert [] == list(segmentlog.verify(kafka_log.path))
+
+
+PROGRAM = """
+import sys
+from segmentlog.testing.kafka_log import KafkaLog
+log = KafkaLog(sys.argv[1])
+log.write("t", [{"key": f"k{i}", "value": {"n": i}} for i in range(100)], num_partitions=3)
+with log.transaction() as transaction:
+    transaction.write("t", ["a"])
+log.gap("t", 2)
+log.add_partitions("t", 4)
+print(len(log.read("t").rows()), sorted({"pandas", "pyspark"} & set(sys.modules)))
+"""
+
+
+def test_a_small_test_loads_neither_spark_nor_pandas(tmp_path: Path) -> None:
+    """Their import takes longer than the test."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert "101 []" == done.stdout.strip()
