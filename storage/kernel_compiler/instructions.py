@@ -48,7 +48,7 @@ load_be64 = _loader(64, swap=True)
 load_be32 = _loader(32, swap=True)
 load_be16 = _loader(16, swap=True)
 load_le64 = _loader(64, kind=types.uint64)
-load_le32 = _loader(32, is_signed=False, kind=types.uint64)
+load_le32 = _loader(32, is_signed=False)
 #: Numba's own indexing would first check whether `at` is negative.
 load_u8 = _loader(8, is_signed=False)
 
@@ -160,6 +160,22 @@ def load_item(typingctx, array, at):
         return builder.sext(loaded, _I64) if loaded.type.width < 64 else loaded
 
     return types.int64(array, types.int64), codegen
+
+
+@intrinsic
+def store_item(typingctx, array, at, value):
+    """Set one element of an array of integers from an int64; `at` is not checked."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = array_pointer(context, builder, signature.args[0], *arguments[:2])
+        width = pointer.type.pointee.width
+        stored = arguments[2]
+        builder.store(
+            builder.trunc(stored, pointer.type.pointee) if width < 64 else stored, pointer
+        )
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), codegen
 
 
 @intrinsic

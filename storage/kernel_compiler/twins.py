@@ -15,6 +15,7 @@ _INSTRUCTIONS = {
     memory.load_i16: instructions.load_be16,
     memory.load_u8: instructions.load_u8,
     memory.load_item: instructions.load_item,
+    memory.store_item: instructions.store_item,
     memory.prefetch: instructions.prefetch,
     memory.load_u32: instructions.load_le32,
     memory.load_u64: instructions.load_le64,

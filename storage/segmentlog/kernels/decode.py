@@ -6,11 +6,8 @@ the position of the next record, and the next call continues there with fresh ou
 
 Two loops do the same.  `_fill_quickly` takes whole batches of plain records, which nearly all
 batches are.  It leaves everything else to `_fill_carefully`, which handles headers, ranges and
-full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop, which
-runs when the first of them comes.
+full outputs, and names every kind of damage.  Messages of magic 0 and 1 have a third loop.
 """
-
-import numpy as np
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
@@ -61,13 +58,14 @@ def _fill_quickly(
 
     The caller has checked that the whole batch is wanted and fits the output.
     """
-    base_offset, base_ms, ms_mask = header[layout.BASE_OFFSET], header[layout.BASE_TIMESTAMP], -1
+    base_offset, base_ms = int(header[layout.BASE_OFFSET]), int(header[layout.BASE_TIMESTAMP])
+    ms_mask = -1
     if header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0:
-        base_ms, ms_mask = header[layout.MAX_TIMESTAMP], 0
+        base_ms, ms_mask = int(header[layout.MAX_TIMESTAMP]), 0
     end = min(header[layout.RECORDS_END], buf.shape[0] - COPY_SLACK)
     n_records, last_delta = header[layout.RECORDS_COUNT], header[layout.LAST_OFFSET] - base_offset
-    record, at, previous = state[RECORD], state[NEXT_BYTE], state[PREVIOUS_DELTA]
-    row, to_key, to_value = state[N_ROWS], state[KEY_BYTES], state[VALUE_BYTES]
+    record, at, previous = int(state[RECORD]), int(state[NEXT_BYTE]), int(state[PREVIOUS_DELTA])
+    row, to_key, to_value = int(state[N_ROWS]), int(state[KEY_BYTES]), int(state[VALUE_BYTES])
     offsets, timestamps = columns.offsets, columns.timestamps
     keys, key_ends, key_valid = columns.keys, columns.key_ends, columns.key_valid
     values, value_ends, value_valid = columns.values, columns.value_ends, columns.value_valid
@@ -177,8 +175,8 @@ def _fill_carefully(
     return st.OK if state[NEXT_BYTE] == end else st.TRAILING_BYTES
 
 
-@inlined
-def _fill_message_set(
+@internal
+def _fill_messages(
     buf: Bytes, header: Int64s, range_start: int, range_end: int, scale: int,
     columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
@@ -196,10 +194,7 @@ def _fill_message_set(
                 if is_append_time:
                     ms = header[layout.MAX_TIMESTAMP]
             key_length, key_at, value_length, value_at = message_body(buf, at)
-            none = int(np.int64(0))  # a literal would have `_put_record` compiled once more
-            fields = (
-                after, size, none, none, key_length, key_at, value_length, value_at, none, after
-            )  # fmt: skip
+            fields = after, size, 0, 0, key_length, key_at, value_length, value_at, 0, after
             status = _put_record(buf, fields, ms, offset, scale, columns, state)
             if status != st.OK:
                 return status
@@ -208,8 +203,9 @@ def _fill_message_set(
     return st.OK
 
 
+@kernel
 def fill_records(
-    window: Bytes, inflated: Bytes, headers: Int64s, range_start: int, range_end: int,
+    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
     scale: int, columns: ColumnArrays, state: Int64s,
 ) -> int:  # fmt: skip
     """Append to `columns` the records of `headers`, from where `state` stands.
@@ -230,67 +226,26 @@ def fill_records(
     status : `OK` when all batches are done; `OUTPUT_FULL`; or the fault of the batch that
         ``state[BATCH]`` names
     """
-    arguments = window, inflated, headers, range_start, range_end, scale, columns, state
-    status = _fill_batches(*arguments)
-    while status == st.OTHER_FORMAT:
-        is_message = headers[state[BATCH], layout.ATTRIBUTES] & layout.LEGACY_MASK
-        status = (_fill_messages if is_message else _fill_batches)(*arguments)
-    return status
-
-
-@kernel
-def _fill_messages(
-    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
-    scale: int, columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
-    """`fill_records` for messages of magic 0 and 1, up to the first batch of magic 2."""
     while state[BATCH] < headers.shape[0]:
         header = headers[state[BATCH]]
-        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK == 0:
-            return st.OTHER_FORMAT
-        if state[RECORD] < 0:
-            state[RECORD] = 0
-            state[NEXT_BYTE] = header[layout.RECORDS_START]
-        source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
-        status = _fill_message_set(source, header, range_start, range_end, scale, columns, state)
-        if status != st.OK:
-            return status
-        state[BATCH] += 1
-        state[RECORD] = -1
-    return st.OK
-
-
-@kernel
-def _fill_batches(
-    window: Bytes, inflated: Bytes, headers: Int64Table, range_start: int, range_end: int,
-    scale: int, columns: ColumnArrays, state: Int64s,
-) -> int:  # fmt: skip
-    """`fill_records` for batches of magic 2, up to the first message of magic 0 or 1."""
-    while state[BATCH] < headers.shape[0]:
-        header = headers[state[BATCH]]
-        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
-            return st.OTHER_FORMAT
         if state[RECORD] < 0:
             state[RECORD], state[PREVIOUS_DELTA] = 0, -1
             state[NEXT_BYTE] = header[layout.RECORDS_START]
         source = window if header[layout.ATTRIBUTES] & layout.CODEC_MASK == 0 else inflated
-        n_left = header[layout.RECORDS_COUNT] - state[RECORD]
-        bytes_left = header[layout.RECORDS_END] - state[NEXT_BYTE]
-        if (
-            range_start <= header[layout.BASE_OFFSET] and header[layout.LAST_OFFSET] < range_end
-            and state[N_ROWS] + n_left <= state[ROW_LIMIT]
-            and state[USED_BYTES] + bytes_left <= state[BYTE_LIMIT]
-            and columns.list_ends.shape[0] == 0
-        ):  # fmt: skip
-            _fill_quickly(source, header, scale, columns, state)
-        if (
-            state[RECORD] == header[layout.RECORDS_COUNT]
-            and state[NEXT_BYTE] == header[layout.RECORDS_END]
-        ):
-            state[BATCH] += 1
-            state[RECORD] = -1
-            continue
-        status = _fill_carefully(source, header, range_start, range_end, scale, columns, state)
+        if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
+            status = _fill_messages(source, header, range_start, range_end, scale, columns, state)
+        else:
+            n_left = header[layout.RECORDS_COUNT] - state[RECORD]
+            bytes_left = header[layout.RECORDS_END] - state[NEXT_BYTE]
+            if (
+                range_start <= header[layout.BASE_OFFSET]
+                and header[layout.LAST_OFFSET] < range_end
+                and state[N_ROWS] + n_left <= state[ROW_LIMIT]
+                and state[USED_BYTES] + bytes_left <= state[BYTE_LIMIT]
+                and columns.list_ends.shape[0] == 0
+            ):
+                _fill_quickly(source, header, scale, columns, state)
+            status = _fill_carefully(source, header, range_start, range_end, scale, columns, state)
         if status != st.OK:
             return status
         state[BATCH] += 1

@@ -118,8 +118,8 @@ def _write_quickly(
     A row is unusual if a field is so close to the end of its column that whole vectors cannot be
     copied, if its offset or timestamp is very far from the batch's first, or if it is wrong.
     """
-    base_offset, base_ms = batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP]
-    max_ms, max_ms_offset = batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET]
+    base_offset, base_ms = int(batch[layout.BASE_OFFSET]), int(batch[layout.BASE_TIMESTAMP])
+    max_ms, max_ms_offset = int(batch[layout.MAX_TIMESTAMP]), int(batch[MAX_TIMESTAMP_OFFSET])
     keys, values, n_rows = source.keys, source.values, source.n_wide_rows
     while at < rows.shape[0]:
         row, offset = load_item(rows, at), load_item(offsets, at)
@@ -255,11 +255,12 @@ def _write_batch(
     row = rows[first]
     if not 0 <= row < source.timestamps.shape[0]:
         return st.BAD_ROW, first
-    start, at = batch[layout.POSITION], first
+    start, at = int(batch[layout.POSITION]), first
     to = start + layout.HEADER_BYTES
     batch[layout.BASE_OFFSET], batch[layout.BASE_TIMESTAMP] = offsets[at], source.timestamps[row]
     batch[layout.MAX_TIMESTAMP], batch[MAX_TIMESTAMP_OFFSET] = _NO_TIMESTAMP, offsets[at]
-    limit = start + min(max(batch_size, MOST_OVERHEAD + source.row_bytes[row]), max_bytes)
+    row_bytes = int(source.row_bytes[row])
+    limit = start + min(max(batch_size, MOST_OVERHEAD + row_bytes), max_bytes)
     end = min(limit, out.shape[0] - COPY_SLACK)
     while at < rows.shape[0]:
         at, to = _write_quickly(source, rows, offsets, batch, at, to, end, out)
@@ -338,7 +339,7 @@ def write_batches(
         )  # fmt: skip
         if status != st.OK:
             return status, at, n_batches
-        to = table[n_batches, layout.RECORDS_END]
+        to = int(table[n_batches, layout.RECORDS_END])
         n_batches += 1
     return st.OK, at, n_batches
 

@@ -36,6 +36,7 @@ __all__ = [
     "store_i16",
     "store_i32",
     "store_i64",
+    "store_item",
     "store_u8",
     "store_u64",
     "trailing_zeros",
@@ -63,61 +64,66 @@ MOST_WIDE_BYTES = 256
 
 def load_i64(buf: Bytes, at: int) -> int:
     """Big-endian signed 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    return int(_I64.unpack_from(buf.data, at)[0])
+    return int(_I64.unpack_from(buf, at)[0])
 
 
 def load_i32(buf: Bytes, at: int) -> int:
     """Big-endian signed 32 bits at byte `at`; the caller has checked ``at + 4 <= buf.size``."""
-    return int(_I32.unpack_from(buf.data, at)[0])
+    return int(_I32.unpack_from(buf, at)[0])
 
 
 def load_i16(buf: Bytes, at: int) -> int:
     """Big-endian signed 16 bits at byte `at`; the caller has checked ``at + 2 <= buf.size``."""
-    return int(_I16.unpack_from(buf.data, at)[0])
+    return int(_I16.unpack_from(buf, at)[0])
 
 
 def load_u8(buf: Bytes, at: int) -> int:
     """The byte at `at`; the caller has checked ``0 <= at < buf.size``."""
-    return int(buf[at])
+    return buf.item(at)
 
 
 def load_item(array: Int32s | Int64s, at: int) -> int:
     """Element `at` of an array without gaps; the caller has checked ``0 <= at < array.size``."""
-    return int(array[at])
+    return array.item(at)
+
+
+def store_item(array: Int32s | Int64s, at: int, value: int) -> None:
+    """Set an element of an array without gaps; the caller has checked ``0 <= at < array.size``."""
+    array[at] = value
 
 
 def prefetch(array: Bytes | Int32s | Int64s, at: int) -> None:
     """Ask for the cache line of element `at`, which may lie outside the array."""
 
 
-def load_u32(buf: Bytes, at: int) -> np.uint64:
+def load_u32(buf: Bytes, at: int) -> int:
     """Little-endian unsigned 32 bits at byte `at`; the caller has checked the bounds."""
-    return np.uint64(_U32.unpack_from(buf.data, at)[0])
+    return int(_U32.unpack_from(buf, at)[0])
 
 
 def load_u64(buf: Bytes, at: int) -> np.uint64:
     """Little-endian 64 bits at byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    return np.uint64(_U64.unpack_from(buf.data, at)[0])
+    return np.uint64(_U64.unpack_from(buf, at)[0])
 
 
 def store_i64(buf: Bytes, at: int, value: int) -> None:
     """Big-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    _I64.pack_into(buf.data, at, int(value))
+    _I64.pack_into(buf, at, int(value))
 
 
 def store_i32(buf: Bytes, at: int, value: int) -> None:
     """Low 32 bits, big-endian, to byte `at`; the caller has checked ``at + 4 <= buf.size``."""
-    _BIG_U32.pack_into(buf.data, at, int(value) & 0xFFFFFFFF)
+    _BIG_U32.pack_into(buf, at, int(value) & 0xFFFFFFFF)
 
 
 def store_i16(buf: Bytes, at: int, value: int) -> None:
     """Low 16 bits, big-endian, to byte `at`; the caller has checked ``at + 2 <= buf.size``."""
-    _BIG_U16.pack_into(buf.data, at, int(value) & 0xFFFF)
+    _BIG_U16.pack_into(buf, at, int(value) & 0xFFFF)
 
 
 def store_u64(buf: Bytes, at: int, word: int | np.uint64) -> None:
     """Little-endian 64 bits to byte `at`; the caller has checked ``at + 8 <= buf.size``."""
-    _U64.pack_into(buf.data, at, int(word))
+    _U64.pack_into(buf, at, int(word))
 
 
 def store_u8(buf: Bytes, at: int, value: int) -> None:

@@ -1,7 +1,5 @@
 """Messages of magic 0 and 1: check one, and the set of messages inside a compressed one."""
 
-import numpy as np
-
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels.crc_tables import byte_tables, checksum_by_table
@@ -102,7 +100,7 @@ def resolve_wrappers(inflated: Bytes, headers: Int64Table) -> tuple[int, int]:
         if attributes & layout.LEGACY_MASK == 0 or attributes & layout.CODEC_MASK == 0:
             continue
         at, end = headers[row, layout.RECORDS_START], headers[row, layout.RECORDS_END]
-        first = last = int(np.int64(-1))  # a literal would have `_check_inner` compiled twice
+        first = last = -1
         count = 0
         while at < end:
             status, after = _check_inner(inflated, at, end, last)

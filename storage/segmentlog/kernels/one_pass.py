@@ -8,8 +8,6 @@ This pass takes only usual batches: of magic 2, sound, with all records in the w
 Before any other batch it stops, and leaves the batch to the two passes, which name each fault.
 """
 
-import numpy as np
-
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
 from segmentlog.kernels.crc32c import crc32c
@@ -28,6 +26,7 @@ from segmentlog.kernels.memory import (
     load_item,
     load_u8,
     prefetch,
+    store_item,
 )
 from segmentlog.kernels.output import (
     BYTE_LIMIT,
@@ -111,7 +110,7 @@ def _put(
         else:
             copy_bytes(target, to, source, at, length)
         to += length
-    ends[np.uint64(row + 1)] = to
+    store_item(ends, row + 1, to)
     return to
 
 
@@ -132,8 +131,8 @@ def _fill(
     keys, key_ends, key_valid = columns.keys, columns.key_ends, columns.key_valid
     values, value_ends, value_valid = columns.values, columns.value_ends, columns.value_valid
     want_key, want_value = key_ends.shape[0] > 0, value_ends.shape[0] > 0
-    row, to_key, to_value = state[N_ROWS], state[KEY_BYTES], state[VALUE_BYTES]
-    key_nulls, value_nulls = state[KEY_NULLS], state[VALUE_NULLS]
+    row, to_key, to_value = int(state[N_ROWS]), int(state[KEY_BYTES]), int(state[VALUE_BYTES])
+    key_nulls, value_nulls = int(state[KEY_NULLS]), int(state[VALUE_NULLS])
     previous, stop, ahead = -1, row + count, _distance(end - at)
     while row < stop:
         prefetch(buf, at + ahead)
@@ -150,8 +149,8 @@ def _fill(
         adds_up = after + 1 == record_end and load_u8(buf, after) == 0
         if not adds_up and not _has_headers(buf, at, after, record_end):
             return -1, 0, 0, 0, 0
-        columns.offsets[np.uint64(row)] = delta
-        columns.timestamps[np.uint64(row)] = delta_ms
+        store_item(columns.offsets, row, delta)
+        store_item(columns.timestamps, row, delta_ms)
         if want_key:
             to_key = _put(row, buf, key_at, key, to_key, keys, key_ends, key_valid)
             key_nulls += key & 1
@@ -171,7 +170,7 @@ def _fill_narrow(
     buf: Bytes, at: int, end: int, count: int, columns: PlainArrays, state: Int64s
 ) -> int:
     """`_fill` without keys and values: their bytes are not read."""
-    row, previous, ahead = state[N_ROWS], -1, _distance(end - at)
+    row, previous, ahead = int(state[N_ROWS]), -1, _distance(end - at)
     stop = row + count
     while row < stop:
         prefetch(buf, at + ahead)
@@ -179,8 +178,8 @@ def _fill_narrow(
         is_sound, record_end, delta_ms, delta, _ = _open(buf, at, end)
         if not is_sound or delta <= previous or delta & 1:
             return -1
-        columns.offsets[np.uint64(row)] = delta
-        columns.timestamps[np.uint64(row)] = delta_ms
+        store_item(columns.offsets, row, delta)
+        store_item(columns.timestamps, row, delta_ms)
         row += 1
         previous = delta
         at = record_end
@@ -201,8 +200,9 @@ def _add_bases(
         ms = base_ms + (signed(load_item(columns.timestamps, row)) & ms_mask)
         near = min(max(ms, layout.SMALLEST_MS), layout.LARGEST_MS)
         n_far += near != ms
-        columns.timestamps[np.uint64(row)] = near * scale
-        columns.offsets[np.uint64(row)] = base_offset + (load_item(columns.offsets, row) >> 1)
+        store_item(columns.timestamps, row, near * scale)
+        offset = base_offset + (load_item(columns.offsets, row) >> 1)
+        store_item(columns.offsets, row, offset)
         row += 1
     return n_far == 0
 
@@ -251,7 +251,7 @@ def _fill_batch(
         last = _fill_narrow(buf, at, end, count, columns, state)
     else:
         last, to_key, to_value, key_nulls, value_nulls = _fill(buf, at, end, count, columns, state)
-    row = state[N_ROWS]
+    row = int(state[N_ROWS])
     if not 0 <= last <= last_delta or not _add_bases(
         row, row + count, base_offset, base_ms, ms_mask, scale, columns
     ):

@@ -1,7 +1,5 @@
 """The partition of each row, and the rows of each partition together."""
 
-import numpy as np
-
 from segmentlog.kernels import status as st
 from segmentlog.kernels.memory import Bytes, Int32s, Int64s, load_u8, load_u32
 from segmentlog.kernels.source import SourceArrays, is_null, length_of
@@ -16,9 +14,7 @@ __all__ = [
     "murmur2",
 ]
 
-_SEED, _M = np.uint64(0x9747B28C), np.uint64(0x5BD1E995)
-_LOW = np.uint64(0xFFFFFFFF)
-_8, _13, _15, _16, _24 = (np.uint64(n) for n in (8, 13, 15, 16, 24))
+_SEED, _M, _LOW = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 @internal
@@ -30,22 +26,22 @@ def murmur2(data: Bytes, start: int, end: int) -> int:
     data : uint8 array, shape (n_bytes,); read only
     start, end : half-open byte range; ``0 <= start <= end <= n_bytes``, checked by the caller
     """
-    # 64-bit words hold the products of 32-bit ones, also in plain Python.
-    mixed = _SEED ^ np.uint64(end - start)
+    # The products of numbers of 32 bits with `_M`, which has 31, fit a signed word of 64.
+    mixed = _SEED ^ (end - start)
     at = start
     while at + 4 <= end:
         word = (load_u32(data, at) * _M) & _LOW
-        word = ((word ^ (word >> _24)) * _M) & _LOW
+        word = ((word ^ (word >> 24)) * _M) & _LOW
         mixed = ((mixed * _M) & _LOW) ^ word
         at += 4
     if at < end:
         if at + 2 < end:
-            mixed ^= np.uint64(load_u8(data, at + 2)) << _16
+            mixed ^= load_u8(data, at + 2) << 16
         if at + 1 < end:
-            mixed ^= np.uint64(load_u8(data, at + 1)) << _8
-        mixed = ((mixed ^ np.uint64(load_u8(data, at))) * _M) & _LOW
-    mixed = ((mixed ^ (mixed >> _13)) * _M) & _LOW
-    return int(mixed ^ (mixed >> _15))
+            mixed ^= load_u8(data, at + 1) << 8
+        mixed = ((mixed ^ load_u8(data, at)) * _M) & _LOW
+    mixed = ((mixed ^ (mixed >> 13)) * _M) & _LOW
+    return mixed ^ (mixed >> 15)
 
 
 # The int64 array that `choose_partitions` keeps between calls.

@@ -1,7 +1,4 @@
-"""Walk the batches of a buffer: lengths, checksums and header fields of many batches a call.
-
-Messages of magic 0 and 1, which few logs hold, have a kernel of their own.
-"""
+"""Walk the batches of a buffer: lengths, checksums and header fields of many batches a call."""
 
 from segmentlog.kernels import layout
 from segmentlog.kernels import status as st
@@ -31,8 +28,9 @@ SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4
 
 
+@kernel
 def scan_batches(
-    buf: Bytes, start: int, end: int, next_offset: int, headers: Int64s
+    buf: Bytes, start: int, end: int, next_offset: int, headers: Int64Table
 ) -> tuple[int, int, int]:
     """Fill `headers` with the batches that lie whole in ``buf[start:end]``, and check each.
 
@@ -54,52 +52,17 @@ def scan_batches(
     position : byte after the last good batch
     n_batches : number of rows of `headers` that were filled
     """
-    code, position, n_batches = _scan_batches(buf, start, end, next_offset, headers, 0)
-    while code == st.OTHER_FORMAT:
-        if n_batches:
-            next_offset = int(headers[n_batches - 1, layout.LAST_OFFSET]) + 1
-        is_message = buf[position + layout.MAGIC_AT] < layout.FIRST_BATCH_MAGIC
-        scan = _scan_messages if is_message else _scan_batches
-        code, position, n_batches = scan(buf, position, end, next_offset, headers, n_batches)
-    return code, position, n_batches
-
-
-@kernel
-def _scan_batches(
-    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64Table, n_batches: int
-) -> tuple[int, int, int]:
-    """`scan_batches` up to the first message of magic 0 or 1, after `n_batches` batches."""
+    position, n_batches = start, 0
     while position < end:
         if n_batches == headers.shape[0]:
             return st.TABLE_FULL, position, n_batches
         status, magic, batch_end = _measure(buf, position, end)
         if status == st.BAD_MAGIC:
             status = _judge_magic(buf, position, next_offset)
-        if status == st.OK and magic < layout.FIRST_BATCH_MAGIC:
-            status = st.OTHER_FORMAT
-        if status == st.OK:
-            status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
-        if status != st.OK:
-            return status, position, n_batches
-        next_offset = headers[n_batches, layout.LAST_OFFSET] + 1
-        position = batch_end
-        n_batches += 1
-    return st.OK, position, n_batches
-
-
-@kernel
-def _scan_messages(
-    buf: Bytes, position: int, end: int, next_offset: int, headers: Int64Table, n_batches: int
-) -> tuple[int, int, int]:
-    """`scan_batches` for messages of magic 0 and 1, up to the first batch of another magic."""
-    while position < end:
-        if n_batches == headers.shape[0]:
-            return st.TABLE_FULL, position, n_batches
-        status, magic, batch_end = _measure(buf, position, end)
-        if status == st.BAD_MAGIC or (status == st.OK and magic >= layout.FIRST_BATCH_MAGIC):
-            status = st.OTHER_FORMAT
-        if status == st.OK:
+        elif status == st.OK and magic < layout.FIRST_BATCH_MAGIC:
             status = _read_message(buf, position, batch_end, next_offset, headers, n_batches)
+        elif status == st.OK:
+            status = _read_header(buf, position, batch_end, next_offset, headers, n_batches)
         if status != st.OK:
             return status, position, n_batches
         next_offset = headers[n_batches, layout.LAST_OFFSET] + 1

@@ -1,6 +1,6 @@
 """The status that a kernel reports: an integer, because a kernel cannot raise.
 
-`OK` and the states up to `OTHER_FORMAT` are not errors.  From `BAD_LENGTH` to `NO_BATCH`, a batch
+`OK` and the states up to `SCRATCH_FULL` are not errors.  From `BAD_LENGTH` to `NO_BATCH`, a batch
 is at fault, and `REASONS` has the words for `segmentlog.errors.MalformedBatchError`.  From
 `BAD_ROW` on, a row to be written is at fault (`ROW_REASONS`).
 """
@@ -20,10 +20,6 @@ UNUSUAL = 5
 CODEC_NEEDED = 6
 #: The next batch inflates to more bytes than the scratch memory has.
 SCRATCH_FULL = 7
-
-#: The next batch is a message of magic 0 or 1 before a kernel for batches of magic 2, or the other
-#: way round: each format has kernels of its own.
-OTHER_FORMAT = 9
 BAD_LENGTH = 10
 BAD_MAGIC = 11
 BAD_CRC = 12
