@@ -10,51 +10,58 @@ from pathlib import Path
 
 from kernel_compiler.sources import STORAGE, begin
 
-__all__ = ["TARGET", "build"]
+__all__ = ["KERNELS", "build"]
 
-TARGET = STORAGE / "segmentlog" / "kernels" / "_compiled.abi3.so"
+KERNELS = STORAGE / "segmentlog" / "kernels"
 
 
-def build(target: Path = TARGET, variants: Sequence[str] = ()) -> None:
-    """Compile and link the kernels.
+def build(folder: Path = KERNELS, variants: Sequence[str] = ()) -> list[Path]:
+    """Compile and link the kernels; the files that were made.
 
     Parameters
     ----------
-    target : the file to make.
-    variants : kinds of processors, the best first; by default the best that this machine has.
+    folder : that gets a file for each platform.
+    variants : kinds of processors for this platform, or platforms, or ``all`` for all platforms;
+        by default the best that this machine has.
     """
     begin()
     from llvmlite import binding as llvm
 
     from kernel_compiler.extension import extension
     from kernel_compiler.link import link, machine
-    from kernel_compiler.variants import host_variant
-    from segmentlog.native import digest_of
+    from kernel_compiler.variants import PLATFORMS, host_variants
+    from segmentlog.native import PLATFORM, digest_of, file_of
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for `cpuid`
-    variants = variants or [host_variant()]
+    named = [each for each in PLATFORMS if each in variants or "all" in variants]
+    of_platform = {each: PLATFORMS[each].variants for each in named}
+    of_platform = of_platform or {PLATFORM: tuple(variants) or (host_variants()[0],)}
+    made = []
     with tempfile.TemporaryDirectory() as directory:
-        objects = [Path(directory, f"{each}.o") for each in variants]
-        for name, path in zip(variants, objects, strict=True):
-            command = [sys.executable, "-m", "kernel_compiler", name, str(path)]
+        for name in dict.fromkeys(name for names in of_platform.values() for name in names):
+            platforms = [each for each, names in of_platform.items() if name in names]
+            command = [sys.executable, "-m", "kernel_compiler", name, directory, *platforms]
             seen = os.pathsep.join([str(STORAGE), *sys.path])  # also of an isolated build
             subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": seen})
-        lowered = pickle.loads(objects[0].with_suffix(".kernels").read_bytes())
-        base = machine("x86-64" if variants[0].startswith("x86") else "generic", "")
-        text = extension(
-            lowered, variants, digest_of(TARGET.parent), llvm.get_process_triple(),
-            str(base.target_data),
-        )  # fmt: skip
-        module = llvm.parse_assembly(text)
-        module.verify()
-        start = Path(directory, "start.o")
-        start.write_bytes(base.emit_object(module))
-        made = target.with_name(f"{target.name}.{os.getpid()}")
-        link([start, *objects], made)
-        made.replace(target)
+        for platform, names in of_platform.items():
+            lowered = pickle.loads(Path(directory, f"{names[0]}.kernels").read_bytes())
+            cpu = "x86-64" if names[0].startswith("x86") else "generic"
+            base = machine(PLATFORMS[platform].triple, cpu, "")
+            text = extension(
+                lowered, names, digest_of(KERNELS), base.triple, str(base.target_data)
+            )
+            module = llvm.parse_assembly(text)
+            module.verify()
+            start = Path(directory, f"{platform}.o")
+            start.write_bytes(base.emit_object(module))
+            objects = [start, *(Path(directory, f"{platform}.{each}.o") for each in names)]
+            target = folder / file_of(platform)
+            unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+            link(objects, unfinished, platform)
+            unfinished.replace(target)
+            made.append(target)
+    return made
 
 
 if __name__ == "__main__":
-    build(TARGET, sys.argv[1:])
+    build(KERNELS, sys.argv[1:])

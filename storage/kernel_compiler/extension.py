@@ -13,7 +13,7 @@ from llvmlite import ir
 from kernel_compiler.signatures import Lowered, arrays
 from kernel_compiler.variants import V2, V3, VARIANTS, VECTORS
 
-__all__ = ["extension"]
+__all__ = ["cpu_level", "extension"]
 
 _I1, _I8, _I32, _I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _PTR = _I8.as_pointer()
@@ -27,7 +27,7 @@ _PYBUF_C_CONTIGUOUS, _PYBUF_WRITABLE = 0x38, 1
 _METH_FASTCALL, _ABI3 = 0x80, 3
 _ANY_SIZE = -1  # of an item of `Ends`
 
-#: CPython's functions: result, arguments.
+#: Functions of CPython and of the C library: result, arguments.
 _API = {
     "PyBool_FromLong": (_PTR, [_I64]),
     "PyBuffer_Release": (ir.VoidType(), [_PTR]),
@@ -44,6 +44,8 @@ _API = {
     "PyTuple_New": (_PTR, [_I64]),
     "PyTuple_SetItem": (_I32, [_PTR, _I64, _PTR]),
     "Py_BuildValue": (_PTR, [_PTR]),
+    "getenv": (_PTR, [_PTR]),
+    "strcmp": (_I32, [_PTR, _PTR]),
 }
 
 
@@ -86,13 +88,14 @@ class _Module:
         made.linkage = linkage
         return made, ir.IRBuilder(made.append_basic_block("start"))
 
-    def raise_error(self, builder, kind: str, text: str) -> None:
-        """Set an exception of CPython; the caller returns."""
+    def raise_error(self, builder, kind: str, text) -> None:
+        """Set an exception of CPython, with a text or a pointer to one; the caller returns."""
         try:
             place = self.ir.get_global(kind)
         except KeyError:
             place = self.outside(kind)
-        builder.call(self.api["PyErr_SetString"], [builder.load(place), self.text(text)])
+        pointer = self.text(text) if isinstance(text, str) else text
+        builder.call(self.api["PyErr_SetString"], [builder.load(place), pointer])
 
 
 def _view(builder, views, number: int, field: int):
@@ -335,22 +338,32 @@ def extension(
 
 
 def _start(module: _Module, table, definition, variants, digest: str) -> None:
-    """``PyInit__compiled``: choose the kernels for this processor."""
+    """``PyInit__compiled``: choose the kernels that are asked for, or those for this processor."""
     _, builder = module.function("PyInit__compiled", ir.FunctionType(_PTR, []), linkage="external")
-    level = builder.call(_cpu_level(module), []) if VARIANTS[variants[0]].needed else _I64(0)
+    level = builder.call(cpu_level(module), []) if VARIANTS[variants[0]].needed else _I64(0)
     chosen = builder.alloca(_PTR)
     builder.store(_PTR(None), chosen)
+    found = builder.call(module.api["getenv"], [module.text("SEGMENTLOG_KERNELS")])
+    is_unset = builder.icmp_unsigned("==", found, _PTR(None))
+    asked = builder.select(is_unset, module.text(""), found)
+    is_any = builder.icmp_unsigned("==", builder.load(asked), _I8(0))
     for name in reversed(variants):
         needed = VARIANTS[name].needed
         fits = builder.icmp_unsigned("==", builder.and_(level, _I64(needed)), _I64(needed))
-        with builder.if_then(fits):
+        same = builder.call(module.api["strcmp"], [asked, module.text(name)])
+        is_asked = builder.or_(is_any, builder.icmp_unsigned("==", same, _I32(0)))
+        with builder.if_then(builder.and_(fits, is_asked)):
             addresses = ir.GlobalVariable(module.ir, _PTR, f"kernels.{name}")
             builder.store(addresses.bitcast(_PTR.as_pointer()), table)
             builder.store(module.text(name), chosen)
     with builder.if_then(builder.icmp_unsigned("==", builder.load(chosen), _PTR(None))):
-        module.raise_error(
-            builder, "PyExc_ImportError", "the kernels were compiled for a newer processor"
+        names = ", ".join(variants)
+        text = builder.select(
+            is_any,
+            module.text(f"this processor runs none of its kernels: {names}"),
+            module.text(f"this processor runs no kernels of this name among its {names}"),
         )
+        module.raise_error(builder, "PyExc_ImportError", text)
         builder.ret(_PTR(None))
     made = builder.call(module.api["PyModule_Create2"], [definition, _I32(_ABI3)])
     with builder.if_then(builder.icmp_unsigned("!=", made, _PTR(None))):
@@ -368,33 +381,39 @@ _VECTORS_ECX = 1 << 10  # of leaf 7
 _YMM_STATE = 6  # that the operating system saves
 
 
-def _cpu_level(module: _Module):
-    """``cpu_level()``: what an x86 processor has, as bits (``cpuid``, ``xgetbv``)."""
-    function, builder = module.function("cpu_level", ir.FunctionType(_I64, []))
+def _cpuid(builder, leaf: int) -> list[Any]:
+    """The four words that an x86 processor says of itself."""
     four = ir.FunctionType(ir.LiteralStructType([_I32] * 4), [_I32, _I32])
+    arguments = [_I32(leaf), _I32(0)]
+    found = builder.asm(four, "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}", arguments, True)
+    return [builder.extract_value(found, each) for each in range(4)]
 
-    def cpuid(leaf: int) -> list[Any]:
-        found = builder.asm(
-            four, "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}", [_I32(leaf), _I32(0)], True
-        )
-        return [builder.extract_value(found, each) for each in range(4)]
+
+def _saved_state(builder):
+    """The registers that the operating system saves, as bits."""
+    two = ir.FunctionType(ir.LiteralStructType([_I32] * 2), [_I32])
+    found = builder.asm(two, "xgetbv", "={ax},={dx},{cx}", [_I32(0)], True)
+    return builder.extract_value(found, 0)
+
+
+def cpu_level(module: _Module, cpuid=_cpuid, saved_state=_saved_state):
+    """``cpu_level()``: what an x86 processor has, as bits."""
+    function, builder = module.function("cpu_level", ir.FunctionType(_I64, []))
 
     def holds(word, bits: int):
         return builder.icmp_unsigned("==", builder.and_(word, _I32(bits)), _I32(bits))
 
-    most, _, _, _ = cpuid(0)
-    _, _, features, _ = cpuid(1)
+    most = cpuid(builder, 0)[0]
+    features = cpuid(builder, 1)[2]
     with builder.if_then(builder.not_(holds(features, _V2_ECX))):
         builder.ret(_I64(0))
     is_newer = builder.icmp_unsigned(">=", most, _I32(7))
     with builder.if_then(builder.not_(builder.and_(is_newer, holds(features, _V3_ECX)))):
         builder.ret(_I64(V2))
-    two = ir.FunctionType(ir.LiteralStructType([_I32] * 2), [_I32])
-    saved = builder.asm(two, "xgetbv", "={ax},={dx},{cx}", [_I32(0)], True)
-    _, more, vectors, _ = cpuid(7)
-    _, _, extended, _ = cpuid(0x80000001 - 2**32)
+    _, more, vectors, _ = cpuid(builder, 7)
+    extended = cpuid(builder, 0x80000001 - 2**32)[2]
     has_v3 = builder.and_(holds(more, _V3_EBX), holds(extended, _V3_EXTENDED_ECX))
-    has_v3 = builder.and_(has_v3, holds(builder.extract_value(saved, 0), _YMM_STATE))
+    has_v3 = builder.and_(has_v3, holds(saved_state(builder), _YMM_STATE))
     with builder.if_then(builder.not_(has_v3)):
         builder.ret(_I64(V2))
     has_vectors = holds(vectors, _VECTORS_ECX)

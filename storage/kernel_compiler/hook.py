@@ -21,8 +21,8 @@ _LEAST_PYTHON, _MOST_PYTHON = (3, 11), (3, 14)  # that this numba supports
 class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
     """Compile the kernels into a wheel, or beside the sources of an editable install.
 
-    ``SEGMENTLOG_VARIANTS`` names kinds of processors, or is ``all``; by default the wheel is for
-    processors like the builder's.
+    ``SEGMENTLOG_VARIANTS`` names kinds of processors; by default the wheel is for processors like
+    the builder's.  With ``all``, it is for all platforms.
     """
 
     PLUGIN_NAME = "custom"
@@ -31,7 +31,8 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
         """Packages that this build needs besides hatchling; none where numba cannot be had."""
         if not _has_numba():
             return []
-        return [NUMBA] if shutil.which("cc") else [NUMBA, "ziglang>=0.13"]
+        needs_no_zig = shutil.which("cc") and _variants() != ["all"]
+        return [NUMBA] if needs_no_zig else [NUMBA, "ziglang>=0.13"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before files are collected."""
@@ -44,29 +45,30 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
         storage = str(Path(self.root, "storage"))
         sys.path.insert(0, storage)
         try:
-            from kernel_compiler.build import TARGET, build
-            from kernel_compiler.variants import variants_of
+            from kernel_compiler.build import KERNELS, build
 
-            given = os.environ.get("SEGMENTLOG_VARIANTS", "")
-            variants = variants_of() if given == "all" else given.split()
             if version == "editable":
-                build(TARGET, variants)
+                build(KERNELS, _variants())
             else:
                 self._directory = tempfile.mkdtemp()
-                made = Path(self._directory, TARGET.name)
-                build(made, variants)
-                inside = f"segmentlog/kernels/{TARGET.name}"
-                build_data["force_include"][str(made)] = inside
+                for made in build(Path(self._directory), _variants()):
+                    inside = f"segmentlog/kernels/{made.name}"
+                    build_data["force_include"][str(made)] = inside
         finally:
             sys.path.remove(storage)
-        tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{tag}"
+        if _variants() != ["all"]:
+            tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{tag}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what `initialize` has made outside the wheel."""
         if hasattr(self, "_directory"):
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _variants() -> list[str]:
+    return os.environ.get("SEGMENTLOG_VARIANTS", "").split()
 
 
 def _has_numba() -> bool:

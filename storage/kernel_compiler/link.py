@@ -7,13 +7,17 @@ from pathlib import Path
 
 from llvmlite import binding as llvm
 
+from kernel_compiler.variants import PLATFORMS
+from segmentlog.native import PLATFORM
+
 __all__ = ["link", "machine", "optimize", "written_arrays"]
 
 
-def machine(cpu: str, features: str) -> llvm.TargetMachine:
-    """LLVM's code generator for one kind of processor."""
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(
+def machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+    """LLVM's code generator for one platform and one kind of processor."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple).create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
     )
 
@@ -36,13 +40,20 @@ def written_arrays(function: llvm.ValueRef) -> frozenset[int]:
     )
 
 
-def link(objects: list[Path], target: Path) -> None:
-    """Link with the C compiler, or with ziglang where there is none.
+def link(objects: list[Path], target: Path, platform: str) -> None:
+    """Link with the C compiler, or with ziglang for other platforms and where there is none.
 
-    No library is named: the process that imports the file has ``memcpy`` and CPython's functions.
+    On Linux, no library is named, so the file is for any C library: the process that imports it
+    has ``memcpy`` and CPython's functions.
     """
-    if compiler := shutil.which("cc"):
-        command = [compiler, "-shared", "-nostdlib", "-Wl,-z,now"]
-    else:
+    compiler = shutil.which("cc") if platform == PLATFORM else None
+    is_linux = platform.startswith("linux")
+    options = ["-shared", "-undefined", "dynamic_lookup"]
+    if compiler is not None:
+        command = [compiler, *(["-shared", "-nostdlib", "-Wl,-z,now"] if is_linux else options)]
+    elif is_linux:
         command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared"]
+    else:
+        named = ["-target", PLATFORMS[platform].zig]
+        command = [sys.executable, "-m", "ziglang", "cc", *named, *options]
     subprocess.run([*command, "-o", str(target), *map(str, objects)], check=True)

@@ -1,9 +1,10 @@
-"""The kinds of processors that kernels are compiled for."""
+"""The platforms and the kinds of processors that kernels are compiled for."""
 
-import platform
 from typing import NamedTuple
 
-__all__ = ["V2", "V3", "VARIANTS", "VECTORS", "Variant", "host_variant", "variants_of"]
+from segmentlog.native import PLATFORM
+
+__all__ = ["PLATFORMS", "V2", "V3", "VARIANTS", "VECTORS", "Platform", "Variant", "host_variants"]
 
 #: Bits of what a processor has: x86-64-v2 with PCLMULQDQ, x86-64-v3, and VPCLMULQDQ.
 V2, V3, VECTORS = 1, 2, 4
@@ -20,29 +21,50 @@ class Variant(NamedTuple):
     needed: int
 
 
-#: The best first.
 VARIANTS = {
     "x86-64-v3-vpclmulqdq": Variant("x86-64-v3", f"{_V3},+vpclmulqdq", V2 | V3 | VECTORS),
     "x86-64-v3": Variant("x86-64-v3", _V3, V2 | V3),
     "x86-64-v2": Variant("x86-64-v2", _V2, V2),
     "aarch64": Variant("generic", "", 0),
 }
+_X86 = ("x86-64-v3-vpclmulqdq", "x86-64-v3", "x86-64-v2")
 
 
-def variants_of(machine: str = platform.machine()) -> list[str]:
-    """Names of the variants for a machine, the best first; none for an unknown machine."""
-    if machine in ("x86_64", "AMD64"):
-        return [name for name in VARIANTS if name.startswith("x86")]
-    return ["aarch64"] if machine in ("aarch64", "arm64") else []
+class Platform(NamedTuple):
+    """A platform as LLVM and as zig name it, and its variants, the best first."""
+
+    triple: str
+    zig: str
+    variants: tuple[str, ...]
 
 
-def host_variant() -> str:
-    """The best variant for this processor."""
+#: By the name of `segmentlog.native.PLATFORM`.
+PLATFORMS = {
+    "linux-x86_64": Platform("x86_64-unknown-linux-gnu", "x86_64-linux-gnu", _X86),
+    "linux-aarch64": Platform("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", ("aarch64",)),
+    "darwin-x86_64": Platform("x86_64-apple-macosx11.0.0", "x86_64-macos", _X86),
+    "darwin-arm64": Platform("arm64-apple-macosx11.0.0", "aarch64-macos", ("aarch64",)),
+}
+
+
+def host_variants() -> list[str]:
+    """The variants that run on this processor, the best first.
+
+    Raises
+    ------
+    RuntimeError
+        If there is none.
+    """
     from llvmlite import binding as llvm
 
     found = {f"+{name}" for name, has in llvm.get_host_cpu_features().items() if has}
-    for name in variants_of():
-        if found.issuperset(filter(None, VARIANTS[name].features.split(","))):
-            return name
-    message = f"no kernels can be compiled for {platform.machine()} processors of this kind"
-    raise RuntimeError(message)
+    known = PLATFORMS[PLATFORM].variants if PLATFORM in PLATFORMS else ()
+    made = [
+        name
+        for name in known
+        if found.issuperset(filter(None, VARIANTS[name].features.split(",")))
+    ]
+    if not made:
+        message = f"no kernels can be compiled for this processor of {PLATFORM}"
+        raise RuntimeError(message)
+    return made

@@ -1,7 +1,7 @@
 """Kernels are Python; the wheel also has them as native code, and then that code runs.
 
-A build compiles them (``storage/kernel_compiler``) into one extension module, `_compiled`, with
-variants for several processors.  Without it, the same kernels run in Python: with the same
+A build compiles them (``storage/kernel_compiler``) into an extension module for each platform,
+with variants for several processors.  Without it, the same kernels run in Python: with the same
 results, and much slower.
 """
 
@@ -21,10 +21,12 @@ from segmentlog.errors import KernelsError
 
 __all__ = [
     "FILE",
+    "PLATFORM",
     "REMEDY",
     "VARIANT",
     "check_compiled",
     "digest_of",
+    "file_of",
     "inlined",
     "internal",
     "kernel",
@@ -32,7 +34,15 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., object])
 
-FILE = "_compiled.abi3.so"
+PLATFORM = f"{os.uname().sysname}-{os.uname().machine}".lower()
+
+
+def file_of(platform: str) -> str:
+    """Name of the extension module of a platform; no ``import`` finds it."""
+    return f"_compiled.{platform}.so"
+
+
+FILE = file_of(PLATFORM)
 _NAME = "segmentlog.kernels._compiled"
 REMEDY = (
     "install a wheel for this platform, or pip install . where the package index has numba for "
@@ -42,7 +52,10 @@ _REBUILD = "python -m kernel_compiler.build"
 
 
 def _load() -> ModuleType | None:
-    """The compiled kernels; None if there are none, or if kernels in Python are asked for."""
+    """The compiled kernels; None if there are none, or if kernels in Python are asked for.
+
+    The module chooses its variant: ``SEGMENTLOG_KERNELS``, or the best that the processor runs.
+    """
     if os.environ.get("SEGMENTLOG_PYTHON_KERNELS") == "1":
         return None
     here = Path(__file__).parent / "kernels"
@@ -50,7 +63,11 @@ def _load() -> ModuleType | None:
         made = _import(str(here / FILE)) if (here / FILE).exists() else _load_from_archive()
         reason = f"{here} has no {FILE}"
     except ImportError as error:
-        made, reason = None, str(error)
+        made, reason = None, f"{here / FILE}: {error}"
+    asked = os.environ.get("SEGMENTLOG_KERNELS")
+    if made is None and asked:
+        message = f"SEGMENTLOG_KERNELS is {asked}: {reason}; unset it for the best"
+        raise KernelsError(message)
     if made is None:
         warnings.warn(
             f"segmentlog's kernels run in Python, much slower than compiled: {reason}; {REMEDY}",

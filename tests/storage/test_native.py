@@ -4,9 +4,12 @@ import importlib
 import inspect
 import os
 import pkgutil
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -48,14 +51,13 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_every_kernel_is_compiled() -> None:
-    """A kernel that the extension module lacks would run in Python, a thousand times slower."""
+    """A kernel that the extension module lacks would run in Python, much slower."""
     found = {}
     for each in pkgutil.iter_modules(segmentlog.kernels.__path__):
-        if each.name != "_compiled":
-            module = importlib.import_module(f"segmentlog.kernels.{each.name}")
-            source = inspect.getsource(module)
-            names = [part.split("(")[0] for part in source.split("@kernel\ndef ")[1:]]
-            found |= {f"{each.name}.{name}": getattr(module, name) for name in names}
+        module = importlib.import_module(f"segmentlog.kernels.{each.name}")
+        source = inspect.getsource(module)
+        names = [part.split("(")[0] for part in source.split("@kernel\ndef ")[1:]]
+        found |= {f"{each.name}.{name}": getattr(module, name) for name in names}
 
     assert len(found) > 30
     assert {"builtin_function_or_method"} == {type(each).__name__ for each in found.values()}
@@ -76,7 +78,7 @@ def test_without_compiled_kernels_the_same_code_runs_in_python(copy: Path) -> No
 
 
 def test_many_rows_need_compiled_kernels(copy: Path) -> None:
-    """A cluster of another platform would otherwise be a thousand times slower without a word."""
+    """A cluster of another platform would otherwise be much slower without a word."""
     code = "from segmentlog import native; native.check_compiled()"
     _, error = run(code, copy)
 
@@ -136,3 +138,51 @@ def test_arrays_of_another_kind_are_refused() -> None:
     with pytest.raises(TypeError):
         untyped(DATA, 0, "9")
     assert CHECK_VALUE == untyped(DATA, 0, np.int64(9))
+
+
+@pytest.mark.parametrize(
+    ("version", "gil_disabled", "libc", "machine", "has_numba"),
+    [
+        ((3, 12), 0, "glibc", "x86_64", True),
+        ((3, 14), 0, "glibc", "aarch64", True),
+        ((3, 15), 0, "glibc", "x86_64", False),
+        ((3, 14), 1, "glibc", "x86_64", False),
+        ((3, 12), 0, "", "x86_64", False),  # musl
+        ((3, 12), 0, "glibc", "riscv64", False),
+    ],
+)
+def test_a_build_asks_for_numba_where_it_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], gil_disabled: int,
+    libc: str, machine: str, has_numba: bool,
+) -> None:  # fmt: skip
+    """Elsewhere an install works, with kernels in Python, and the build says so."""
+    plugin = types.ModuleType("hatchling.builders.hooks.plugin.interface")
+    plugin.BuildHookInterface = type(  # type: ignore[attr-defined]
+        "BuildHookInterface", (), {"__class_getitem__": classmethod(lambda cls, _: cls)}
+    )
+    for name in ("hatchling", "hatchling.builders", "hatchling.builders.hooks",
+                 "hatchling.builders.hooks.plugin"):  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
+    hook_file = Path(__file__).parents[2] / "storage" / "kernel_compiler" / "hook.py"
+    kind = runpy.run_path(str(hook_file))["KernelsHook"]
+    hook = kind.__new__(kind)
+    warned: list[str] = []
+    hook.root = str(tmp_path)  # without a compiler
+    hook.app = types.SimpleNamespace(display_warning=warned.append)
+    monkeypatch.setattr(sys, "version_info", (*version, 0))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    known = sysconfig.get_config_var
+    monkeypatch.setattr(
+        "sysconfig.get_config_var",
+        lambda name: gil_disabled if name == "Py_GIL_DISABLED" else known(name),
+    )
+    data: dict[str, object] = {}
+
+    assert has_numba == any(each.startswith("numba==") for each in hook.dependencies())
+    if not has_numba:
+        hook.initialize("standard", data)
+        assert ({}, 1) == (data, len(warned))
+        assert warned[0].endswith("segmentlog's kernels will run in Python, slowly")

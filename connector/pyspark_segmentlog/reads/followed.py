@@ -34,6 +34,7 @@ from segmentlog.errors import (
 )
 from segmentlog.logs import is_url, made_again, readable_path
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
+from segmentlog.native import check_compiled
 from segmentlog.reads import without_collector
 
 __all__ = ["FollowedDirectory"]
@@ -207,8 +208,6 @@ class FollowedDirectory:
         """
         if start == end:
             return []
-        from segmentlog.reads import check_compiled  # loads the kernels
-
         check_compiled()
         first, last = from_json(start), from_json(end)
 

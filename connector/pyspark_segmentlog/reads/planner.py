@@ -34,6 +34,7 @@ from segmentlog.logs import (
     report_missing,
 )
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
+from segmentlog.native import check_compiled
 from segmentlog.reads import without_collector
 
 __all__ = ["LateRange", "PlannedMoment", "plan_late_ranges", "plan_slices", "plan_tasks"]
@@ -67,8 +68,6 @@ def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
 
     Raises the errors of `plan_slices`, and `KernelsError`.
     """
-    from segmentlog.reads import check_compiled  # loads the kernels
-
     check_compiled()
     parts: list[LogSlice | LateRange] = []
     parts += plan_late_ranges(options) if options.late_binding else plan_slices(options)

@@ -9,6 +9,8 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.offset_ranges import available
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.model import LogSlice, OffsetRange
+from segmentlog.native import check_compiled
+from segmentlog.reads import scan_slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,10 +47,7 @@ def read_slice(
     CorruptLogError, UnsupportedFormatError, StorageError
         If records cannot be read.
     """
-    from segmentlog.reads import check_compiled, scan_slice  # the kernels load in the task
-
     check_compiled()
-
     slices = [log_slice]
     while slices:
         log_slice = slices.pop(0)

@@ -8,10 +8,10 @@ from pyspark.sql.types import StructType
 from pyspark_segmentlog.options.write_options import write_request
 from pyspark_segmentlog.writes.schema import check_sink_schema
 from segmentlog.errors import OptionError
+from segmentlog.native import check_compiled
 from segmentlog.writes import (
     WriteJob,
     WriteRequest,
-    check_compiled,
     columns_left_out,
 )
 

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.errors import LogDirectoryError
+from segmentlog.native import check_compiled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +37,7 @@ def stage_rows(job: "WriteJob", iterator: "Iterator[pa.RecordBatch]") -> tuple[i
     """
     from pyspark import TaskContext
 
+    check_compiled()
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     stager = job.stager(task)

@@ -88,7 +88,7 @@ class PlainArrays(NamedTuple):
 @inlined
 def clear_bit(bitmap: Bytes, i: int) -> None:
     """Make row `i` null."""
-    bitmap[i >> 3] &= ~(1 << (i & 7))
+    bitmap[i >> 3] &= 0xFF ^ (1 << (i & 7))
 
 
 @inlined

@@ -62,6 +62,7 @@ def siphash(buf: Bytes, start: int, end: int, secret: Bytes) -> tuple[int, int]:
     start, end : half-open byte range; ``0 <= start <= end <= n_bytes``, checked by the caller
     secret : uint8 array, shape (`SECRET_BYTES`,); random bytes
     """
+    start, end = int(start), int(end)  # numpy's would not hold a word without a sign
     low, high = int(load_u64(secret, 0)), int(load_u64(secret, 8))
     a, b, c, d = _START[0] ^ low, _START[1] ^ high ^ _WIDE, _START[2] ^ low, _START[3] ^ high
     at = start

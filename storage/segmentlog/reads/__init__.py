@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING
 from segmentlog.reads.collector import without_collector
 
 if TYPE_CHECKING:
-    from segmentlog.native import check_compiled
     from segmentlog.reads.scan import scan_slice
     from segmentlog.records.text import TextColumns
 
-__all__ = ["TextColumns", "check_compiled", "scan_slice", "without_collector"]
+__all__ = ["TextColumns", "scan_slice", "without_collector"]
 
 
 def __getattr__(name: str) -> object:
     """Names that load the kernels and Arrow, when first asked for."""
-    if name == "check_compiled":
-        from segmentlog.native import check_compiled
-
-        return check_compiled
     if name == "scan_slice":
         from segmentlog.reads.scan import scan_slice
 

@@ -12,7 +12,6 @@ from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest, check_level, columns_left_out
 
 if TYPE_CHECKING:
-    from segmentlog.native import check_compiled
     from segmentlog.stage.extents import TaskExtents
 
 __all__ = [
@@ -21,18 +20,13 @@ __all__ = [
     "TaskExtents",
     "WriteJob",
     "WriteRequest",
-    "check_compiled",
     "check_level",
     "columns_left_out",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Names that load the kernels, when first asked for."""
-    if name == "check_compiled":
-        from segmentlog.native import check_compiled
-
-        return check_compiled
+    """The name that loads the kernels, when first asked for."""
     if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -343,11 +343,11 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_other_kernels_find_nothing_to_report(name: str, other_kernels: str) -> None:
+def test_other_kernels_find_nothing_to_report(name: str, other_kernels: dict[str, str]) -> None:
     """With bounds checks, an index outside an array would raise an error."""
     code = IN_FRONT_OF_A_PAGE + SCRIPTS[name].replace("ROUNDS", "500")
 
-    assert run(code, PYTHONPATH=other_kernels) == "True True"
+    assert run(code, **other_kernels) == "True True"
 
 
 def test_kernels_give_the_same_as_plain_python() -> None:

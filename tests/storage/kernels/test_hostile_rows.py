@@ -137,11 +137,11 @@ def test_no_kernel_leaves_its_buffers() -> None:
 
 
 @pytest.mark.slow
-def test_other_kernels_find_nothing_to_report(other_kernels: str) -> None:
+def test_other_kernels_find_nothing_to_report(other_kernels: dict[str, str]) -> None:
     """With bounds checks, an index outside an array would raise an error."""
     code = UNREADABLE.replace("ROUNDS", "300")
 
-    assert run(code, PYTHONPATH=other_kernels) == "True True True"
+    assert run(code, **other_kernels) == "True True True"
 
 
 def test_kernels_write_the_same_as_plain_python() -> None:
