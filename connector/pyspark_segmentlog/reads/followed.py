@@ -112,7 +112,7 @@ class FollowedDirectory:
                 file.write(from_json(self._initial), topic_ids_of(self._initial))
                 found = file.read()
             if file and found is not None:
-                self._initial = to_json(found, file.topic_ids())
+                self._initial = to_json(*found)
         return self._initial or {}
 
     def _starts(self) -> OffsetsJson:

@@ -15,12 +15,7 @@ from types import MappingProxyType
 
 from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
-from segmentlog.logs import (
-    offsets_as_json,
-    read_initial_offsets,
-    read_initial_topic_ids,
-    readable_path,
-)
+from segmentlog.logs import offsets_as_json, read_initial, readable_path
 from segmentlog.model import TopicPartition
 
 __all__ = ["InitialOffsets"]
@@ -46,8 +41,8 @@ class InitialOffsets:
             raise OptionError("initialOffsetsLocation", location, accepted)
         self.path = Path(readable_path(location)) / "0"
 
-    def read(self) -> dict[TopicPartition, int] | None:
-        """The offsets; None if there is no file.
+    def read(self) -> tuple[dict[TopicPartition, int], dict[str, str]] | None:
+        """The offsets, and known ids of their topics, by topic; None if there is no file.
 
         Raises
         ------
@@ -59,7 +54,7 @@ class InitialOffsets:
         try:
             if not self.path.exists():
                 return None
-            found = read_initial_offsets(str(self.path))
+            found, topic_ids = read_initial(str(self.path))
         except OSError as error:
             raise self._failed(error) from error
         if found is None or any(offset < 0 for offset in found.values()):
@@ -69,17 +64,7 @@ class InitialOffsets:
                 "starts where its options say"
             )
             raise CorruptCheckpointError(str(self.path), 1, reason, remedy)
-        return found
-
-    def topic_ids(self) -> dict[str, str]:
-        """The ids of the topics of the offsets that `read` has returned, as far as they are known.
-
-        Raises
-        ------
-        StorageError
-            If the file cannot be read.
-        """
-        return read_initial_topic_ids(str(self.path))
+        return found, topic_ids
 
     def write(self, offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
         """Keep the offsets, unless another run has just kept its own; durable when it returns.

@@ -39,8 +39,8 @@ from segmentlog.model import TopicPartition
 
 __all__ = [
     "Offsets", "StreamCheckpoint", "checkpoint_offsets", "made_again", "offsets_as_json",
-    "offsets_as_topics", "offsets_of_json", "offsets_of_topics", "read_initial_offsets",
-    "read_initial_topic_ids", "read_stream_checkpoint", "topic_ids_of",
+    "offsets_as_topics", "offsets_of_json", "offsets_of_topics", "read_initial",
+    "read_stream_checkpoint", "topic_ids_of",
 ]  # fmt: skip
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -137,19 +137,13 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
         else:
             sources = {}
         starts = _started_sources(path)
-        known = {
-            name: read_initial_offsets(f"{path}/sources/{name}/0")
-            if text == _VOID and name in starts
-            else offsets_of_json(text)
-            for name, text in {**dict.fromkeys(starts, _VOID), **sources}.items()
-        }
-        ids = {
-            name: read_initial_topic_ids(f"{path}/sources/{name}/0")
-            if sources.get(name, _VOID) == _VOID
-            else topic_ids_of(json.loads(sources[name]))
-            for name, found in known.items()
-            if found is not None
-        }
+        known, ids = dict[str, Offsets | None](), dict[str, Mapping[str, str]]()
+        for name, text in {**dict.fromkeys(starts, _VOID), **sources}.items():
+            if text == _VOID and name in starts:
+                known[name], ids[name] = read_initial(f"{path}/sources/{name}/0")
+                continue
+            known[name] = offsets_of_json(text)
+            ids[name] = {} if known[name] is None else topic_ids_of(json.loads(text))
     not_committed = planned if planned > committed else None
     return StreamCheckpoint(path, committed, not_committed, known, ids)
 
@@ -361,8 +355,12 @@ def _read_offsets(path: str) -> dict[str, str]:
     return found
 
 
-def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
-    """The offsets at which a source of `kafka` began; None if they are those of another source.
+@storage_errors()
+def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str, str]]:
+    """The offsets at which a source of `kafka` began, and known ids of its topics, by topic.
+
+    The offsets are None if they are those of another source.  The first byte of the file is 0 for
+    the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
 
     Parameters
     ----------
@@ -375,32 +373,17 @@ def read_initial_offsets(path: str) -> dict[TopicPartition, int] | None:
     StorageError
         If the disk or the store fails.
     """
-    return offsets_of_topics(_read_initial(path))
-
-
-def read_initial_topic_ids(path: str) -> dict[str, str]:
-    """The ids of topics in such a file, by topic; empty if `kafka` has written it."""
-    topics = _read_initial(path)
-    return topic_ids_of(topics) if isinstance(topics, dict) else {}
-
-
-@storage_errors()
-def _read_initial(path: str) -> object:
-    """The JSON of such a file; None if it is a log of another source.
-
-    The first byte is 0 for the sake of Spark 2.1.0, which wrote the length of the text there, and
-    no version.
-    """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":
         _, lines = _parsed(path, data[1:], (1,))
         text = "\n".join(lines)
         number = 2
     elif data[:1] == b"v":
-        return None  # a log of another source, such as that of files
+        return None, {}  # a log of another source, such as that of files
     else:
         text, number = data[1:].decode(errors="replace"), 1
-    return _check_json(path, number, text)
+    topics = _check_json(path, number, text)
+    return offsets_of_topics(topics), topic_ids_of(topics) if isinstance(topics, dict) else {}
 
 
 def _check_json(path: str, line: int, text: str) -> object:

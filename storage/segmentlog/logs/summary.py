@@ -6,39 +6,22 @@ Nothing here raises: a log that cannot be read is shown with the reason.
 import html
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from segmentlog.errors import SegmentLogError
-from segmentlog.model import TopicPartition
 from segmentlog.segments.segment import Segment
 
-__all__ = ["Summarized", "html_table", "in_a_line"]
+if TYPE_CHECKING:
+    from segmentlog.logs.log import Log
+
+__all__ = ["html_table", "in_a_line"]
 
 _HEADINGS = ("topic", "partition", "start", "end", "segments", "bytes", "first", "last")
 _LEFT = ' style="text-align:left"'
 _SECOND = 1000
 
 
-class Summarized(Protocol):
-    """A log, as much of it as is shown."""
-
-    topic_partition: TopicPartition
-    path: str
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def segments(self) -> Sequence[Segment]: ...
-
-    @property
-    def size_bytes(self) -> int: ...
-
-
-def in_a_line(log: Summarized) -> str:
+def in_a_line(log: "Log") -> str:
     """``'orders-0', offsets [0, 335), 6,381 bytes in 1 segment, '/data/orders-0'``."""
     try:
         n_segments = len(log.segments)
@@ -51,7 +34,7 @@ def in_a_line(log: Summarized) -> str:
     return f"{str(log.topic_partition)!r}, {found}, {log.path!r}"
 
 
-def html_table(title: str, logs: Iterable[Summarized], n_left_out: int = 0) -> str:
+def html_table(title: str, logs: "Iterable[Log]", n_left_out: int = 0) -> str:
     """An HTML table with a row a log; every text is escaped.
 
     Parameters
@@ -69,7 +52,7 @@ def html_table(title: str, logs: Iterable[Summarized], n_left_out: int = 0) -> s
     )
 
 
-def _row(log: Summarized) -> str:
+def _row(log: "Log") -> str:
     topic, partition = log.topic_partition
     name = f"<td{_LEFT}>{html.escape(topic)}</td><td>{partition}</td>"
     try:

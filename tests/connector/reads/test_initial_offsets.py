@@ -20,7 +20,7 @@ def test_the_file_has_the_bytes_of_kafka(tmp_path: Path) -> None:
     offsets.write({B: 7, A: 5})
 
     assert b'\0v1\n{"a":{"0":5},"b":{"10":7}}' == (location / "0").read_bytes()
-    assert {A: 5, B: 7} == offsets.read()
+    assert ({A: 5, B: 7}, {}) == offsets.read()
     assert ["0"] == os.listdir(location)  # noqa: PTH208
 
 
@@ -30,7 +30,7 @@ def test_the_offsets_of_another_run_stay(tmp_path: Path) -> None:
     first.write({A: 5})
     second.write({A: 9})
 
-    assert {A: 5} == second.read()
+    assert ({A: 5}, {}) == second.read()
     assert ["0"] == os.listdir(tmp_path)  # noqa: PTH208
 
 
@@ -38,7 +38,7 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     """Spark 2.1.0 wrote no version, and the length of the text in the first byte."""
     (tmp_path / "0").write_bytes(b'\x0d{"a":{"0":5}}')
 
-    assert {A: 5} == InitialOffsets(str(tmp_path)).read()
+    assert ({A: 5}, {}) == InitialOffsets(str(tmp_path)).read()
 
 
 @pytest.mark.parametrize(
