@@ -48,6 +48,7 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
     with Broker(scratch / "kafka", version) as broker, JavaClient(broker) as client:
         started = time.perf_counter() - begin
         theirs = [_of_broker(client, f"t{i}") for i in range(rounds + 1)][1:]
+        query = _of_foreach_batch(scratch / "queries", broker, rounds)
     log = KafkaLog(scratch / "log")
     ours = [_of_plugin(log, f"t{i}") for i in range(10 * rounds + 1)][1:]
     first = [_first() for _ in range(rounds)]
@@ -65,6 +66,7 @@ def rows(scratch: Path, version: str, rounds: int) -> list[Row]:
             "imports too; bound by the imports of numpy and pyarrow",
         ),
         _in_spark(scratch / "spark", 10 * rounds),
+        query,
     ]  # fmt: skip
 
 
@@ -96,6 +98,40 @@ def _in_spark(directory: Path, rounds: int) -> Row:
         "≤ 0.1 s", f"{ours - theirs:.2f} s",
         f"{ours:.2f} s (±{results['test'].spread:.0%}) against {theirs:.2f} s "
         f"(±{results['floor'].spread:.0%}); bound by Spark",
+    )  # fmt: skip
+
+
+def _of_foreach_batch(scratch: Path, broker: Broker, rounds: int) -> Row:
+    """A query that reads a topic once, which the broker has from the rounds before."""
+    log, spark, numbers = KafkaLog(scratch / "log"), session(), itertools.count()
+    log.write("t0", _ROWS)
+
+    def run(servers: str) -> Digest:
+        taken: list[int] = []
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        rows = reader.option("subscribe", "t0").option("startingOffsets", "earliest").load()
+        writer = rows.writeStream.foreachBatch(lambda batch, _: taken.append(batch.count()))
+        place = str(scratch / f"checkpoint-{next(numbers)}")
+        writer.option("checkpointLocation", place).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+        return (sum(taken),)
+
+    def ours() -> Digest:
+        with as_kafka({"broker:9092": log}):
+            return run("broker:9092")
+
+    results = compare(
+        {"ours": ours, "theirs": lambda: run(broker.bootstrap_servers)}, max(rounds, 5)
+    )
+    spark.stop()
+    found, floor = results["ours"].median, results["theirs"].median
+    return Row(
+        f"a query with `foreachBatch` over {_N_RECORDS} records by `as_kafka`",
+        "the same query on a running broker", "≤ 1.2 times", f"{found / floor:.1f} times",
+        f"{found:.2f} s (±{results['ours'].spread:.0%}) against {floor:.2f} s "
+        f"(±{results['theirs'].spread:.0%}); bound by the Python process that Spark starts for "
+        "each query",
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from pyspark_segmentlog.testing.kafka_options import (
     NO_CHECKPOINT,
     SERVERS,
     check_columns,
+    check_layout,
     check_mode,
     check_read,
     check_schema,
@@ -276,6 +277,14 @@ def _mode(self: Builder, saveMode: str | None) -> Builder:  # noqa: N803 - pyspa
     return _original(self, "mode")(self, saveMode)
 
 
+def _laid_out(name: str) -> Callable[..., Builder]:
+    def lay_out(self: Builder, *args: object, **rest: object) -> Builder:
+        self.__dict__.setdefault("_kafka_layout", set()).add(name)
+        return _original(self, name)(self, *args, **rest)
+
+    return lay_out
+
+
 def _output_mode(self: Builder, outputMode: str) -> Builder:  # noqa: N803
     self._kafka_mode = outputMode
     return _original(self, "outputMode")(self, outputMode)
@@ -286,6 +295,14 @@ def _trigger(self: Builder, **given: Any) -> Builder:  # noqa: ANN401
     _original(self, "trigger")(self, **given)
     if given.get("processingTime") is not None and until_idle.running() is not None:
         _original(self, "trigger")(self, processingTime="0 seconds")  # a test need not wait
+    return self
+
+
+def _partition_by(self: Builder, *cols: object) -> Builder:
+    """Spark's sink ignores it, and a function of micro-batches refuses it."""
+    if self.__dict__.get("_is_kafka") is False:
+        return _original(self, "partitionBy")(self, *cols)
+    self.__dict__.setdefault("_waiting", []).append(("partitionBy", cols, {}))
     return self
 
 
@@ -374,6 +391,7 @@ def _save(
         _original(self, "save")(self, path, partitionBy=partitionBy)
         return
     given = _given(self)
+    check_layout(self.__dict__.get("_kafka_layout", ()))
     check_mode(self.__dict__.get("_kafka_mode"))
     check_write(given)
     directory = _directory_of(given[SERVERS])
@@ -427,7 +445,7 @@ def _begin(self: Builder, path: str | None, partition_by: object) -> Any:  # noq
     appending = _Appending(_directory_of(given[SERVERS]), given)
     _original(self, "foreachBatch")(self, appending)
     self._kafka_written = appending.written
-    return _original(self, "start")(self, partitionBy=partition_by)
+    return _original(self, "start")(self)  # Spark's sink ignores partitions of files
 
 
 def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -484,8 +502,14 @@ class _Appending:
 
 def _foreach_batch(self: Builder, func: Callable[[Any, int], None]) -> Builder:
     """With Spark Connect, another process calls the function: servers travel with it."""
+    _use_other_format(self)  # Spark's sink is what the last of these calls names
     given = _Elsewhere(func) if _is_of_connect(self) else func
     return _original(self, "foreachBatch")(self, given)
+
+
+def _foreach(self: Builder, f: object) -> Builder:
+    _use_other_format(self)
+    return _original(self, "foreach")(self, f)
 
 
 class _Elsewhere:
@@ -649,10 +673,14 @@ Methods: TypeAlias = Mapping[str, Any]
 _CHAIN: Methods = {"format": _format, "option": _option, "options": _options}
 _BATCH_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_batch}
 _STREAM_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_stream}
-_BATCH_WRITER: Methods = {**_CHAIN, "mode": _mode, "save": _save, "saveAsTable": _save_as_table}
+_BATCH_WRITER: Methods = {
+    **_CHAIN, "mode": _mode, "save": _save, "saveAsTable": _save_as_table,
+    "bucketBy": _laid_out("bucketBy"), "sortBy": _laid_out("sortBy"),
+}  # fmt: skip
 _STREAM_WRITER: Methods = {
     **_CHAIN, "outputMode": _output_mode, "queryName": _query_name, "start": _start,
-    "toTable": _to_table, "foreachBatch": _foreach_batch, "trigger": _trigger,
+    "toTable": _to_table, "foreachBatch": _foreach_batch, "foreach": _foreach,
+    "partitionBy": _partition_by, "trigger": _trigger,
 }  # fmt: skip
 
 #: Methods of readers and writers that need no options yet; any other method may end the chain.

@@ -6,7 +6,8 @@ clients are in `kafka_clients`.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 
 from pyspark.errors import (
     AnalysisException,
@@ -22,6 +23,7 @@ __all__ = [
     "NO_CHECKPOINT",
     "SERVERS",
     "check_columns",
+    "check_layout",
     "check_mode",
     "check_read",
     "check_schema",
@@ -45,6 +47,10 @@ _OF_READS = (
     "failondataloss", "kafka.isolation.level", "minpartitions", "maxrecordsperpartition",
     "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
 )  # fmt: skip
+
+#: Numbers that Spark's source takes, and that have no effect on a log directory.
+_UNUSED_NUMBERS = ("fetchoffset.numretries", "fetchoffset.retryintervalms",
+                   "kafkaconsumer.polltimeoutms")  # fmt: skip
 
 #: Options of the sink that have an effect on a log directory.
 _OF_WRITES = (
@@ -119,7 +125,13 @@ def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
     if SERVERS not in options:
         message = f"Option '{SERVERS}' must be specified for configuring Kafka consumer"
         raise IllegalArgumentException(message)
+    for name in _UNUSED_NUMBERS:
+        _number(options.get(name, "0"))
     if is_stream:
+        level = options.get("kafka.isolation.level", "")
+        if level != level.strip():  # a consumer strips it, and a stream reads it itself
+            message = f"No enum constant org.apache.kafka.common.IsolationLevel.{level.upper()}"
+            raise IllegalArgumentException(message)
         _check_limits(options)
     else:
         _check_bounds(options)
@@ -220,10 +232,9 @@ def _json(value: str, example: str) -> dict[str, dict[str, int]]:
 
 def _number(text: str) -> int:
     """A number, as Java parses it."""
-    try:
-        return int(text)
-    except ValueError:
-        raise NumberFormatException(f'For input string: "{text}"') from None
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
+        raise NumberFormatException(f'For input string: "{text}"')
+    return int(text)
 
 
 def check_schema(given: object, *, is_stream: bool) -> None:
@@ -327,6 +338,26 @@ def check_trigger(given: Mapping[str, object]) -> None:
                 "with a broker"
             )
             raise OptionError("trigger", f"{name}={given[name]!r}", accepted)
+
+
+def check_layout(calls: Collection[str]) -> None:
+    """Refuse what Spark refuses for all sinks that are no tables.
+
+    Parameters
+    ----------
+    calls : of ``bucketBy`` and ``sortBy``.
+
+    Raises
+    ------
+    pyspark.errors.AnalysisException
+        With Spark's message.
+    """
+    if "bucketBy" in calls:
+        named = "bucketBy and sortBy" if "sortBy" in calls else "bucketBy"
+        raise AnalysisException(f"'save' does not support {named} right now.")
+    if "sortBy" in calls:
+        message = "[SORT_BY_WITHOUT_BUCKETING] sortBy must be used together with bucketBy."
+        raise AnalysisException(f"{message} SQLSTATE: 42601")
 
 
 def check_mode(mode: str | None) -> None:

@@ -62,6 +62,7 @@ class Run:
         self._last: list[Any] = []
         self._slept, self._n_waits = 0.0, 0
         self._is_over = self._is_interrupted = False
+        self._late: TimeoutError | None = None
 
     def __call__(self, job: Callable[[], _T]) -> _T | None:
         """Run the job to its end; its errors, and those of its queries, are raised."""
@@ -80,6 +81,8 @@ class Run:
         finally:
             _RUNS.remove(self)
             self._stop()
+        if self._late is not None:  # the job may have caught it
+            raise self._late
         for query in self._queries:
             failure = query.exception()
             if failure is not None and query.runId not in self._reported:
@@ -101,7 +104,7 @@ class Run:
         except BaseException:
             self._reported.update(each.runId for each in self._queries if each.exception())
             raise
-        if is_over and (found is False or self._n_waits > _MOST_WAITS):
+        if is_over and (found is False or self._n_waits > _MOST_WAITS + len(self._queries)):
             self._interrupt()
         return found
 
@@ -173,7 +176,8 @@ class Run:
         def is_of_job() -> bool:
             caller = sys._getframe(2).f_globals.get("__name__", "").partition(".")[0]
             is_here = threading.get_ident() == self._thread and caller not in _NOT_OF_JOBS
-            return is_here and bool(self._queries)
+            # A module that the job has imported keeps the name for good.
+            return is_here and bool(self._queries) and self in _RUNS
 
         def new_sleep(seconds: float, /) -> None:
             (self._sleep if is_of_job() else sleep)(seconds)
@@ -188,8 +192,8 @@ class Run:
                 return self._await(lambda seconds: wait(event, seconds), timeout)
             return wait(event, timeout)
 
-        changed = [(threading.Event, "wait", wait)]
-        threading.Event.wait = new_wait  # type: ignore[method-assign]
+        changed: list[tuple[Any, str, Any]] = [(threading.Event, "wait", wait)]
+        setattr(*changed[0][:2], new_wait)
         new = {id(sleep): new_sleep, id(pause): new_pause} if pause else {id(sleep): new_sleep}
         for module in list(sys.modules.values()):
             if isinstance(module, ModuleType):
@@ -219,7 +223,8 @@ class Run:
                 f"the query {query.name or query.id} still had input after {self._timeout:g} "
                 "seconds: give run_until_idle a longer timeout, or the job a source that ends"
             )
-            raise TimeoutError(message)
+            self._late = TimeoutError(message)
+            raise self._late
 
     def _stop(self) -> None:
         for query in self._queries:

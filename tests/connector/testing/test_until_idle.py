@@ -5,8 +5,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import sleep as imported_sleep
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -135,10 +137,11 @@ def test_a_job_that_waits_for_a_time_goes_on(
 ) -> None:
     """Its rows are processed, no time passes, and nothing after its sleeps is left out."""
     kafka_log.write("in", ["a"])
-    is_set, seen = threading.Event(), []
+    is_set, seen, late = threading.Event(), [], ModuleType("late")
 
     def main() -> str:
         query = start("in", "out")
+        late.sleep = time.sleep  # a module that is imported now keeps this name
         for _ in range(50):
             time.sleep(5)
             seen.append((query.isActive, len(kafka_log.read("out"))))
@@ -149,6 +152,10 @@ def test_a_job_that_waits_for_a_time_goes_on(
 
     begin = time.monotonic()
     assert "ended" == run_until_idle(main)
+    assert late.sleep is not imported_sleep
+    begin_of_sleep = time.monotonic()
+    late.sleep(0.05)
+    assert time.monotonic() - begin_of_sleep >= 0.05
     assert [(True, 1)] == seen[:1]
     assert [1] * 50 == [n for _, n in seen]
     assert time.monotonic() - begin < 200
@@ -203,6 +210,11 @@ def test_input_that_never_ends_is_an_error(
         writer = rows.writeStream.foreachBatch(lambda rows, number: time.sleep(1.5))
         writer.queryName("endless").start().awaitTermination()
 
-    with pytest.raises(TimeoutError, match="the query endless still had input after 2 seconds"):
-        run_until_idle(main, timeout=2)
-    assert [] == spark.streams.active
+    def careless() -> None:
+        with suppress(Exception):
+            main()
+
+    for job in (main, careless):
+        with pytest.raises(TimeoutError, match="the query endless still had input after 2 sec"):
+            run_until_idle(job, timeout=2)
+        assert [] == spark.streams.active

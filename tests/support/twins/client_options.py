@@ -89,6 +89,6 @@ STARTING: dict[str, list[dict[str, str]]] = {
     "consumers": [
         {"partition.assignment.strategy": f"{_RANGE} ", "group.instance.id": "a.b_c-1"},
         {"group.protocol": "Classic", "heartbeat.interval.ms": "0", "fetch.max.bytes": " +5 "},
-        {"check.crcs": " TRUE ", "metric.reporters": "", "isolation.level": "read_committed "},
+        {"check.crcs": " TRUE ", "metric.reporters": "", "client.dns.lookup": "use_all_dns_ips "},
     ],
 }

@@ -24,6 +24,9 @@ OF_READS: dict[str, Mapping[str, Any]] = {
     "value_deserializer": {"KAFKA.VALUE.DESERIALIZER": "x"},
     "auto_commit": {"kafka.enable.auto.commit": "true"},
     "interceptors": {"kafka.interceptor.classes": "x"},
+    "retries_no_number": {"fetchOffset.numRetries": "x"},
+    "retry_interval_no_number": {"fetchOffset.retryIntervalMs": "1.5"},
+    "poll_timeout_no_number": {"kafkaConsumer.pollTimeoutMs": "5s"},
     "starting_word": {"startingOffsets": "first"},
     "starting_list": {"startingOffsets": "[1]"},
     "starting_words_in_a_map": {"startingOffsets": '{"T":{"0":"x"}}'},
@@ -76,7 +79,7 @@ def _of_both(options: Mapping[str, Any]) -> Callable[[World], Any]:
 
 for _name, _options in OF_READS.items():
     # A stream of `kafka` reads these when the query starts, and the plugin when it is loaded.
-    is_late = _name.startswith("starting") or _name == "assign_no_json"
+    is_late = _name.startswith(("starting", "retr", "poll")) or _name == "assign_no_json"
     run = _of_batch(_options) if is_late else _of_both(_options)
     body(name=f"refused_{_name}", slow=is_late)(run)
 for _name, _options in OF_BATCHES.items():
@@ -147,6 +150,22 @@ def refused_modes(world: World) -> Any:
     options = {"kafka.bootstrap.servers": world.servers, "topic": world.topic}
     writer = frame.write.format("kafka").options(**options)
     return [refused(writer.mode(mode).save) for mode in ("overwrite", "ignore")]
+
+
+@body()
+def refused_layouts(world: World) -> Any:
+    """Buckets are for tables; partitions of files are ignored."""
+    frame = world.spark.createDataFrame([("a", "b")], "key string, value string")
+    options = {"kafka.bootstrap.servers": world.servers, "topic": world.topic}
+
+    def writer() -> Any:
+        return frame.write.format("kafka").options(**options)
+
+    return [
+        refused(writer().bucketBy(2, "key").save),
+        refused(writer().bucketBy(2, "key").sortBy("key").save),
+        refused(writer().sortBy("key").save),
+    ]
 
 
 @body(slow=True)

@@ -302,6 +302,29 @@ def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
 
 
 @body()
+def a_function_after_or_before_the_format(world: World) -> Any:
+    """The last of the calls names the sink; a function needs no checkpoint and no topic.
+
+    Partitions of files are ignored.
+    """
+    world.write("a")
+    out, taken = f"{world.topic}-out", []
+    world.create(topic=out)
+
+    def take(batch: DataFrame, _: int) -> None:
+        taken.extend(texts(batch))
+
+    to_kafka = {"kafka.bootstrap.servers": world.servers, "topic": out}
+    writer = world.stream().writeStream.format("kafka").options(**to_kafka).foreachBatch(take)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    after = list(taken)
+    writer = world.stream().writeStream.foreachBatch(take).format("kafka").options(**to_kafka)
+    writer = writer.option("checkpointLocation", str(world.place / "c")).partitionBy("nothing")
+    writer.trigger(availableNow=True).start(partitionBy="value").awaitTermination()
+    return after, taken, texts(world.read(subscribe=out))
+
+
+@body()
 def streams_without_a_checkpoint(world: World) -> Any:
     """A sink needs a checkpoint in each output mode."""
     world.write({"key": "a", "value": "1"})
