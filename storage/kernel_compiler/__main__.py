@@ -9,7 +9,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from kernel_compiler.sources import begin
+from kernel_compiler import begin
 
 
 def main(name: str, folder: Path, platforms: list[str]) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_compiler.sources import STORAGE, begin
+from kernel_compiler import STORAGE, begin
 
 __all__ = ["KERNELS", "build"]
 

@@ -18,27 +18,18 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import alloca_once, alloca_once_value, for_range_slice
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from kernel_compiler.instructions import (
     array_pointer,
     host_features,
-    load_le64,
+    load_u64,
     x86_crc32_u8,
     x86_crc32_u64,
 )
+from segmentlog.kernels import crc32c
 from segmentlog.kernels.crc_tables import CASTAGNOLI, byte_tables, checksum_by_table, powers_of_x
 from segmentlog.native import inlined
-
-__all__ = [
-    "HAS_VECTORS",
-    "HAS_WORDS",
-    "LINE_BYTES",
-    "block_by_vectors",
-    "block_by_words",
-    "joints",
-    "multiply",
-]
 
 _FEATURES = set(host_features().split(",")) if platform.machine() in {"x86_64", "AMD64"} else set()
 
@@ -226,14 +217,14 @@ def _take_words(buf, at, n_words, crc):
         n = n_words // 3
         second = third = _ZERO
         for begin in range(at, at + 8 * n, 8):
-            crc = x86_crc32_u64(crc, load_le64(buf, begin))
-            second = x86_crc32_u64(second, load_le64(buf, begin + 8 * n))
-            third = x86_crc32_u64(third, load_le64(buf, begin + 16 * n))
+            crc = x86_crc32_u64(crc, load_u64(buf, begin))
+            second = x86_crc32_u64(second, load_u64(buf, begin + 8 * n))
+            third = x86_crc32_u64(third, load_u64(buf, begin + 16 * n))
         product = multiply(crc, _WORD_JOINTS[2 * n])
         product ^= multiply(second, _WORD_JOINTS[n])
         crc = x86_crc32_u64(_ZERO, product) ^ third
     for begin in range(at + 24 * n, at + 8 * n_words, 8):
-        crc = x86_crc32_u64(crc, load_le64(buf, begin))
+        crc = x86_crc32_u64(crc, load_u64(buf, begin))
     return crc
 
 
@@ -244,7 +235,7 @@ def _take_tail(buf, end, n_bytes, crc):
     # and what the tail is too short for comes out as it is.
     n_bits = _EIGHT_BITS * np.uint64(n_bytes)
     above = _ALL_BUT_ONE_BIT - n_bits
-    word = load_le64(buf, end - 8) >> above >> _ONE_BIT
+    word = load_u64(buf, end - 8) >> above >> _ONE_BIT
     return x86_crc32_u64(_ZERO, (word ^ crc) << above << _ONE_BIT) ^ (crc >> n_bits)
 
 
@@ -278,3 +269,10 @@ range_by_words = _by_instructions(block_by_words, 4)
 
 def range_by_table(buf, start, end):
     return checksum_by_table(buf, start, end, _TABLES)
+
+
+@overload(crc32c.crc32c, jit_options={"forceinline": True})
+def _crc32c(buf, start, end):
+    if HAS_VECTORS:
+        return range_by_vectors
+    return range_by_words if HAS_WORDS else range_by_table

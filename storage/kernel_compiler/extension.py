@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba.core.cgutils import for_range
 
 from kernel_compiler.signatures import Lowered, arrays
 from kernel_compiler.variants import V2, V3, VARIANTS, VECTORS
@@ -136,17 +137,9 @@ def _release(module: _Module):
     kind = ir.FunctionType(ir.VoidType(), [_VIEW.as_pointer(), _I64])
     function, builder = module.function("release", kind)
     views, n = function.args
-    at = builder.alloca(_I64)
-    builder.store(_I64(0), at)
-    loop, end = function.append_basic_block("loop"), function.append_basic_block("end")
-    builder.cbranch(builder.icmp_signed(">", n, _I64(0)), loop, end)
-    builder.position_at_end(loop)
-    i = builder.load(at)
-    builder.call(module.api["PyBuffer_Release"], [builder.bitcast(builder.gep(views, [i]), _PTR)])
-    after = builder.add(i, _I64(1))
-    builder.store(after, at)
-    builder.cbranch(builder.icmp_signed("<", after, n), loop, end)
-    builder.position_at_end(end)
+    with for_range(builder, n) as loop:
+        view = builder.bitcast(builder.gep(views, [loop.index]), _PTR)
+        builder.call(module.api["PyBuffer_Release"], [view])
     builder.ret_void()
     return function
 

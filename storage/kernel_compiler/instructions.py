@@ -1,15 +1,19 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Single machine instructions that numba does not offer, as `numba.extending.intrinsic`.
 
-llvmlite's builders and numba's contexts carry no types, so this module is exempt from strict
-typing; `memory` and `crc32c` give each of these a typed name, a contract and a plain-Python twin.
+They take the place of the functions of `segmentlog.kernels.memory`, which have their types and
+contracts; `crc_block` does the same for checksums.
 """
+
+import inspect
 
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import raw_memcpy
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
+
+from segmentlog.kernels import memory
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 
@@ -44,13 +48,7 @@ def _loader(bits, *, swap=False, is_signed=True, kind=types.int64):
     return load
 
 
-load_be64 = _loader(64, swap=True)
-load_be32 = _loader(32, swap=True)
-load_be16 = _loader(16, swap=True)
-load_le64 = _loader(64, kind=types.uint64)
-load_le32 = _loader(32, is_signed=False)
-#: Numba's own indexing would first check whether `at` is negative.
-load_u8 = _loader(8, is_signed=False)
+load_u64 = _loader(64, kind=types.uint64)
 
 
 def _storer(bits, *, swap):
@@ -70,13 +68,6 @@ def _storer(bits, *, swap):
         return types.void(buf, types.int64, types.int64), codegen
 
     return store
-
-
-store_be64 = _storer(64, swap=True)
-store_be32 = _storer(32, swap=True)
-store_be16 = _storer(16, swap=True)
-store_le64 = _storer(64, swap=False)
-store_u8 = _storer(8, swap=False)
 
 
 def _caller(n_arguments):
@@ -236,3 +227,55 @@ def x86_crc32_u8(typingctx, crc, byte):
         return builder.zext(builder.call(function, narrow), _I64)
 
     return types.uint64(types.uint64, types.uint64), codegen
+
+
+#: What takes the place of each function.
+_TWINS = {
+    memory.load_i64: _loader(64, swap=True),
+    memory.load_i32: _loader(32, swap=True),
+    memory.load_i16: _loader(16, swap=True),
+    memory.load_u64: load_u64,
+    memory.load_u32: _loader(32, is_signed=False),
+    # Numba's own indexing would first check whether `at` is negative.
+    memory.load_u8: _loader(8, is_signed=False),
+    memory.load_item: load_item,
+    memory.store_i64: _storer(64, swap=True),
+    memory.store_i32: _storer(32, swap=True),
+    memory.store_i16: _storer(16, swap=True),
+    memory.store_u64: _storer(64, swap=False),
+    memory.store_u8: _storer(8, swap=False),
+    memory.store_item: store_item,
+    memory.prefetch: prefetch,
+    memory.leading_zeros: leading_zeros,
+    memory.trailing_zeros: trailing_zeros,
+    memory.call_5: call_5,
+    memory.call_6: call_6,
+    memory.copy_bytes: memcpy,
+}
+
+
+def _register(function, instruction):
+    """Call `instruction` where a kernel calls `function`: numba wants the same arguments."""
+    arguments = ", ".join(inspect.signature(function).parameters)
+    code = f"lambda {arguments}: lambda {arguments}: instruction({arguments})"
+    overload(function)(eval(code, {"instruction": instruction}))
+
+
+for _function, _instruction in _TWINS.items():
+    _register(_function, _instruction)
+
+
+@overload(memory.copy_wide)
+def _copy_wide(target, to, source, at, n_bytes):
+    def copy(target, to, source, at, n_bytes):
+        if n_bytes <= 32:
+            copy_32(target, to, source, at)
+            return
+        copy_64(target, to, source, at)
+        if n_bytes > 64:
+            copy_64(target, to + 64, source, at + 64)
+            if n_bytes > 128:
+                copy_64(target, to + 128, source, at + 128)
+                copy_64(target, to + 192, source, at + 192)
+
+    return copy

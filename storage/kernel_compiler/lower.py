@@ -19,8 +19,8 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
+from kernel_compiler import begin
 from kernel_compiler.signatures import Lowered, signatures
-from kernel_compiler.sources import begin
 
 __all__ = ["lower_all"]
 
@@ -100,7 +100,7 @@ def _import_kernels(options: dict[str, Any]) -> list[CPUDispatcher]:
     kernels = importlib.import_module("segmentlog.kernels")
     for each in pkgutil.iter_modules(kernels.__path__):
         importlib.import_module(f"segmentlog.kernels.{each.name}")
-    importlib.import_module("kernel_compiler.twins")
+    importlib.import_module("kernel_compiler.crc_block")
     return entries
 
 

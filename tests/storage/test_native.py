@@ -157,7 +157,7 @@ def test_a_build_asks_for_numba_where_it_can_be_had(
 ) -> None:  # fmt: skip
     """Elsewhere an install works, with kernels in Python, and the build says so."""
     plugin = types.ModuleType("hatchling.builders.hooks.plugin.interface")
-    plugin.BuildHookInterface = type(  # type: ignore[attr-defined]
+    plugin.BuildHookInterface = type(
         "BuildHookInterface", (), {"__class_getitem__": classmethod(lambda cls, _: cls)}
     )
     for name in ("hatchling", "hatchling.builders", "hatchling.builders.hooks",

@@ -18,6 +18,8 @@ from segmentlog.kernels import layout
 from segmentlog.logs.log import Log
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.look_again import looks_again
+from segmentlog.reads.scan import scan_slice
+from segmentlog.segments.batches import walk_batches
 
 __all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
 
@@ -72,8 +74,6 @@ def count_by_headers(
     CorruptLogError, UnsupportedFormatError, LogChangedError
         If a header, or a batch that has to be decoded, cannot be read.
     """
-    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-
     counts, ranges = _count_headers(log, offsets, interval_ms, policy)
     log.check_topic(offsets)
     for start, end in ranges:
@@ -88,8 +88,6 @@ def _count_headers(
     log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
 ) -> tuple[Counts, list[tuple[int, int]]]:
     """The counts that headers contain, and the ranges of offsets that have to be decoded."""
-    from segmentlog.segments.batches import walk_batches
-
     decided: list[tuple[_Int64s, _Int64s]] = []  # intervals, and numbers of records
     ranges: list[tuple[int, int]] = []
     reached = start = max(offsets.start_offset, log.log_start_offset)

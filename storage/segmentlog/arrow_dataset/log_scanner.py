@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,8 @@ from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
-
-if TYPE_CHECKING:
-    from segmentlog.records.read_memory import ReadMemory
+from segmentlog.reads.scan import scan_slice
+from segmentlog.records.read_memory import ReadMemory
 
 __all__ = ["LogScanner", "LogSource"]
 
@@ -116,30 +115,24 @@ class LogScanner:
         return self._in_order(slices, n_threads)
 
     def _in_order(self, slices: Iterable[LogSlice], n_threads: int) -> Iterator[pa.RecordBatch]:
-        from segmentlog.records.read_memory import ReadMemory
-
         with ReadMemory() as memory:
             reads = (partial(self._read, each, memory) for each in slices)
             yield from read_in_order(reads, n_threads)
 
-    def _read(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
+    def _read(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
         scanned = self._scan(log_slice, memory)
         if self._batch_size is None:
             return (batch for batch in scanned if batch.num_rows)
         return (part for batch in scanned for part in _cut(batch, self._batch_size))
 
-    def _scan(self, log_slice: LogSlice, memory: "ReadMemory") -> Iterator[pa.RecordBatch]:
-        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-
+    def _scan(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
         columns, policy = self._projection.needed, self._policy
         for batch in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
             yield from self._projection.apply(batch)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""
-        from segmentlog.records.read_memory import ReadMemory
-
         decoded = [
             name
             for name in self.dataset_schema.names
@@ -163,15 +156,13 @@ class LogScanner:
         slices: Sequence[LogSlice],
         projection: Projection,
         n_bytes: int,
-        memory: "ReadMemory",
+        memory: ReadMemory,
     ) -> Iterator[pa.Table]:
         """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
 
         A read ends with each table, and the next one begins after it: a read that waited for its
         turn would keep its decoder's memory and its file.
         """
-        from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
-
         columns = list(dict.fromkeys(["offset", *projection.needed]))
         todo = deque(slices)
         while todo:

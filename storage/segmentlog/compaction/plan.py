@@ -1,6 +1,6 @@
 """The partitions of a log directory for which compaction is due, and its results for each.
 
-Planning reads headers and checkpoints, and compiles nothing.  A planned partition can be pickled:
+Planning reads headers and checkpoints.  A planned partition can be pickled:
 `segmentlog.compaction.clean_partition.clean_partition` cleans it, here or elsewhere.
 """
 

@@ -1,14 +1,14 @@
 """Unaligned loads and stores, and byte copies, for kernels.
 
-Each is a plain-Python function with a compiled twin (``storage/kernel_compiler/twins.py``), so a
-kernel gives the same in Python.  No function here checks a bound: the kernel has done so before.
+Each is a plain-Python function with a compiled twin (``storage/kernel_compiler/instructions.py``),
+so a kernel gives the same in Python.  No function here checks a bound: the kernel has done so.
 The compiler's bounds checks do not cover these functions, so the tests run every kernel on buffers
 that end at an unreadable page.
 """
 
 import ctypes
 import struct
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +48,10 @@ Int64s: TypeAlias = NDArray[np.int64]
 #: With two dimensions; all others have one.
 Int64Table: TypeAlias = Annotated[NDArray[np.int64], 2]
 
-_I64, _I32, _I16 = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">h")
-_U64, _U32 = struct.Struct("<Q"), struct.Struct("<I")
-_BIG_U32, _BIG_U16 = struct.Struct(">I"), struct.Struct(">H")
+_packed: Any = struct.Struct  # whose types do not know that arrays are buffers
+_I64, _I32, _I16 = _packed(">q"), _packed(">i"), _packed(">h")
+_U64, _U32 = _packed("<Q"), _packed("<I")
+_BIG_U32, _BIG_U16 = _packed(">I"), _packed(">H")
 
 _C_5 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 5)
 _C_6 = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6)

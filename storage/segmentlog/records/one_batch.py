@@ -20,7 +20,6 @@ from segmentlog.records.columns import Constants, Output
 from segmentlog.records.decoder import BatchScanner
 from segmentlog.records.filler import RecordFiller
 from segmentlog.records.header import parse_header
-from segmentlog.records.one_pass import OnePassDecoder, Stop
 from segmentlog.records.scanned_batches import ScannedBatches
 from segmentlog.records.schema import record_schema
 
@@ -145,9 +144,6 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     """
     buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
     buf[: len(batch)] = np.frombuffer(batch, np.uint8)
-    usual = _usual_timestamps(buf, len(batch))
-    if usual is not None:
-        return usual
     batches = _scan_one(path, buf, len(batch), position)
     filler = RecordFiller()
     filler.inflate(batches)
@@ -158,23 +154,6 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
     for _ in filler.fill(batches, lambda *_: room):
         pass
     return room.arrays.offsets, room.arrays.timestamps
-
-
-def _usual_timestamps(buf: Bytes, n_bytes: int) -> tuple[Int64s, Int64s] | None:
-    """`read_timestamps` of a usual batch; None for any other batch.
-
-    It needs only the kernel that most scans need.  Compiling the other kernels took as much time
-    again.
-    """
-    one_pass = OnePassDecoder(_NOWHERE, _TIMESTAMPS)
-    found = [*one_pass.decode(buf, 0, n_bytes, ALL_OFFSETS.start_offset), *one_pass.flush()]
-    if one_pass.stop != Stop.END or len(found) != 1:  # a control batch is skipped
-        return None
-    (rows,) = found  # `to_numpy` of its columns would load pandas
-    offsets, timestamps_ms = (
-        np.frombuffer(column.buffers()[1], np.int64, rows.num_rows) for column in rows.columns
-    )
-    return offsets, timestamps_ms
 
 
 def _scan_one(path: str, buf: Bytes, n_bytes: int, position: int) -> ScannedBatches:

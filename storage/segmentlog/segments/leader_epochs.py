@@ -1,7 +1,4 @@
-"""Leader epochs, each with the offset at which it began (``LeaderEpochFileCache``).
-
-Reading and cutting them compiles nothing.
-"""
+"""Leader epochs, each with the offset at which it began (``LeaderEpochFileCache``)."""
 
 import contextlib
 import logging

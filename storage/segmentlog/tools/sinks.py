@@ -267,7 +267,7 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        from segmentlog.records.columns import headers_as_java  # loads the compiler
+        from segmentlog.records.columns import headers_as_java  # the compiled kernels load here
 
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
