@@ -1,4 +1,4 @@
-"""Compiles the kernels: from Python to one extension module, with numba and LLVM.
+"""Compiles the kernels: from Python to an extension module for each platform, with numba and LLVM.
 
 `lower` has numba make LLVM code of each kernel, for one of the kinds of processors of `variants`;
 `extension` makes the code between CPython and the kernels; `build` runs both and links.  `hook` is

@@ -21,21 +21,22 @@ def build(folder: Path = KERNELS, variants: Sequence[str] = ()) -> list[Path]:
     Parameters
     ----------
     folder : that gets a file for each platform.
-    variants : kinds of processors for this platform, or platforms, or ``all`` for all platforms;
-        by default the best that this machine has.
+    variants : kinds of processors for this platform, or ``all`` for all platforms; by default the
+        best that this machine has.
     """
     begin()
     from llvmlite import binding as llvm
 
     from kernel_compiler.extension import extension
     from kernel_compiler.link import link, machine
-    from kernel_compiler.variants import PLATFORMS, host_variants
+    from kernel_compiler.variants import PLATFORMS, host_variant
     from segmentlog.native import PLATFORM, digest_of, file_of
 
     llvm.initialize_native_asmparser()  # for `cpuid`
-    named = [each for each in PLATFORMS if each in variants or "all" in variants]
-    of_platform = {each: PLATFORMS[each].variants for each in named}
-    of_platform = of_platform or {PLATFORM: tuple(variants) or (host_variants()[0],)}
+    if "all" in variants:
+        of_platform = {name: each.variants for name, each in PLATFORMS.items()}
+    else:
+        of_platform = {PLATFORM: tuple(variants) or (host_variant(),)}
     made = []
     with tempfile.TemporaryDirectory() as directory:
         for name in dict.fromkeys(name for names in of_platform.values() for name in names):

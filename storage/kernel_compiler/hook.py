@@ -31,7 +31,7 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
         """Packages that this build needs besides hatchling; none where numba cannot be had."""
         if not _has_numba():
             return []
-        needs_no_zig = shutil.which("cc") and _variants() != ["all"]
+        needs_no_zig = shutil.which("cc") and "all" not in _variants()
         return [NUMBA] if needs_no_zig else [NUMBA, "ziglang>=0.13"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
                     build_data["force_include"][str(made)] = inside
         finally:
             sys.path.remove(storage)
-        if _variants() != ["all"]:
+        if "all" not in _variants():
             tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{tag}"

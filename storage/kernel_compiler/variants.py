@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from segmentlog.native import PLATFORM
 
-__all__ = ["PLATFORMS", "V2", "V3", "VARIANTS", "VECTORS", "Platform", "Variant", "host_variants"]
+__all__ = ["PLATFORMS", "V2", "V3", "VARIANTS", "VECTORS", "Platform", "Variant", "host_variant"]
 
 #: Bits of what a processor has: x86-64-v2 with PCLMULQDQ, x86-64-v3, and VPCLMULQDQ.
 V2, V3, VECTORS = 1, 2, 4
@@ -47,8 +47,8 @@ PLATFORMS = {
 }
 
 
-def host_variants() -> list[str]:
-    """The variants that run on this processor, the best first.
+def host_variant() -> str:
+    """The best variant that runs on this processor.
 
     Raises
     ------
@@ -58,13 +58,8 @@ def host_variants() -> list[str]:
     from llvmlite import binding as llvm
 
     found = {f"+{name}" for name, has in llvm.get_host_cpu_features().items() if has}
-    known = PLATFORMS[PLATFORM].variants if PLATFORM in PLATFORMS else ()
-    made = [
-        name
-        for name in known
-        if found.issuperset(filter(None, VARIANTS[name].features.split(",")))
-    ]
-    if not made:
-        message = f"no kernels can be compiled for this processor of {PLATFORM}"
-        raise RuntimeError(message)
-    return made
+    for name in PLATFORMS[PLATFORM].variants if PLATFORM in PLATFORMS else ():
+        if found.issuperset(filter(None, VARIANTS[name].features.split(","))):
+            return name
+    message = f"no kernels can be compiled for this processor of {PLATFORM}"
+    raise RuntimeError(message)

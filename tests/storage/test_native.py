@@ -54,6 +54,8 @@ def test_every_kernel_is_compiled() -> None:
     """A kernel that the extension module lacks would run in Python, much slower."""
     found = {}
     for each in pkgutil.iter_modules(segmentlog.kernels.__path__):
+        if each.name == "_compiled":  # of an earlier version, in a checkout
+            continue
         module = importlib.import_module(f"segmentlog.kernels.{each.name}")
         source = inspect.getsource(module)
         names = [part.split("(")[0] for part in source.split("@kernel\ndef ")[1:]]
