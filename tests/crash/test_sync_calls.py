@@ -52,6 +52,9 @@ REASONS: Mapping[str, str] = {
             "disk.sync_together > sync_directory > sync_file: fsync partition",
             "append.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
         ],
+        "a reader may still need the segment that an earlier compaction has replaced": [
+            "recovery.swap_segments.swap_in > put_file_aside > rename: rename *.log.*.deleted",
+        ],
         "another sync of the directory follows": [
             "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "segments.broken.keep_tail > sync_directory > sync_file: fsync partition",

@@ -930,12 +930,14 @@ class _Follower:
                 raise _other_bytes(target)
 
     def place_new(self) -> None:
-        """Give new segments their names, if no other segment has to leave first."""
+        """Give new segments their names, if no other segment has to leave first.
+
+        `stage_files` syncs the directory.
+        """
         if not self.replaces:
             for name in self._segment_files:  # the log of a segment comes after its indexes
                 path = os.path.join(self._path, name)
                 rename(_cleaned(path), path)
-            sync_directory(self._path)
 
     def _unshare(self, path: str) -> None:
         """Copy a file that has other names, too.
@@ -947,7 +949,6 @@ class _Follower:
                 size = size_of(file)
                 self._copy(file, _tmp(path), size, digest_of(file, size))
                 rename(_tmp(path), path)
-                sync_directory(self._path)
 
     def stage_files(self, found: Followed) -> None:
         """Copy small files beside those that they replace; indexes stand there already."""

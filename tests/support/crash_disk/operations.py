@@ -153,19 +153,20 @@ def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = Fals
         writes(run, {0: 3}, n_keys=7)
         leaves[0], key = _without_a_key(run)
     job = run.begin(rows, leaves=leaves, is_exchanged=erases_one)
-    source = Path(tempfile.mkdtemp())
+    outside = Path(tempfile.mkdtemp())
+    source = outside / run.directory.name  # so that its calls count as those of other writes
     with pytest.MonkeyPatch.context() as patch:
         # The recorder sees writes, and the system must not copy by itself.
         patch.setattr(os, "copy_file_range", _not_supported)
-        shutil.copytree(run.directory, source, dirs_exist_ok=True)
+        shutil.copytree(run.directory, source)
         if erases_one:
             segmentlog.erase(source, key, TOPIC)
         else:
             write_job(source, job)
         segmentlog.mirror(source, to=run.directory)
-    for each in sorted(source.rglob("*"), reverse=True):  # `rmtree` opens by descriptors
+    for each in sorted(outside.rglob("*"), reverse=True):  # `rmtree` opens by descriptors
         each.rmdir() if each.is_dir() else each.unlink()
-    source.rmdir()
+    outside.rmdir()
     run.end(job, is_committed=True, is_at_rest=True)
 
 

@@ -78,7 +78,8 @@ def _target(call: str, forward: Forward) -> str:
         return "guard"
     if os.path.isdir(path):
         return "log directory" if name == "logs" else "a directory above"
-    return re.sub(r"^(\d{20}|segmentlog\..*(?=\.stage))", "*", name.removesuffix(".tmp"))
+    name = re.sub(r"\.\d+(?=\.deleted$)", ".*", name.removesuffix(".tmp"))
+    return re.sub(r"^(\d{20}|segmentlog\..*(?=\.stage))", "*", name)
 
 
 @contextmanager
