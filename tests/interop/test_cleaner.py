@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from dirty_logs import Kind, dirty_log, write_segments
-from kafka_here.gateway import Gateway
+from kafka_here import Broker, kafka_jars
+from kafka_here.gateway import Gateway, gateway
 from kafka_here.log_classes import KafkaLogs
 from kept_records import batches_of, files_of, index_entries, kept
 
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.interop
 NOW_MS = 1_800_000_000_000
 DELETE_RETENTION_MS = 60_000
 LATER_MS = NOW_MS + DELETE_RETENTION_MS
+METADATA = "__cluster_metadata-0"
 CHECKPOINT = "cleaner-offset-checkpoint"
 NEVER_MS = 2**31 - 1
 
@@ -69,6 +71,7 @@ class Logs:
     seeds : of the random logs.
     kinds : of the random logs.
     map_slots : of the offset map.
+    metadata : a directory with the metadata of a cluster, which tells our cleaner the version.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Logs:
         seeds: Sequence[int],
         kinds: Mapping[str, Kind] = KINDS,
         map_slots: int = 1 << 17,
+        metadata: Path | None = None,
     ) -> None:
         self.java, self.root, self.map_bytes = java, directory, map_slots * 24
         self.segments = {
@@ -86,6 +90,8 @@ class Logs:
             for seed in seeds
         }
         self.made = self.root / "made"
+        if metadata is not None:
+            shutil.copytree(metadata, self.made / METADATA)
         self.append(self.made, 0, 0.6)
 
     @property
@@ -122,6 +128,7 @@ class Logs:
         settings = {key: str(value) for key, value in SETTINGS.items()}
         done = segmentlog.compact(
             directory,
+            self.topics,
             settings={**settings, "segment.bytes": str(SEGMENT_BYTES)},
             now_ms=now_ms,
             dedupe_buffer_bytes=self.map_bytes,
@@ -197,6 +204,35 @@ def test_both_leave_the_same(
         logs.append(each, 0.8, 1)
     assert logs.clean_as_kafka(theirs, 2 * LATER_MS) == logs.clean(ours, 2 * LATER_MS)
     logs.assert_same(theirs, ours)
+    assert_sound(ours, logs.topics)
+
+
+@pytest.mark.thorough
+@seeds
+@pytest.mark.parametrize("map_slots", [1 << 17, pytest.param(9, marks=pytest.mark.slow)])
+def test_both_leave_the_same_batches_in_kafka_4_4(
+    tmp_path: Path, seeds: Sequence[int], map_slots: int
+) -> None:
+    """An empty batch stays only at the high watermark; the metadata tells the version."""
+    java = gateway(kafka_jars("4.4.0"))
+    broker = Broker(tmp_path / "kafka", "4.4.0")
+    broker.prepare()
+    without = {f"no-keys-{n}": Kind(unkeyed=1, n_batches=n) for n in (40, 50, 70, 80)}
+    kinds = without | (KINDS if map_slots > 9 else WITHOUT_PRODUCERS)
+    logs = Logs(java, tmp_path, seeds, kinds, map_slots, broker.log_dir / METADATA)
+    theirs, ours = logs.copy(logs.made, "theirs"), logs.copy(logs.made, "ours")
+    old = logs.copy(logs.made, "old")
+    shutil.rmtree(old / METADATA)
+
+    assert logs.clean_as_kafka(theirs, NOW_MS) == logs.clean(ours, NOW_MS)
+    logs.assert_same(theirs, ours)
+    logs.clean(old, NOW_MS)
+    other = [name for name in logs.topics if kept(old / f"{name}-0") != kept(ours / f"{name}-0")]
+    assert other  # up to 4.3, the last batch of the pass stays
+    for each in (theirs, ours):
+        logs.append(each, 0.6, 1)
+    assert logs.clean(theirs, LATER_MS) == logs.clean_as_kafka(ours, LATER_MS)
+    logs.assert_same(ours, theirs)
     assert_sound(ours, logs.topics)
 
 

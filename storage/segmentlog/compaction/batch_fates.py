@@ -71,7 +71,7 @@ class BatchFates:
     active : producers that count as active, by their state at the log end.
     indexed : entries of the log's transaction indexes, for the new ones.
     transactions : of the log.
-    upper_bound : the offset up to which the compaction goes.
+    kept_end : a batch that ends here stays, if only empty.
     now_ms : its time (epoch).
     """
 
@@ -80,11 +80,11 @@ class BatchFates:
         active: Sequence[ProducerSnapshot],
         indexed: Sequence[AbortedTransaction],
         transactions: EndMarkers,
-        upper_bound: int,
+        kept_end: int,
         now_ms: int,
     ) -> None:
         self._indexed = {(each.producer_id, each.last_offset): each for each in indexed}
-        self._transactions, self._upper_bound, self._now_ms = transactions, upper_bound, now_ms
+        self._transactions, self._kept_end, self._now_ms = transactions, kept_end, now_ms
         self._rows: dict[int, int] = {}
         self._producers: Int64s = np.zeros((1, batch_fates.PRODUCER_COLUMNS), np.int64)
         self._first_offsets: dict[int, int] = {}
@@ -111,7 +111,7 @@ class BatchFates:
         begun = headers[is_aborted != 0][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
         n_aborts = judge_batches(
             batches.buf, headers, rows, is_aborted, self._producers,
-            self._upper_bound, self._now_ms, fates, aborts,
+            self._kept_end, self._now_ms, fates, aborts,
         )  # fmt: skip
         ended = headers[aborts[:n_aborts]][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
         return fates, self._entries(begun, ended)

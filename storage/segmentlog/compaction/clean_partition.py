@@ -22,7 +22,7 @@ from segmentlog.errors import CorruptIndexError
 from segmentlog.kernels import layout
 from segmentlog.layout.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.logs.log import Log
-from segmentlog.model import TopicPartition
+from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.names import partition_path
 from segmentlog.producers.producer_state import ProducerStates
 from segmentlog.producers.snapshot import ProducerSnapshot
@@ -31,7 +31,6 @@ from segmentlog.segments.batches import walk_batches
 from segmentlog.segments.end_markers import EndMarkers
 from segmentlog.segments.segment import Segment
 from segmentlog.segments.swaps import finish_swaps, has_swaps
-from segmentlog.topic_config import TopicConfig
 
 __all__ = ["SegmentSize", "clean_partition", "group_segments"]
 
@@ -102,7 +101,7 @@ def clean_partition(
             break
         first = first if passes else cleanable
         active = _active_producers(log, limits.now_ms - limits.producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, config, limits, active, before_step, on_phase))
+        passes.append(_clean_once(log, cleanable, planned, limits, active, before_step, on_phase))
         checkpoint = passes[-1].clean_to
         if on_pass is not None:
             on_pass(checkpoint)
@@ -133,7 +132,7 @@ def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
 def _clean_once(
     log: Log,
     cleanable: Cleanable,
-    config: TopicConfig,
+    planned: PlannedPartition,
     limits: CleanerLimits,
     active: Sequence[ProducerSnapshot],
     before_step: Callable[[], None],
@@ -142,6 +141,7 @@ def _clean_once(
     """One pass (``Cleaner.doClean``)."""
     on_phase(f"{log.topic_partition}: reads the keys")
     path, segments, end_offset = log.path, log.segments, cleanable.end_offset
+    config = planned.config
     known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, limits.bounds)
     clean_to = known.latest_offset + 1
     cleaned = [each for each in segments if each.base_offset < clean_to]
@@ -150,7 +150,12 @@ def _clean_once(
     if clean_part:
         from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
     transactions = EndMarkers(partial(walk_batches, segments))
-    fates = BatchFates(active, _indexed(segments), transactions, end_offset, limits.now_ms)
+    # An empty batch keeps the offset at which a follower or a reader goes on.  Kafka 4.4 has seen
+    # that only the one at the high watermark is needed for that (KAFKA-20452).
+    kept_end = end_offset
+    if not planned.keeps_last_batch:
+        kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
+    fates = BatchFates(active, _indexed(segments), transactions, kept_end, limits.now_ms)
     cleaning = Cleaning(path, config, known, fates, limits.now_ms, from_ms)
     cleaner = SegmentCleaner(cleaning)
     made: list[CleanedSegment] = []

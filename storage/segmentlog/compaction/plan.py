@@ -17,6 +17,8 @@ from segmentlog.topic_config import TopicConfig
 
 __all__ = ["CompactedPartition", "PlannedPartition", "plan_compaction"]
 
+_FIRST_LEVEL_OF_4_4 = 31  #: of ``metadata.version``: 4.4-IV0
+
 
 class CompactedPartition(NamedTuple):
     """The result of compacting a partition, or of a dry run.
@@ -53,6 +55,7 @@ class PlannedPartition(NamedTuple):
 
     `checkpoint` is its entry in ``cleaner-offset-checkpoint``, or None.  `log_start` and
     `high_watermark` are the bounds of the log, which do not move while the lock is held.
+    `keeps_last_batch` is whether each pass keeps the batch at its end, as up to Kafka 4.3.
     `is_active_dirty` is whether all closed segments are clean, and the active one has records.
     """
 
@@ -63,6 +66,7 @@ class PlannedPartition(NamedTuple):
     log_start: int = 0
     high_watermark: int | None = None
     is_active_dirty: bool = False
+    keeps_last_batch: bool = True
 
     @property
     def is_due(self) -> bool:
@@ -115,12 +119,14 @@ def plan_compaction(
         If a setting is not accepted.
     """
     opened = open_log_dir(directory)
+    keeps_last_batch = (settings.metadata_level or 0) < _FIRST_LEVEL_OF_4_4
     plans = []
     for each in partitions:
         config = settings.config(each.topic)
         if "compact" in config.cleanup_policy:
             with failures.of(each):
-                plans.append(_plan(opened.log(*each), config, checkpoints.get(each), now_ms))
+                plan = _plan(opened.log(*each), config, checkpoints.get(each), now_ms)
+                plans.append(plan._replace(keeps_last_batch=keeps_last_batch))
     return plans
 
 

@@ -37,10 +37,12 @@ class ClusterSettings:
     ----------
     topics : topics' own settings, by topic; a topic without settings has an empty entry.
     brokers : dynamic settings of brokers, by node id in text; ``""`` are those of all brokers.
+    metadata_level : level of ``metadata.version``, or None if it is not known.
     """
 
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    metadata_level: int | None = None
 
 
 def read_cluster_settings(path: str) -> ClusterSettings:
@@ -58,8 +60,10 @@ def read_cluster_settings(path: str) -> ClusterSettings:
     CorruptLogError
         If a batch is damaged.
     """
-    tables = _tables(path, "configs")
+    tables = _tables(path, "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
+    if "metadata.version" in tables["features"]:
+        settings.metadata_level = tables["features"]["metadata.version"]["feature_level"]
     by_kind: Mapping[int, dict[str, dict[str, str]]] = {
         TOPIC: settings.topics,
         BROKER: settings.brokers,
@@ -150,9 +154,11 @@ def read_partition_ids(path: str) -> set[tuple[str, int]]:
     return {(uuid_text(topic_id), number) for topic_id, number in keys}
 
 
-def _tables(path: str, table: str) -> Mapping[str, Mapping[Any, Row]]:
+def _tables(path: str, *tables: str) -> Mapping[str, Mapping[Any, Row]]:
     try:
-        return fold(read_metadata(path, RECORDS[table])).tables
+        return fold(
+            read_metadata(path, [each for name in tables for each in RECORDS[name]])
+        ).tables
     except MalformedRecordError as error:
         reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error

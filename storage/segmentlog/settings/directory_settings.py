@@ -255,6 +255,11 @@ class DirectorySettings:
         )  # fmt: skip
 
     @property
+    def metadata_level(self) -> int | None:
+        """Level of the cluster's ``metadata.version``, or None if it is not known."""
+        return self._cluster.metadata_level
+
+    @property
     def topics(self) -> Collection[str]:
         """Topics with their own settings."""
         return sorted({*self._file.topics, *self._cluster.topics})

@@ -23,6 +23,7 @@ from compaction.batches import (
     records_of,
     rest_of,
 )
+from coordinator_logs import Coordinator, framed
 from crashing import Crash, crash_at, cut_loop
 
 import segmentlog
@@ -458,6 +459,24 @@ def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
 
     assert [(1, 1, ())] == [(*each[:2], each.records) for each in rest_of(partition)[0]]
     assert 2 == done.records_without_key
+
+
+@pytest.mark.parametrize(("level", "n_kept"), [(30, 1), (31, 0)])
+def test_kafka_4_4_keeps_an_empty_batch_only_at_the_high_watermark(
+    tmp_path: Path, level: int, n_kept: int
+) -> None:
+    """The `metadata.version` of the directory chooses; at the high watermark, the batch stays."""
+    metadata = "__cluster_metadata"
+    feature = framed(metadata, 12, {"name": "metadata.version", "feature_level": level})
+    Coordinator().add(feature).write(tmp_path, 0, metadata)
+    gone = [records_of(0, (None, b"1")), records_of(1, (None, b"2"))]
+    partition = lay_out(tmp_path, {0: gone, 2: [records_of(2, (b"k", b"v"))]})
+    compact(tmp_path)
+    assert n_kept == len(rest_of(partition)[0])
+
+    at_the_end = lay_out(tmp_path, {0: gone, 2: []}, "u-0")
+    compact(tmp_path)
+    assert [(1, ())] == [(each.base_offset, each.records) for each in rest_of(at_the_end)[0]]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -126,21 +126,22 @@ class Broker:
         if (self.log_dir / "meta.properties").exists():
             return
         if len(self.log_dirs) > 1:
-            self._format(settings)
+            self.format(settings)
             return
 
         def make(into: Path) -> None:
             given = settings.read_text().replace(str(self.log_dir), str(into))
             elsewhere = self.directory / "format.properties"
             elsewhere.write_text(given)
-            self._format(elsewhere)
+            self.format(elsewhere)
 
         formatted = kept(f"formatted-{self.version}", make)
         shutil.copytree(formatted, self.log_dir, dirs_exist_ok=True)
 
-    def _format(self, settings: Path) -> None:
+    def format(self, settings: Path, *options: str) -> None:
+        """Format the log directories of a file of settings."""
         command = self._command(
-            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)
+            "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings), *options
         )
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         if done.returncode:
@@ -156,6 +157,14 @@ class Broker:
         classpath = ":".join(f"{each}/*" for each in jars)
         return [java(), *options, "-cp", classpath, main, *arguments]
 
+    def prepare(self) -> Path:
+        """Format its log directories, without a start; return its settings."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "log4j.properties").write_text(_LOG4J)
+        settings = self._write_settings()
+        self._prepare(settings)
+        return settings
+
     def start(self) -> Self:
         """Start it and wait until it has started.
 
@@ -164,10 +173,7 @@ class Broker:
         RuntimeError
             If it exits or does not start in time; with the end of its output.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "log4j.properties").write_text(_LOG4J)
-        settings = self._write_settings()
-        self._prepare(settings)
+        settings = self.prepare()
         flags = self._class_data.flags() if self._java_options else ()
         with self.output.open("ab") as output:
             n_bytes = output.tell()
