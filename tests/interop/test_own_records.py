@@ -284,3 +284,24 @@ def test_every_record_of_an_older_broker_equals_its_dump(
         for row in segmentlog.table(broker.log_dir, "transactions").to_pylist()
     }
     assert all(segmentlog.table(broker.log_dir, name) is not None for name in tables)
+
+
+@pytest.mark.thorough
+def test_every_record_of_kafka_4_4_equals_its_dump(tmp_path: Path) -> None:
+    """A broker of 4.4.0 has nothing that is newer than what we know, and every table of it."""
+    broker = Broker(tmp_path / "kafka", "4.4.0", settings=SETTINGS)
+    try:
+        with JavaClient(broker.start()) as client, left_open(broker, client):
+            broker.stop()
+    finally:
+        broker.kill()
+    java = gateway(broker.jars)
+    for topic, least in (
+        ("__consumer_offsets", 12), ("__cluster_metadata", 16), ("__transaction_state", 1),
+        ("__share_group_state", 1),
+    ):  # fmt: skip
+        assert least <= len(compared(java, broker.log_dir, topic))
+    for name in segmentlog.tables(broker.log_dir):
+        found = segmentlog.table(broker.log_dir, name, strict=True)
+        assert found.num_rows or name in ("unknown_records", "brokers"), name
+    assert 0 == segmentlog.table(broker.log_dir, "unknown_records").num_rows

@@ -242,6 +242,7 @@ def _refuse_tables(given: GivenOptions) -> None:
     for name, accepted in (
         ("table", "a stream reads records: read a table with spark.read"),
         ("history", "it is an option of tables: give the option table, too"),
+        ("strict", "it is an option of tables: give the option table, too"),
     ):
         if name in given:
             raise OptionError(name, given.texts[name], accepted)

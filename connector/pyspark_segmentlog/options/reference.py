@@ -141,7 +141,7 @@ READ_OPTIONS = (
            "do not exist are left out, with a warning", parse_assign),
     Option("table", "none", "the name of a table such as `group_offsets`", "Reads a table of what "
            "Kafka knows about itself, in place of records: groups, offsets, transactions, the "
-           "metadata of the cluster; only `path`, `paths`, `history`, `topic` and "
+           "metadata of the cluster; only `path`, `paths`, `history`, `topic`, `strict` and "
            "`onCorruptBatch` may be given as well",
            _name, _BATCH),
     Option("history", "`false`", _BOOLEAN, "With `table`: `true` makes every change a row, with "
@@ -149,6 +149,8 @@ READ_OPTIONS = (
     Option("topic", "the known names", "a topic", "With `table`: the topic that has the records, "
            "if Kafka Connect, MirrorMaker 2 or a schema registry uses a topic with another name",
            _name, _BATCH),
+    Option("strict", "`false`", _BOOLEAN, "With `table`: `true` fails at a record that is newer "
+           "than the Kafka that segmentlog knows; `false` logs a warning", boolean, _BATCH),
     Option("startingTimestamp", "none", _A_TIME, "Where to start: at the earliest offset whose "
            "record has this time or a later one",
            partial(TimestampBound.parse, "startingTimestamp")),

@@ -13,7 +13,7 @@ from segmentlog.model import OnCorruptBatch
 __all__ = ["TableOptions", "reads_table"]
 
 #: Options that a table takes.
-_TAKEN = ("path", "paths", "table", "history", "topic", "onCorruptBatch")
+_TAKEN = ("path", "paths", "table", "history", "topic", "strict", "onCorruptBatch")
 
 
 def reads_table(raw: Iterable[str]) -> bool:
@@ -28,7 +28,7 @@ class TableOptions:
     Attributes
     ----------
     paths : as the user wrote them.
-    table, history, on_corrupt_batch, topic : as the options of these names.
+    table, history, on_corrupt_batch, topic, strict : as the options of these names.
     """
 
     paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
@@ -36,6 +36,7 @@ class TableOptions:
     history: bool
     on_corrupt_batch: OnCorruptBatch
     topic: str | None = None
+    strict: bool = False
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "TableOptions":
@@ -59,5 +60,6 @@ class TableOptions:
         if not paths:
             raise OptionError("path", "", NO_PATH)
         return cls(
-            paths, given["table"], given["history"], given["onCorruptBatch"], given["topic"]
-        )
+            paths, given["table"], given["history"], given["onCorruptBatch"], given["topic"],
+            given["strict"],
+        )  # fmt: skip

@@ -115,6 +115,7 @@ class TableReader(DataSourceReader):
                 history=options.history,
                 on_corrupt_batch=options.on_corrupt_batch,
                 topic=options.topic,
+                strict=options.strict,
             )
             yield from found.select(self._columns).to_batches()
         freeze_modules()

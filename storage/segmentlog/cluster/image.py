@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from segmentlog.cluster.metadata_log import MetadataRecord
 from segmentlog.masking import is_sensitive
+from segmentlog.messages.reader import UNKNOWN_TAGS
+from segmentlog.newer import NEWEST_LEVELS, note
 
 __all__ = [
     "BROKER",
@@ -141,6 +143,8 @@ class Image:
                      "eligible_leader_replicas", "last_known_elr"):  # fmt: skip
             if fields.get(name) is not None:
                 row[name] = fields[name]
+        if tags := fields.get(UNKNOWN_TAGS):
+            row[UNKNOWN_TAGS] = row.get(UNKNOWN_TAGS, {}) | tags
         if fields["leader"] != _NO_LEADER_CHANGE:
             row["leader"] = fields["leader"]
             row["leader_epoch"] += 1
@@ -173,6 +177,9 @@ class Image:
         yield self._set("configs", key, row)
 
     def _feature(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        name, level = fields["name"], fields["feature_level"]
+        if level > NEWEST_LEVELS.get(name, 0):
+            note(f"the feature {name} at level {level}")
         if fields["feature_level"] == 0:
             yield from self._remove("features", fields["name"])
         else:
@@ -204,6 +211,50 @@ class Image:
         if fields.get("cordoned_log_dirs") is not None:
             row["cordoned_log_dirs"] = fields["cordoned_log_dirs"]
         yield self._set("brokers", fields["broker_id"], row)
+
+    def _controller(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        row = dict(fields)
+        for name in ("end_points", "features"):
+            row[name] = sorted(fields[name], key=lambda each: str(each["name"]))
+        yield self._set("controllers", fields["controller_id"], row)
+
+    def _remove_controller(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        yield from self._remove("controllers", fields["controller_id"])
+
+    def _voters(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        """Take the whole set of voters."""
+        rows = {
+            (each["voter_id"], each["voter_directory_id"]): {
+                "voter_id": each["voter_id"],
+                "directory_id": each["voter_directory_id"],
+                "end_points": each["endpoints"],
+                **each["kraft_version_feature"],
+            }
+            for each in fields["voters"]
+        }
+        yield from self._replace_voters(rows)
+
+    def _election(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        """Take the voters of an election, unless records of voters say more about them."""
+        if not any(row["end_points"] for row in self.tables["voters"].values()):
+            empty: Row = {"directory_id": None, "end_points": None}
+            ids = [each["voter_id"] for each in fields["voters"]]
+            rows = {(each, None): {"voter_id": each} | empty for each in ids}
+            yield from self._replace_voters(rows)
+
+    def _replace_voters(self, rows: Mapping[object, Row]) -> Iterator[RowChange]:
+        before = self.tables["voters"]
+        for key in [each for each in before if each not in rows]:
+            yield from self._remove("voters", key)
+        for key, row in rows.items():
+            if before.get(key) != row:
+                yield self._set("voters", key, row)
+
+    def _kraft_version(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
+        """Take ``kraft.version``, the one feature whose level is in no `FeatureLevelRecord`."""
+        row = {"name": "kraft.version", "feature_level": fields["kraft_version"]}
+        if self.tables["features"].get("kraft.version") != row:
+            yield self._set("features", "kraft.version", row)
 
     def _fence(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         yield from self._fencing(fields["id"], is_fenced=True)
@@ -274,6 +325,11 @@ _RULES: dict[str, Callable[[Image, Mapping[str, Any]], Iterator[RowChange]]] = {
     "RegisterBrokerRecord": Image._broker,
     "UnregisterBrokerRecord": Image._remove_broker,
     "BrokerRegistrationChangeRecord": Image._change_broker,
+    "RegisterControllerRecord": Image._controller,
+    "UnregisterControllerRecord": Image._remove_controller,
+    "VotersRecord": Image._voters,
+    "LeaderChangeMessage": Image._election,
+    "KRaftVersionRecord": Image._kraft_version,
     "FenceBrokerRecord": Image._fence,
     "UnfenceBrokerRecord": Image._unfence,
     "ClientQuotaRecord": Image._quota,
@@ -289,9 +345,11 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "partitions": ("TopicRecord", "RemoveTopicRecord", "PartitionRecord",
                    "PartitionChangeRecord", "ClearElrRecord"),
     "configs": ("TopicRecord", "RemoveTopicRecord", "ConfigRecord"),
-    "features": ("FeatureLevelRecord",),
+    "features": ("FeatureLevelRecord", "KRaftVersionRecord"),
     "brokers": ("RegisterBrokerRecord", "UnregisterBrokerRecord",
                 "BrokerRegistrationChangeRecord", "FenceBrokerRecord", "UnfenceBrokerRecord"),
+    "controllers": ("RegisterControllerRecord", "UnregisterControllerRecord"),
+    "voters": ("VotersRecord", "LeaderChangeMessage"),
     "quotas": ("ClientQuotaRecord",),
     "acls": ("AccessControlEntryRecord", "RemoveAccessControlEntryRecord"),
     "scram_users": ("UserScramCredentialRecord", "RemoveUserScramCredentialRecord"),

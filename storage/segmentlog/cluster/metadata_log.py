@@ -11,23 +11,32 @@ been committed yet: the high watermark of this log is not on disk.
 Rules: KIP-595, KIP-630, KIP-868 (transactions), ``RecordsSnapshotReader``, ``MetadataLoader``.
 """
 
+import heapq
 import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from segmentlog.disk.readable import is_directory, list_names, open_file, status_of
 from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLogError
-from segmentlog.messages.records import frame_key, framed_schemas, read_control, read_frame
+from segmentlog.messages.records import (
+    frame_key,
+    framed_schemas,
+    look_at,
+    read_control,
+    read_frame,
+)
 from segmentlog.messages.schema import Schema
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.names import partition_path
+from segmentlog.newer import note
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.segments.listing import ListedFiles, SegmentFiles, list_segments
-from segmentlog.segments.segment import Segment
+from segmentlog.segments.segment import PlacedHeader, Segment
 
 __all__ = [
     "IN_A_SNAPSHOT",
@@ -49,6 +58,8 @@ IN_A_SNAPSHOT = -1
 
 _PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _SNAPSHOT = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint")
+#: Records of the quorum (KIP-595, KIP-853), which are control records.
+CONTROL_RECORDS = frozenset({"LeaderChangeMessage", "KRaftVersionRecord", "VotersRecord"})
 _TRANSACTIONS = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord")
 
 
@@ -148,10 +159,12 @@ def read_metadata(
         If a batch is damaged.
     """
     policy = policy or ScanPolicy()
-    schemas = _schemas({*names, *_TRANSACTIONS})
+    schemas, control = _schemas({*names, *_TRANSACTIONS}), CONTROL_RECORDS.intersection(names)
     pending: list[MetadataRecord] | None = None  # of a transaction that has not ended
-    for record in _records(path, schemas, policy, end_offset, is_history=is_history):
-        if record.name == "BeginTransactionRecord":
+    for record in _records(path, schemas, control, policy, end_offset, is_history=is_history):
+        if record.name in CONTROL_RECORDS:
+            yield record  # of the quorum, and in no transaction
+        elif record.name == "BeginTransactionRecord":
             pending = []
         elif record.name == "AbortTransactionRecord":
             pending = None
@@ -164,24 +177,25 @@ def read_metadata(
             yield record
 
 
-def read_unknown(path: str, policy: ScanPolicy | None = None) -> Iterator[tuple[int, int, bytes]]:
-    """Offset, time and value of the records of the log whose api key is not known.
+def read_unknown(
+    path: str, policy: ScanPolicy | None = None
+) -> Iterator[tuple[int, int, bytes, str | None, str]]:
+    """Offset, time and value of the records that are newer than what we know, and what is newer.
 
     Raises
     ------
     MalformedRecordError, LogDirectoryError, CorruptLogError
         As by `read_metadata`.
     """
-    known = framed_schemas(METADATA_TOPIC)
     policy = policy or ScanPolicy()
     for file, offset, time, value in _values(path, list_segments(path), None, policy):
         try:
-            is_known = frame_key(value) in known
+            found = look_at(METADATA_TOPIC, None, value)
         except ValueError as error:
             _refuse(file, offset, error, policy)
             continue
-        if not is_known:
-            yield offset, time, value
+        if found is not None:
+            yield offset, time, value, *found
 
 
 def read_snapshot(
@@ -202,6 +216,7 @@ def _schemas(names: Collection[str]) -> dict[int, Schema]:
 def _records(
     path: str,
     schemas: Mapping[int, Schema],
+    control: frozenset[str],
     policy: ScanPolicy,
     end_offset: int | None,
     *,
@@ -214,9 +229,14 @@ def _records(
     if snapshot is not None:
         begin = snapshot.end_offset
         part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
-        for record in _decoded(path, part, 0, schemas, policy):
+        # Snapshots do not have elections.
+        yield from _control_records(files, 0, control & {"LeaderChangeMessage"}, policy, begin)
+        of_quorum = _control_records(part, 0, control, policy)
+        for record in (*of_quorum, *_decoded(path, part, 0, schemas, policy)):
             yield record._replace(offset=IN_A_SNAPSHOT)
-    yield from _decoded(path, files, begin, schemas, policy, end_offset)
+    of_quorum = _control_records(files, begin, control, policy, end_offset)
+    found = _decoded(path, files, begin, schemas, policy, end_offset)
+    yield from heapq.merge(of_quorum, found, key=attrgetter("offset"))
 
 
 def _base(path: str, files: ListedFiles, *, is_history: bool) -> Snapshot | None:
@@ -248,8 +268,6 @@ def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
 
 def is_whole(snapshot: Snapshot) -> bool:
     """Whether the last batch of a snapshot is its footer."""
-    from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
-
     path = snapshot.path
     last = None
     try:
@@ -258,15 +276,50 @@ def is_whole(snapshot: Snapshot) -> bool:
             last = placed
         if last is None or not last.header.is_control:
             return False
-        with open_file(path) as file:
-            data = file.read(last.position, last.end - last.position)
-        rows = [row for part in BatchReader(path).records(data, last.position)
-                for row in part.select(["key", "value"]).to_pylist()]  # fmt: skip
-        found = [read_control(row["key"] or b"", row["value"] or b"") for row in rows]
+        found = [
+            read_control(row["key"] or b"", row["value"] or b"")
+            for row in _rows_of_batch(path, last)
+        ]
     except (SegmentLogError, ValueError) as error:
         logger.warning("%s is not used, because it is not whole: %s", path, error)
         return False
     return bool(found) and found[-1] is not None and found[-1].name == "SnapshotFooterRecord"
+
+
+def _rows_of_batch(path: str, placed: PlacedHeader) -> Iterator[dict[str, Any]]:
+    from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
+
+    with open_file(path) as file:
+        data = file.read(placed.position, placed.end - placed.position)
+    for part in BatchReader(path).records(data, placed.position):
+        yield from part.to_pylist()
+
+
+def _control_records(
+    files: ListedFiles,
+    begin: int,
+    names: Collection[str],
+    policy: ScanPolicy,
+    end_offset: int | None = None,
+) -> Iterator[MetadataRecord]:
+    """Records of the quorum at or after an offset."""
+    for each in files if names else ():
+        for placed in Segment(each, is_sealed=each is not files[-1]).headers(0):
+            header = placed.header
+            if not header.is_control or header.base_offset < begin:
+                continue
+            if end_offset is not None and header.base_offset >= end_offset:
+                return
+            for row in _rows_of_batch(each.path, placed):
+                try:
+                    found = read_control(row["key"] or b"", row["value"] or b"")
+                except ValueError as error:
+                    _refuse(each.path, row["offset"], error, policy)
+                    continue
+                if found is not None and found.name in names:
+                    yield MetadataRecord(
+                        found.name, found.fields, row["offset"], header.max_timestamp
+                    )
 
 
 def _listed(files: ListedFiles) -> ListedSegments:
@@ -282,9 +335,12 @@ def _decoded(
     end_offset: int | None = None,
 ) -> Iterator[MetadataRecord]:
     """Wanted records at or after an offset."""
+    known = framed_schemas(METADATA_TOPIC)
     for file, offset, time, value in _values(path, files, begin, policy, end_offset):
         try:
             message = read_frame(value, schemas)
+            if message is None and (kind := frame_key(value)) not in known:
+                note(f"type {kind} of {METADATA_TOPIC}")
         except ValueError as error:
             _refuse(file, offset, error, policy)
             continue

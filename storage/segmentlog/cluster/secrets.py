@@ -27,8 +27,8 @@ def _is_secret(value: bytes) -> bool:
         message = read_frame(value, framed_schemas(METADATA_TOPIC))
     except ValueError:
         return _may_be_secret(value)
-    if message is None:
-        return False
+    if message is None:  # an unknown type, or a newer version that cannot be read
+        return _may_be_secret(value)
     if message.name != _SETTING:
         return message.name in _CREDENTIALS
     setting: str | None = message.fields["value"]

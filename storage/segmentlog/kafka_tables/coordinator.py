@@ -16,6 +16,7 @@ from segmentlog.messages.records import (
     read_coordinator_record,
 )
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
+from segmentlog.newer import note
 
 __all__ = [
     "PlacedRecord",
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _SCANNED = ("key", "value", "offset", "timestamp")
 _TYPE_BYTES = 2
+
+#: Types of the keys of commits, and the first version of their values with tagged fields.
+_COMMIT_TYPES, _FIRST_WITH_TAGS = (0, 1), 4
 
 
 class PlacedRecord(NamedTuple):
@@ -109,11 +113,16 @@ def read_records(
         for kind, each in coordinator_schemas(topic, is_kafka_4_0=True).items()
         if is_kafka_4_0 is not None and each != schemas.get(kind)
     }
+    every = coordinator_schemas(topic, is_kafka_4_0=True)
     wanted = [kind for kind, (key, _) in schemas.items() if key.name.removesuffix("Key") in names]
-    for key, value, offset, time in _rows(log, wanted, on_corrupt_batch, is_inverted=False):
+    known = [kind for kind in every if kind not in wanted]
+    for key, value, offset, time in _rows(log, known, on_corrupt_batch, is_inverted=True):
         kind = int.from_bytes((key or b"")[:_TYPE_BYTES], "big", signed=True)
         is_old = kind in changed and is_kafka_4_0 is not None and is_kafka_4_0()
         try:
+            if kind not in every:
+                note(f"type {kind} of {topic}")
+                continue
             record = read_coordinator_record(topic, key, value, is_kafka_4_0=is_old)
         except ValueError as error:
             refuse_record(log, offset, str(error), on_corrupt_batch)
@@ -125,9 +134,14 @@ def read_records(
 def read_unknown_records(
     log: Log, on_corrupt_batch: OnCorruptBatch
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
-    """Key, value, offset and time of the records whose type is not known."""
-    known = [*coordinator_schemas(log.topic_partition.topic, is_kafka_4_0=True)]
-    yield from _rows(log, known, on_corrupt_batch, is_inverted=True)
+    """Key, value, offset and time of the records whose type, version or tags may be unknown."""
+    are_commits = log.topic_partition.topic == "__consumer_offsets"  # nearly all of its records
+    commits = [*_COMMIT_TYPES] if are_commits else []
+    yield from _rows(log, commits, on_corrupt_batch, is_inverted=True)
+    for row in _rows(log, commits, on_corrupt_batch, is_inverted=False) if commits else ():
+        version = int.from_bytes((row[1] or b"")[:_TYPE_BYTES], "big", signed=True)
+        if version >= _FIRST_WITH_TAGS:
+            yield row
 
 
 def record_types(keys: pa.Array) -> Int64s:

@@ -266,13 +266,25 @@ _CONNECT_STATUS = (
     _SOURCE,
     *ORIGIN,
 )
+_DEAD_LETTERS = (
+    Column("topic", _TEXT, "the topic of the record that was given up"),
+    Column("partition", _INT, "its partition"),
+    Column("offset", _LONG, "its offset"),
+    Column("group", _TEXT, "the share group"),
+    Column("delivery_count", _INT, "how often the record was delivered"),
+    Column("message", _TEXT, "why the group has given it up"),
+    _SOURCE,
+    *ORIGIN,
+)
 _UNKNOWN_RECORDS = (
     Column("topic", _TEXT, "the topic"),
     Column("partition", _INT, "the partition"),
     Column("offset", _LONG, "offset of the record"),
     Column("timestamp", TIME, "time of the record"),
     Column("key", pa.binary(), "bytes of its key"),
-    Column("value", pa.binary(), "bytes of its value"),
+    Column("value", pa.binary(), "bytes of its value; `[hidden]` if it may be a secret"),
+    Column("record", _TEXT, "its name; null if its type is not known"),
+    Column("newer", _TEXT, "its type, version or tagged fields that are not known"),
 )
 
 _OF_METADATA = ORIGIN[1:]
@@ -310,8 +322,22 @@ _BROKERS = (
     Column("log_dirs", _TEXTS, "ids of its log directories"),
     Column("cordoned_log_dirs", _TEXTS, "ids of the log directories that take no new partitions"),
 )  # fmt: skip
+_CONTROLLERS = (
+    Column("controller_id", _INT, "the controller"),
+    Column("incarnation_id", _TEXT, "id of its process"),
+    Column("zk_migration_ready", _BOOL, "whether it could migrate a cluster with ZooKeeper"),
+    *_BROKERS[6:8],
+)
+_VOTERS = (
+    Column("voter_id", _INT, "the controller that votes"),
+    Column("directory_id", _TEXT, "id of its log directory; null in a quorum of a fixed list"),
+    Column("end_points", pa.list_(pa.struct([("name", _TEXT), ("host", _TEXT), ("port", _INT)])),
+           "its listeners; null in a quorum of a fixed list (`controller.quorum.voters`)"),
+    Column("min_supported_version", _INT, "least `kraft.version` that it supports"),
+    Column("max_supported_version", _INT, "greatest `kraft.version` that it supports"),
+)  # fmt: skip
 _FEATURES = (
-    Column("name", _TEXT, "the feature; `metadata.version` is one"),
+    Column("name", _TEXT, "the feature, such as `metadata.version`"),
     Column("feature_level", _INT, "its level"),
 )
 _CONFIGS = (
@@ -394,6 +420,12 @@ TABLES = {
             CHANGE,
         ),
     ),
+    "dead_letters": Table(
+        "dlq.<group>",
+        "Records that share groups have given up (KIP-1191): from where, and why",
+        _DEAD_LETTERS,
+        pattern=r"dlq\..+",
+    ),
     "transactions": Table(
         "__transaction_state",
         "Transactional ids, and their last transactions",
@@ -433,6 +465,10 @@ TABLES = {
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
     "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS, _OF_DIRECTORIES),
     "brokers": _of_metadata("Brokers of the cluster", _BROKERS),
+    "controllers": _of_metadata(
+        "Controllers of the cluster, as they have registered", _CONTROLLERS
+    ),
+    "voters": _of_metadata("Voters of the metadata's quorum (KIP-853)", _VOTERS),
     "features": _of_metadata("Features of the cluster", _FEATURES),
     "configs": _of_metadata("Dynamic settings of topics, brokers and groups", _CONFIGS),
     "quotas": _of_metadata("Quotas of clients", _QUOTAS),
@@ -483,7 +519,8 @@ TABLES = {
     ),
     "unknown_records": Table(
         "",
-        "Records of Kafka's own topics whose type is not known, as bytes",
+        "Records of Kafka's own topics that are newer than the Kafka that we know, as bytes: of "
+        "unknown types and versions, and with unknown tagged fields",
         _UNKNOWN_RECORDS,
     ),
 }

@@ -15,7 +15,8 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of
 from segmentlog.kafka_tables.committing_groups import committing_groups
 from segmentlog.kafka_tables.connect import connect_changes
-from segmentlog.kafka_tables.coordinator import read_unknown_records
+from segmentlog.kafka_tables.coordinator import read_unknown_records, refuse_record
+from segmentlog.kafka_tables.dead_letters import dead_letter_rows
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.group_offsets import group_offsets
 from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
@@ -36,6 +37,7 @@ from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_change
 from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.messages.records import look_at
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, TopicPartition
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
@@ -48,6 +50,7 @@ _ReadUnknown: TypeAlias = Callable[
 
 #: Tables of topics whose names are settings, and the columns of their keys.
 _KEYS = {
+    "dead_letters": ("record_topic", "record_partition", "record_offset"),
     "schemas": ("subject", "version"),
     "connect_configs": ("record_topic", "key"),
     "connect_offsets": ("record_topic", "connector", "source_partition"),
@@ -122,6 +125,8 @@ def _changes(name: str, log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[
     """The history of a table in one log."""
     if name == "schemas":
         return schema_changes(log, on_corrupt_batch)
+    if name == "dead_letters":
+        return dead_letter_rows(log, on_corrupt_batch)
     if name in _MIRRORED:
         return mirror_changes(log, on_corrupt_batch, _MIRRORED[name])
     return connect_changes(log, on_corrupt_batch, name)
@@ -319,5 +324,13 @@ class _Tables:
 
     def _unknown(self, read: _ReadUnknown, log: Log) -> Iterator[dict[str, Any]]:
         for key, value, offset, time in read(log, self._on_corrupt_batch):
-            found = {"offset": offset, "timestamp": time, "key": key, "value": value}
-            yield log.topic_partition._asdict() | found
+            try:
+                newer = look_at(log.topic_partition.topic, key, value)
+            except ValueError as error:
+                refuse_record(log, offset, str(error), self._on_corrupt_batch)
+                continue
+            if newer is not None:
+                yield log.topic_partition._asdict() | {
+                    "offset": offset, "timestamp": time, "key": key, "value": value,
+                    "record": newer[0], "newer": newer[1],
+                }  # fmt: skip

@@ -14,6 +14,7 @@ from segmentlog.cluster.metadata_log import (
     read_metadata,
     read_unknown,
 )
+from segmentlog.cluster.secrets import hide_secrets
 from segmentlog.disk.failures import Failures
 from segmentlog.errors import LogDirectoryError
 from segmentlog.kafka_tables.columns import rows_to_table, time_of
@@ -112,15 +113,15 @@ def metadata_level(directory: LogDirectory) -> int | None:
 def unknown_metadata(
     directory: LogDirectory, on_corrupt_batch: OnCorruptBatch
 ) -> list[dict[str, Any]]:
-    """Rows of the records whose api key is not known; none without metadata."""
+    """Rows of the records that are newer than what we know; none without metadata."""
     path = newest_metadata(directory.paths)
     if path is None:
         return []
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch)
     return [
         {"topic": METADATA_TOPIC, "partition": 0, "offset": offset, "timestamp": time_of(time),
-         "key": None, "value": value}
-        for offset, time, value in read_unknown(path, policy)
+         "key": None, "value": hide_secrets([value])[0], "record": name, "newer": newer}
+        for offset, time, value, name, newer in read_unknown(path, policy)
     ]  # fmt: skip
 
 

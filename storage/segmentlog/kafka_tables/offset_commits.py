@@ -121,8 +121,10 @@ def _read_alone(
         except ValueError as error:
             refuse(row, str(error))
             continue
+        if found is None:  # a newer version, left as bytes
+            continue
         is_read[row] = True
-        if found is not None and found.value is not None:
+        if found.value is not None:
             ids[row] = np.frombuffer(found.value["topic_id"].bytes, np.uint8)
 
 

@@ -14,6 +14,7 @@ from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.without_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
 from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+from segmentlog.newer import noting
 
 __all__ = ["table", "table_schema", "tables"]
 
@@ -53,6 +54,7 @@ def table(
     on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
     topic: str | None = None,
     on_failure: OnFailure | None = None,
+    strict: bool = False,
 ) -> pa.Table:
     """A table of what Kafka has written about itself, from the disk alone.
 
@@ -74,6 +76,8 @@ def table(
     on_failure : called with the name of each partition that cannot be read, and its error; the
         table then has the rows of the other partitions.  Without it, the first of these errors is
         raised, with a note about each other one.
+    strict : whether a record that is newer than the Kafka that this version knows is an error, and
+        not a warning.
 
     Returns
     -------
@@ -87,7 +91,8 @@ def table(
     LogDirectoryError
         If the path is not a log directory, or does not hold the topic of the table.
     MalformedRecordError
-        If a record cannot be read: Kafka would not load its partition either.
+        If a record cannot be read: Kafka would not load its partition either; with `strict`, if
+        it is newer than what this version knows.
     CorruptLogError
         If a batch is damaged.
     """
@@ -96,7 +101,8 @@ def table(
     from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
 
     failures = Failures(on_failure)
-    found = make_table(_opened(path), name, policy, failures, is_history=history, topic=topic)
+    with noting(f"table {name}", is_strict=strict):
+        found = make_table(_opened(path), name, policy, failures, is_history=history, topic=topic)
     failures.end()
     return found
 

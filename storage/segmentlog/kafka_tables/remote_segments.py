@@ -6,9 +6,8 @@ from typing import Any
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.logs.log import Log
-from segmentlog.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.model import IsolationLevel, OnCorruptBatch
-from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments
+from segmentlog.tiered.metadata import AnnouncedSegments, read_metadata_record
 
 __all__ = ["segment_changes", "unknown_segment_records"]
 
@@ -34,17 +33,14 @@ def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict
     CorruptLogError
         If the log is damaged.
     """
-    schemas = framed_schemas(REMOTE_LOG_METADATA)
     announced = AnnouncedSegments()
-    for _, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
+    for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
         try:
-            message = read_frame(value or b"", schemas)
+            changes = read_metadata_record(announced, key, value)
         except ValueError as error:
             refuse_record(log, origin["record_offset"], str(error), on_corrupt_batch)
             continue
-        if message is None:
-            continue
-        for fields, is_removed in announced.take(message.name, message.fields):
+        for fields, is_removed in changes:
             place = fields["remote_log_segment_id"]["topic_id_partition"]
             state = fields["remote_log_segment_state"]
             yield {name: fields.get(name) for name in _SAME} | origin | {
@@ -62,21 +58,6 @@ def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict
 def unknown_segment_records(
     log: Log, on_corrupt_batch: OnCorruptBatch
 ) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
-    """Key, value, offset and time of the records whose type is not known.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record has no frame.
-    CorruptLogError
-        If the log is damaged.
-    """
-    known = framed_schemas(REMOTE_LOG_METADATA)
+    """Key, value, offset and time of the records, all of which may be newer than what we know."""
     for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
-        try:
-            is_known = frame_key(value or b"") in known
-        except ValueError as error:
-            refuse_record(log, origin["record_offset"], str(error), on_corrupt_batch)
-            continue
-        if not is_known:
-            yield key, value, origin["record_offset"], origin["record_timestamp"]
+        yield key, value, origin["record_offset"], origin["record_timestamp"]

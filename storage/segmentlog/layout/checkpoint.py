@@ -29,6 +29,7 @@ from segmentlog.names import (
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_directory,
 )
+from segmentlog.newer import note
 
 __all__ = [
     "OffsetCheckpoint",
@@ -185,7 +186,7 @@ class OffsetsAsRead:
     def offsets(self) -> Mapping[TopicPartition, int] | CorruptCheckpointError:
         """The entries; or the error, because not every reader needs the checkpoint."""
         try:
-            return _offsets(*self._name, self.data or b"")
+            return _offsets(*self._name, self.data or b"", takes_newer=True)
         except CorruptCheckpointError as error:
             return error
 
@@ -205,6 +206,8 @@ class OffsetsAsRead:
         old, new = self.data.split(b"\n"), data.split(b"\n")
         # Without an entry for each line, a partition has two lines, and the last of them counts.
         if len(old) != len(new) or len(known) != len(old) - 3 or old[:2] != new[:2]:
+            return None
+        if old[0].strip() != b"%d" % _VERSION:  # its lines may have more parts
             return None
         moved = {}
         for was, now in zip(old, new, strict=True):
@@ -286,10 +289,21 @@ def _remedy(name: str) -> str:
     return "segmentlog recover makes the file readable again"
 
 
-def _offsets(path: str, remedy: str, data: bytes) -> dict[TopicPartition, int]:
+def _offsets(
+    path: str, remedy: str, data: bytes, *, takes_newer: bool = False
+) -> dict[TopicPartition, int]:
+    """The entries; those of a newer version, which only readers take, begin with our three."""
+    head = data.split(b"\n", 1)[0].strip()
+    is_newer = takes_newer and head.isdigit() and len(head) < 6 and int(head) > _VERSION
+    if is_newer:
+        try:
+            note(f"{os.path.basename(path)} of version {int(head)}, read by its known lines")
+        except ValueError as error:
+            raise CorruptCheckpointError(path, 1, str(error), remedy) from error
+        data = data.replace(head, b"%d" % _VERSION, 1)
     offsets = {}
     for number, line in _entries(path, data, remedy):
-        parts = line.split()
+        parts = line.split()[: 3 if is_newer else None]
         if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
             reason = f"expected 'topic partition offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, remedy)

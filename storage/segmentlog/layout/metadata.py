@@ -13,6 +13,7 @@ from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.layout.checkpoint import found_text
 from segmentlog.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
+from segmentlog.newer import note
 
 __all__ = [
     "known_topic_id",
@@ -43,9 +44,13 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
         If the file is not a plain file, or is too large.
     """
     try:
-        return read_properties(os.path.join(directory, META_PROPERTIES_FILE))
+        found = read_properties(os.path.join(directory, META_PROPERTIES_FILE))
     except FileNotFoundError:
         return {}
+    version = found.get("version", "")
+    if version.isdecimal() and int(version) > 1:
+        note(f"{META_PROPERTIES_FILE} of version {version}")
+    return found
 
 
 def read_properties(path: str) -> Mapping[str, str]:

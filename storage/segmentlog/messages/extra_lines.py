@@ -1,4 +1,4 @@
-"""Messages that the JSON of Kafka 4.3.1 does not have, in the notation of `lines`.
+"""Messages that the JSON of Kafka 4.4.0 does not have, in the notation of `lines`.
 
 Sources: the JSON of Kafka 4.0.1; ``OffsetSync`` and ``Checkpoint`` of MirrorMaker 2, whose schemas
 are code.

@@ -1,4 +1,4 @@
-"""The schemas of the records that Kafka writes about itself, one a line, as of Kafka 4.3.1.
+"""The schemas of the records that Kafka writes about itself, one a line, as of Kafka 4.4.0.
 
 A line has the name of a message, its api key or record type, its versions, and its fields::
 
@@ -57,7 +57,7 @@ ShareGroupStatePartitionMetadataValue [15] v0 flex 0+: InitializingTopics [Topic
 ConsumerGroupRegularExpressionKey [16] v0: GroupId str, RegularExpression str
 ConsumerGroupRegularExpressionValue [16] v0 flex 0+: Topics [str], Version i64, Timestamp i64
 StreamsGroupMetadataKey [17] v0: GroupId str
-StreamsGroupMetadataValue [17] v0 flex 0+: Epoch i32, MetadataHash i64, ValidatedTopologyEpoch i32 #0 =-1, LastAssignmentConfigs [LastAssignmentConfig]? #1 =<json null>; LastAssignmentConfig = {Key str, Value str}
+StreamsGroupMetadataValue [17] v0 flex 0+: Epoch i32, MetadataHash i64, ValidatedTopologyEpoch i32 #0 =-1, LastAssignmentConfigs [LastAssignmentConfig]? #1 =<json null>, StoredDescriptionTopologyEpoch i32 #2 =-1, FailedDescriptionTopologyEpoch i32 #3 =-1; LastAssignmentConfig = {Key str, Value str}
 StreamsGroupMemberMetadataKey [19] v0: GroupId str, MemberId str
 StreamsGroupMemberMetadataValue [19] v0 flex 0+: InstanceId str?, RackId str?, ClientId str, ClientHost str, RebalanceTimeoutMs i32 =-1, TopologyEpoch i32, ProcessId str, UserEndpoint Endpoint? =null, ClientTags [KeyValue]; Endpoint = {Host str, Port u16}; KeyValue = {Key str, Value str}
 StreamsGroupTargetAssignmentMetadataKey [20] v0: GroupId str
@@ -120,6 +120,7 @@ AbortTransactionRecord [25] v0 flex 0+: Reason str? #0 =null
 RemoveDelegationTokenRecord [26] v0 flex 0+: TokenId str
 RegisterControllerRecord [27] v0 flex 0+: ControllerId i32, IncarnationId uuid, ZkMigrationReady bool, EndPoints [{Name str, Host str, Port u16, SecurityProtocol i16}], Features [{Name str, MinSupportedVersion i16, MaxSupportedVersion i16}]
 ClearElrRecord [28] v0 flex 0+: TopicName str
+UnregisterControllerRecord [29] v0 flex 0+: ControllerId i32
 """
 
 #: Control records, the file ``quorum-state``, and the bytes that consumers give to their group.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from segmentlog.messages.schema import JSON_NULL, Field, Schema
+from segmentlog.newer import NewerFormatError, note
 
 __all__ = ["UNKNOWN_TAGS", "Reader", "read_struct", "uuid_text"]
 
@@ -20,6 +21,7 @@ __all__ = ["UNKNOWN_TAGS", "Reader", "read_struct", "uuid_text"]
 UNKNOWN_TAGS = "unknown_tagged_fields"
 
 _MOST_VARINT_BYTES = 5
+_MOST_NEW_BYTES = 4096  #: of the fields that a newer version has added
 _LENGTH = struct.Struct(">i")
 _SHORT_LENGTH = struct.Struct(">h")
 
@@ -59,6 +61,8 @@ class Reader:
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
         self.at = at
+        self._unknown_tags: set[int] = set()
+        self._is_newer = False  #: then bytes that only look like a message are told apart
 
     @property
     def n_left(self) -> int:
@@ -70,14 +74,57 @@ class Reader:
 
         Raises
         ------
+        NewerFormatError
+            If the version is newer than those known, and does not begin with their fields.
         ValueError
-            If the version is not known, or the bytes are not such a message.
+            If there is no such version, or the bytes are not such a message.
         """
-        if version not in schema.versions:
-            least, most = schema.versions
+        least, most = schema.versions
+        is_flexible = version in schema.flexible
+        if version < least or (version > most and not is_flexible):
             known = f"{least}" if least == most else f"{least} to {most}"
             raise ValueError(f"{schema.name} has version {version}, known are {known}")
-        return self._fields(schema.fields, version, is_flexible=version in schema.flexible)
+        if version <= most:
+            found = self._fields(schema.fields, version, is_flexible=is_flexible)
+        else:
+            found = self._newer(schema, version)
+            note(f"{schema.name} of version {version}, read by the fields of version {most}")
+        if self._unknown_tags:
+            tags = ", ".join(map(str, sorted(self._unknown_tags)))
+            note(f"tagged fields {tags} of {schema.name}")
+        return found
+
+    def _newer(self, schema: Schema, version: int) -> dict[str, Any]:
+        """The known fields of a newer version, which must be the first; all bytes are consumed.
+
+        New fields may stand between them and the tagged fields.  The longest end of the message
+        that is a section of tagged fields is taken for it.
+        """
+        most, begin, end = schema.versions.most, self.at, len(self._data)
+        self._is_newer = True
+        try:
+            found = self._fields(schema.fields, most, is_flexible=True)
+            if not self.n_left:
+                return found
+        except ValueError:
+            pass  # tagged fields do not follow the known fields at once
+        self.at, self._unknown_tags = begin, set()
+        try:
+            found = self._plain_fields(schema.fields, most, is_flexible=True)
+        except ValueError as error:
+            reason = f"{schema.name} of version {version}, left as bytes"
+            raise NewerFormatError(reason) from error
+        for at in range(self.at + 1, min(end, self.at + _MOST_NEW_BYTES)):
+            tail, with_tags = Reader(self._data, at), dict(found)
+            tail._is_newer = True
+            try:
+                tail._tagged_fields(schema.fields, most, with_tags)
+            except ValueError:
+                continue
+            if not tail.n_left:
+                self.at, self._unknown_tags = end, tail._unknown_tags
+                return with_tags
+        raise NewerFormatError(f"{schema.name} of version {version}, left as bytes")
 
     def varint(self) -> int:
         """An unsigned varint: seven bits a byte, the least significant ones first.
@@ -112,6 +159,15 @@ class Reader:
     def _fields(
         self, fields: tuple[Field, ...], version: int, *, is_flexible: bool
     ) -> dict[str, Any]:
+        found = self._plain_fields(fields, version, is_flexible=is_flexible)
+        if is_flexible:
+            self._tagged_fields(fields, version, found)
+        return found
+
+    def _plain_fields(
+        self, fields: tuple[Field, ...], version: int, *, is_flexible: bool
+    ) -> dict[str, Any]:
+        """The fields before the tagged ones, which have their defaults."""
         found: dict[str, Any] = {}
         for field in fields:
             if version in field.versions:
@@ -121,8 +177,6 @@ class Reader:
                     if is_tagged
                     else self._value(field, version, is_flexible)
                 )
-        if is_flexible:
-            self._tagged_fields(fields, version, found)
         return found
 
     def _tagged_fields(
@@ -132,14 +186,20 @@ class Reader:
         known = {
             each.tag: each for each in fields if each.tag is not None and version in each.versions
         }
+        last = -1
         for _ in range(self._checked(self.varint())):
             tag, size = self.varint(), self.varint()
+            if self._is_newer and tag <= last:
+                raise ValueError(f"tag {tag} follows tag {last}")
+            last = tag
             content = self.take(size)
             field = known.get(tag)
             if field is None:
                 found.setdefault(UNKNOWN_TAGS, {})[tag] = content
+                self._unknown_tags.add(tag)
                 continue
             reader = Reader(content)
+            reader._unknown_tags, reader._is_newer = self._unknown_tags, self._is_newer
             found[field.column] = reader._value(field, version, True, is_tagged=True)
             if reader.n_left:
                 raise ValueError(f"{reader.n_left} bytes follow {field.name} in its tagged field")
@@ -168,6 +228,12 @@ class Reader:
             return self._fields(field.fields, version, is_flexible=is_flexible)
         fixed = _FIXED.get(field.kind)
         if fixed is not None:
+            if (
+                self._is_newer
+                and field.kind == "bool"
+                and self._data[self.at : self.at + 1] > b"\1"
+            ):
+                raise ValueError(f"{field.name} is neither true nor false")
             return fixed(self)
         length = self._length(is_flexible, is_short=field.kind == "str")
         if length is None:

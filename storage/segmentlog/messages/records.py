@@ -10,12 +10,13 @@ Rules: ``CoordinatorRecordSerde``, ``AbstractApiMessageSerde``, ``MetadataRecord
 
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from segmentlog.messages import extra_lines, lines
 from segmentlog.messages.reader import Reader, read_struct
 from segmentlog.messages.schema import Schema, parse_schemas
+from segmentlog.newer import NewerFormatError, note, notes_of
 
 __all__ = [
     "COORDINATOR_TOPICS",
@@ -25,6 +26,7 @@ __all__ = [
     "coordinator_schemas",
     "frame_key",
     "framed_schemas",
+    "look_at",
     "read_control",
     "read_coordinator_record",
     "read_frame",
@@ -119,7 +121,10 @@ def framed_schemas(topic: str) -> Mapping[int, Schema]:
 def read_coordinator_record(
     topic: str, key: bytes | None, value: bytes | None, *, is_kafka_4_0: bool = False
 ) -> CoordinatorRecord | None:
-    """The fields of a record of a coordinator, or None if its type is unknown.
+    """The fields of a record of a coordinator, or None.
+
+    None stands for an unknown type, and for a newer version that is left as bytes
+    (`segmentlog.newer`).
 
     Parameters
     ----------
@@ -128,7 +133,7 @@ def read_coordinator_record(
     Raises
     ------
     ValueError
-        If the bytes are not a record of its type, or its version is unknown.
+        If the bytes are not a record of its type.
     """
     if key is None:
         raise ValueError("it has no key")
@@ -142,9 +147,12 @@ def read_coordinator_record(
     if value is None:
         return CoordinatorRecord(name, kind, key_fields, -1, None)
     (version,) = _SHORT.unpack(Reader(value).take(2))
-    return CoordinatorRecord(
-        name, kind, key_fields, version, read_struct(of_value, version, value, 2)
-    )
+    try:
+        fields = read_struct(of_value, version, value, 2)
+    except NewerFormatError as error:
+        note(str(error))
+        return None
+    return CoordinatorRecord(name, kind, key_fields, version, fields)
 
 
 def frame_key(data: bytes) -> int:
@@ -158,6 +166,45 @@ def frame_key(data: bytes) -> int:
     return _frame(Reader(data))[0]
 
 
+def look_at(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str] | None:
+    """The name of a record, and what of it is newer than what we know; None if nothing is.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not a record of its type.
+    """
+    if topic in FRAMED_TOPICS:
+        if value is None:
+            return None
+        kind = frame_key(value)
+        schema = framed_schemas(topic).get(kind)
+        newer = notes_of(lambda: read_frame(value, framed_schemas(topic)))
+    else:
+        (kind,) = _SHORT.unpack(Reader(key or b"").take(2))
+        schema, _ = coordinator_schemas(topic, is_kafka_4_0=True).get(kind, (None, None))
+        newer = notes_of(lambda: _of_either_release(topic, key, value))
+    if schema is None:
+        return None, f"type {kind}"
+    return (schema.name.removesuffix("Key"), "; ".join(newer)) if newer else None
+
+
+def _of_either_release(topic: str, key: bytes | None, value: bytes | None) -> None:
+    """Read a record whose bytes 4.1 may have changed; a wrong form may look newer than it is."""
+    found = []
+    for is_kafka_4_0 in (False, True):
+        try:
+            found.append(notes_of(partial(
+                read_coordinator_record, topic, key, value, is_kafka_4_0=is_kafka_4_0
+            )))  # fmt: skip
+        except ValueError as error:
+            refused = error
+    if not found:
+        raise refused
+    for each in min(found, key=len):
+        note(each)
+
+
 def _frame(reader: Reader) -> tuple[int, int]:
     """Api key and version of a frame, which begins here."""
     frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
@@ -167,7 +214,10 @@ def _frame(reader: Reader) -> tuple[int, int]:
 
 
 def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
-    """The message in the value of a framed record, or None if its api key is not in `schemas`.
+    """The message in the value of a framed record, or None.
+
+    None stands for an api key that is not in `schemas`, and for a newer version that is left as
+    bytes (`segmentlog.newer`).
 
     Parameters
     ----------
@@ -177,21 +227,25 @@ def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
     Raises
     ------
     ValueError
-        If the bytes are not such a message, or its version is unknown.
+        If the bytes are not such a message.
     """
     reader = Reader(data)
     api_key, version = _frame(reader)
     schema = schemas.get(api_key)
     if schema is None:
         return None
-    fields = reader.message(schema, version)
+    try:
+        fields = reader.message(schema, version)
+    except NewerFormatError as error:
+        note(str(error))
+        return None
     if reader.n_left:
         raise ValueError(f"{reader.n_left} bytes follow its last field")
     return Framed(schema.name, version, fields)
 
 
 def read_control(key: bytes, value: bytes) -> Framed | None:
-    """A control record of the metadata or of a snapshot, or None if its type is unknown.
+    """A control record of the metadata or of a snapshot, or None as by `read_frame`.
 
     Raises
     ------
@@ -206,7 +260,11 @@ def read_control(key: bytes, value: bytes) -> Framed | None:
         return None
     schema = parse_schemas(lines.OTHERS)[name]
     (version,) = _SHORT.unpack(Reader(value).take(2))
-    return Framed(name, version, read_struct(schema, version, value))
+    try:
+        return Framed(name, version, read_struct(schema, version, value))
+    except NewerFormatError as error:
+        note(str(error))
+        return None
 
 
 def read_protocol(name: str, data: bytes) -> dict[str, Any] | None:

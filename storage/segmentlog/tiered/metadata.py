@@ -8,15 +8,16 @@ Rules: ``RemoteLogMetadataCache``, ``RemotePartitionMetadataStore``, ``RemoteLog
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from segmentlog.disk.readable import list_entries
 from segmentlog.errors import MalformedRecordError
 from segmentlog.messages.reader import uuid_text
-from segmentlog.messages.records import framed_schemas, read_frame
+from segmentlog.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.names import DirectoryState, parse_partition_directory
+from segmentlog.newer import note
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
@@ -30,7 +31,7 @@ __all__ = [
     "SegmentChange",
     "SegmentState",
     "announced_segments",
-    "metadata_records",
+    "read_metadata_record",
     "remote_segments",
 ]
 
@@ -49,18 +50,6 @@ class SegmentState(IntEnum):
     DELETE_FINISHED = 3
 
 
-_ALLOWED = {
-    SegmentState.NONE: {SegmentState.COPY_STARTED},
-    SegmentState.COPY_STARTED: {
-        SegmentState.COPY_STARTED,
-        SegmentState.COPY_FINISHED,
-        SegmentState.DELETE_STARTED,
-    },
-    SegmentState.COPY_FINISHED: {SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED},
-    SegmentState.DELETE_STARTED: {SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED},
-    SegmentState.DELETE_FINISHED: {SegmentState.DELETE_FINISHED},
-}
-
 #: The last of the states of a partition (``RemotePartitionDeleteState``).
 _PARTITION_DELETED = 2
 
@@ -72,8 +61,28 @@ class Announced(NamedTuple):
     state: SegmentState
 
 
-def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and fields of each record about remote segments in a log directory.
+def read_metadata_record(
+    taken: "AnnouncedSegments", key: bytes | None, value: bytes | None
+) -> "list[SegmentChange]":
+    """Take a record of the topic; a key without a value removes its segment (KIP-1266).
+
+    Raises
+    ------
+    ValueError
+        If the record cannot be read.
+    """
+    if value is None and key is not None:
+        return taken.forget(key)
+    message = read_frame(value or b"", framed_schemas(REMOTE_LOG_METADATA))
+    if message is None:
+        if (kind := frame_key(value or b"")) not in framed_schemas(REMOTE_LOG_METADATA):
+            note(f"type {kind} of {REMOTE_LOG_METADATA}")
+        return []
+    return taken.take(message.name, message.fields, key)
+
+
+def _taken(directory: str) -> "AnnouncedSegments":
+    """The segments of a log directory, as all its records have left them.
 
     The records of a segment are in one partition, in their order.
 
@@ -86,7 +95,7 @@ def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-    schemas = framed_schemas(REMOTE_LOG_METADATA)
+    taken = AnnouncedSegments()
     for entry in list_entries(directory):
         parsed = parse_partition_directory(entry.name)
         if parsed is None or parsed[0].topic != REMOTE_LOG_METADATA:
@@ -99,15 +108,14 @@ def metadata_records(directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             continue
         begin, end = listed.files[0].base_offset, listed.end.offset
         for log_slice in cut_slices(parsed[0], listed, begin, end, 0):
-            for batch in scan_slice(log_slice, columns=["offset", "value"]):
-                rows = zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
-                for offset, value in rows:
+            for batch in scan_slice(log_slice, columns=["offset", "key", "value"]):
+                columns = [batch[name].to_pylist() for name in ("offset", "key", "value")]
+                for offset, key, value in zip(*columns, strict=True):
                     try:
-                        message = read_frame(value or b"", schemas)
+                        read_metadata_record(taken, key, value)
                     except ValueError as error:
                         raise MalformedRecordError(path, offset, str(error)) from error
-                    if message is not None:
-                        yield message.name, message.fields
+    return taken
 
 
 def has_metadata(directory: str) -> bool:
@@ -133,8 +141,8 @@ class SegmentChange(NamedTuple):
 class AnnouncedSegments:
     """The last state of each segment, as the records so far have left it.
 
-    An update of a segment that was not announced, and a state that cannot follow the state before
-    it, are left out, as a broker does.
+    An update of a segment that was not announced, and a state from before the last one, are left
+    out.  A state may skip others: in a compacted topic, the records between are gone (KIP-1266).
 
     Attributes
     ----------
@@ -144,13 +152,24 @@ class AnnouncedSegments:
 
     def __init__(self) -> None:
         self.known: dict[uuid.UUID, Mapping[str, Any]] = {}
+        self._by_key: dict[bytes, uuid.UUID] = {}
 
-    def take(self, name: str, fields: Mapping[str, Any]) -> list[SegmentChange]:
+    def forget(self, key: bytes) -> list[SegmentChange]:
+        """Remove the segment whose records have had a key."""
+        segment_id = self._by_key.pop(key, None)
+        fields = self.known.pop(segment_id, None) if segment_id is not None else None
+        if fields is None or fields["remote_log_segment_state"] == SegmentState.DELETE_FINISHED:
+            return []
+        return [SegmentChange(fields, is_removed=True)]
+
+    def take(
+        self, name: str, fields: Mapping[str, Any], key: bytes | None = None
+    ) -> list[SegmentChange]:
         """Take a record, and return what it has changed.
 
         Parameters
         ----------
-        name, fields : of the record.
+        name, fields, key : of the record.
         """
         if name == "RemotePartitionDeleteMetadataRecord":
             return self._take_partition(fields)
@@ -160,15 +179,16 @@ class AnnouncedSegments:
         known = self.known.get(segment_id)
         state = fields["remote_log_segment_state"]
         before = SegmentState.NONE if known is None else known["remote_log_segment_state"]
-        if state not in _ALLOWED[before]:
+        is_update = name == "RemoteLogSegmentMetadataUpdateRecord"
+        if not before <= state <= SegmentState.DELETE_FINISHED or (is_update and known is None):
             logger.warning(
                 "remote segment %s: state %d cannot follow state %d; it is left out",
                 uuid_text(segment_id), state, before,
             )  # fmt: skip
             return []
-        if name == "RemoteLogSegmentMetadataUpdateRecord":
-            if known is None:
-                return []
+        if key is not None:
+            self._by_key[key] = segment_id
+        if is_update and known is not None:
             custom = fields["custom_metadata"] or known["custom_metadata"]
             fields = {**known, **fields, "custom_metadata": custom}
         self.known[segment_id] = fields
@@ -203,15 +223,12 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
     Raises
     ------
     MalformedRecordError, CorruptLogError
-        See `metadata_records`.
+        See `_taken`.
     """
     if not has_metadata(directory):
         return None
     found: dict[RemoteLog, list[Announced]] = {}
-    taken = AnnouncedSegments()
-    for name, fields in metadata_records(directory):
-        taken.take(name, fields)
-    for segment_id, fields in taken.known.items():
+    for segment_id, fields in _taken(directory).known.items():
         place = fields["remote_log_segment_id"]["topic_id_partition"]
         if parse_partition_directory(f"{place['name']}-{place['partition']}") is None:
             logger.warning(  # a layout makes the name of a directory of it
@@ -237,7 +254,7 @@ def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | No
     Raises
     ------
     MalformedRecordError, CorruptLogError
-        See `metadata_records`.
+        See `_taken`.
     """
     announced = announced_segments(directory)
     if announced is None:

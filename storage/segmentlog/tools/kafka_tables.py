@@ -262,6 +262,10 @@ def table(
     ] = None,
     as_json: EachRow = False,
     history: History = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail at a record that is newer than the known Kafka."),
+    ] = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
     """Show any table of what Kafka knows about itself.
@@ -269,7 +273,7 @@ def table(
     Columns without a value in any row are left out, except in JSON. Bytes are shown in Base64.
     """
     read = _Read(paths, on_corrupt_batch)
-    rows = read.rows(name, is_history=history, topic=topic)
+    rows = read.rows(name, is_history=history, topic=topic, strict=strict)
     if as_json or history:
         _write_rows(rows)
     else:
@@ -333,10 +337,17 @@ class _Read:
         self._skips = on_corrupt_batch is OnCorruptBatch.SKIP
 
     def rows(
-        self, name: str, *, is_history: bool = False, topic: str | None = None
+        self,
+        name: str,
+        *,
+        is_history: bool = False,
+        topic: str | None = None,
+        strict: bool = False,
     ) -> list[dict[str, Any]]:
         """The rows of a table."""
-        read = partial(read_table, self.directory, name, history=is_history, topic=topic)
+        read = partial(
+            read_table, self.directory, name, history=is_history, topic=topic, strict=strict
+        )
         bad: dict[str, SegmentLogError] = {}
         found = read(on_failure=bad.__setitem__)
         if bad and self._skips:

@@ -7,7 +7,7 @@ import pytest
 
 from segmentlog.cluster.image import RECORDS, Image, fold
 from segmentlog.cluster.metadata_log import MetadataRecord
-from segmentlog.messages.lines import METADATA
+from segmentlog.messages.lines import METADATA, OTHERS
 from segmentlog.messages.schema import parse_schemas
 
 A, B = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -166,6 +166,45 @@ def test_eligible_leaders_are_cleared() -> None:
         assert expected == [row["eligible_leader_replicas"] for row in found["partitions"]]
 
 
+CONTROLLER = {"controller_id": 3, "incarnation_id": A, "zk_migration_ready": False,
+              "end_points": [], "features": []}  # fmt: skip
+
+
+def voters(*directories: uuid.UUID) -> MetadataRecord:
+    """The set of voters, with ids from 0."""
+    feature = {"min_supported_version": 0, "max_supported_version": 1}
+    points = [{"name": "C", "host": "h", "port": 9}]
+    return record(
+        "VotersRecord", voters=[
+            {"voter_id": i, "voter_directory_id": each, "endpoints": points,
+             "kraft_version_feature": feature}
+            for i, each in enumerate(directories)
+        ],
+    )  # fmt: skip
+
+
+def test_a_controller_is_forgotten_once_it_is_unregistered() -> None:
+    """Kafka 4.4 writes a record for it; before, a registration stayed for ever."""
+    registered = record("RegisterControllerRecord", **CONTROLLER)
+    assert [3] == [row["controller_id"] for row in folded(registered)["controllers"]]
+    assert "controllers" not in folded(
+        registered, record("UnregisterControllerRecord", controller_id=3)
+    )
+
+
+def test_the_last_set_of_voters_counts() -> None:
+    """An election tells the voters only where no record of voters has more."""
+    election = record("LeaderChangeMessage", voters=[{"voter_id": 5}, {"voter_id": 6}])
+    assert [5, 6] == [row["voter_id"] for row in folded(election)["voters"]]
+    found = folded(election, voters(A, A), election, voters(A, B), election)["voters"]
+    assert [(0, A, 1), (1, B, 1)] == [
+        (row["voter_id"], row["directory_id"], row["max_supported_version"]) for row in found
+    ]
+    version = record("KRaftVersionRecord", kraft_version=1)
+    assert [{"name": "kraft.version", "feature_level": 1}] == folded(version)["features"]
+
+
 def test_the_records_of_a_table_are_schemas() -> None:
     """The rules of all tables name records that exist."""
-    assert {name for names in RECORDS.values() for name in names} <= set(parse_schemas(METADATA))
+    known = {*parse_schemas(METADATA), *parse_schemas(OTHERS)}
+    assert {name for names in RECORDS.values() for name in names} <= known

@@ -9,6 +9,7 @@ import pytest
 from coordinator_logs import Coordinator, framed
 
 import segmentlog
+from segmentlog.tiered.metadata import remote_segments
 
 TOPIC = "__remote_log_metadata"
 TIER = Path(__file__).parents[3] / "examples" / "tier"
@@ -94,6 +95,30 @@ def test_states_follow_as_for_a_broker(tmp_path: Path, caplog: pytest.LogCapture
     assert (TOPIC, 4, 12, None, b"\1\x63\0rest") == tuple(
         unknown[n] for n in ("topic", "partition", "offset", "key", "value")
     )
+
+
+def test_a_compacted_topic_has_the_last_records_alone(tmp_path: Path) -> None:
+    """States skip those whose records are gone; a key without a value removes its segment."""
+    later = record(ANNOUNCED, 6, FINISHED)[1]
+    log = Coordinator().add(
+        (b"one", record(ANNOUNCED, 1, STARTED)[1]), (b"one", record(UPDATED, 1, DELETED)[1]),
+        (b"two", record(ANNOUNCED, 2, FINISHED, start_offset=9)[1]),
+        (b"three", record(ANNOUNCED, 3, FINISHED)[1]), (b"three", None),
+        (b"four", record(ANNOUNCED, 4, DELETED)[1]), (b"none", None),
+        (b"six", later[:2] + b"\1" + later[3:-1] + bytes(3) + b"\7" + later[-1:]),
+    )  # fmt: skip
+    directory = log.write(tmp_path, 0, TOPIC)
+    rows = segmentlog.table(directory, "remote_segments").to_pylist()
+    assert [(9, STATES[FINISHED]), (0, STATES[FINISHED])] == [
+        (row["start_offset"], row["remote_log_segment_state"]) for row in rows
+    ]
+    history = segmentlog.table(directory, "remote_segments", history=True).to_pylist()
+    assert [(1, "removed"), (4, "removed"), (5, "removed")] == [
+        (row["record_offset"], row["change"]) for row in history if row["change"] == "removed"
+    ]
+    found = remote_segments(str(directory))
+    assert found is not None
+    assert [[9, 0]] == [[each.start_offset for each in of_log] for of_log in found.values()]
 
 
 @pytest.mark.parametrize("bad", [(None, b"\1\0\0\1"), (None, b"\0\0\0"), (None, None)])
