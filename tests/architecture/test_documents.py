@@ -9,6 +9,7 @@ import pytest
 
 from segmentlog.commit import guard, state
 from segmentlog.commit.settings_file import SETTINGS_FORMAT
+from segmentlog.newer import KNOWN_KAFKA
 from segmentlog.replication import mirror
 from segmentlog.stage.batch_table import TABLE_FORMAT
 
@@ -108,3 +109,25 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
     assert int(of_mirrors) == mirror._MIRRORED_FORMAT
     assert (SETTINGS_FORMAT, TABLE_FORMAT) == (int(of_settings), int(of_table))
+
+
+def test_each_version_of_kafka_is_tested_as_the_table_says() -> None:
+    """The tests of a row run its version, and the newest known Kafka has a row."""
+    text = (
+        (TOP / "storage" / "docs" / "format.md").read_text().partition("## Versions of Kafka")[2]
+    )
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][
+        1:
+    ]
+    interop = TOP / "tests" / "interop"
+    shared = (interop / "conftest.py").read_text()
+    for row in rows[:-1]:
+        version, names = row[-1].split(" ")[0].rstrip(":"), re.findall(r"`(test_\w+)`", row[-1])
+        assert names, row
+        for name in names:
+            test = (interop / f"{name}.py").read_text()
+            fixtures = re.findall(r"\b(version|new_version|old_version|legacy|java)\b", test)
+            places = [test, *([shared] if fixtures else [])]
+            assert any(f'"{version}"' in each for each in places), (name, version)
+    assert KNOWN_KAFKA == rows[-2][0]
+    assert any(f'NEWEST = "{KNOWN_KAFKA}.0"' in each.read_text() for each in interop.glob("*.py"))

@@ -34,7 +34,10 @@ def _have(version: str) -> None:
         pytest.skip(f"Kafka {version} cannot be had: {error}")
 
 
-@pytest.fixture(scope="session", params=["4.3.1", pytest.param("3.9.2", marks=pytest.mark.slow)])
+_OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in ("3.9.2", "4.4.0")]
+
+
+@pytest.fixture(scope="session", params=["4.3.1", *_OTHERS])
 def version(request: pytest.FixtureRequest) -> str:
     """Versions of Kafka that directories are read from."""
     _have(request.param)

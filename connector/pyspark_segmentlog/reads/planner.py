@@ -171,6 +171,7 @@ class PlannedMoment:
     ) -> None:
         self._options = options
         self._known_ends: Mapping[TopicPartition, int] = {}
+        self._is_checked = False
         self._known_ids: Mapping[TopicPartition, str] = {}
         self._told: dict[tuple[str, TopicPartition], str] = {} if before is None else before._told
         if directory is not None and before is not None:
@@ -195,7 +196,17 @@ class PlannedMoment:
         LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
             See `plan_slices`.
         """
+        self._check_diskless(self.assigned)
         return dict(self._ends)
+
+    def _check_diskless(self, partitions: Iterable[TopicPartition]) -> None:
+        """Refuse partitions whose latest records are in no file, or warn once for a moment."""
+        if not self._is_checked:
+            self.directory.check_diskless(
+                partitions, "failOnDataLoss=false",
+                fail_on_data_loss=self._options.fail_on_data_loss, told=self._told,
+            )  # fmt: skip
+            self._is_checked = True
 
     @cached_property
     def _ends(self) -> Mapping[TopicPartition, int]:
@@ -243,6 +254,7 @@ class PlannedMoment:
         ends = self._resolve(end, is_start=False)
         known = {each: latest[each] if at == LATEST else at for each, at in ends.items()}
         starts = self._starts(known)
+        self._check_diskless(each for each, at in ends.items() if at == LATEST)
         unread = {each for each, at in ends.items() if at == EARLIEST}  # by a checkpoint
         if not isinstance(start, LastRecords | LastDuration):
             for each, at in starts.items():

@@ -150,6 +150,10 @@ def take_snapshot(
     missing = directory.missing_partitions(topics)
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, named)
+    to_latest = [each for each in chosen if until is None and each not in ending_offsets]
+    directory.check_diskless(
+        to_latest, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss
+    )
     directory.end_offsets(
         chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,
         fail_on_data_loss=fail_on_data_loss,

@@ -8,6 +8,7 @@ from operator import is_
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.arguments import instance_of, whole_number
+from segmentlog.cluster.diskless import diskless_partitions, elsewhere
 from segmentlog.commit.guard import list_guards
 from segmentlog.commit.state import State
 from segmentlog.dialects import class_of_one_dialect, nearest, one_dialect
@@ -595,6 +596,38 @@ class LogDirectory:
                 f", and {more} more partitions" if more > 0 else "",
                 remedy,
             )
+
+    def check_diskless(
+        self,
+        topic_partitions: Iterable[TopicPartition],
+        option: str,
+        *,
+        fail_on_data_loss: bool,
+        told: "dict[tuple[str, TopicPartition], str] | None" = None,
+    ) -> None:
+        """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
+
+        Parameters
+        ----------
+        option : how the caller asks for the records that are here.
+        told : as of `end_offsets`.
+
+        Raises
+        ------
+        LogDirectoryError
+            If a partition is diskless, and `fail_on_data_loss`.
+        """
+        diskless = diskless_partitions(self._views)
+        found = {}
+        for each in topic_partitions:
+            if each in diskless:
+                log = self.log(*each)
+                found[each] = elsewhere(diskless[each], log.log_end_offset)
+                if fail_on_data_loss:
+                    reason = f"{found[each]}; {option} reads those that are here"
+                    raise LogDirectoryError(log.path, reason)
+        for each in _news("elsewhere", found, told):
+            logger.warning("%s: %s; they are not read", self.log(*each).path, found[each])
 
     @property
     def unfinished_commits(self) -> list[str]:

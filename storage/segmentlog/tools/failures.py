@@ -4,12 +4,14 @@ All such commands follow one rule: continue after a failure, name each one, coun
 the end.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import typer
 
+from segmentlog.cluster.diskless import diskless_partitions, elsewhere
 from segmentlog.disk.failures import Failures
 from segmentlog.disk.readable import is_file
 from segmentlog.errors import CorruptCheckpointError
@@ -73,6 +75,9 @@ def damaged_end(offset: int) -> str:
 def missing_offsets(log: Log) -> Iterator[str]:
     """The offsets that a log promises and does not have, and a way on, in words."""
     remedy = "put the files back from another replica or a backup; segmentlog verify shows more"
+    found = diskless_partitions([os.path.dirname(log.path)])
+    if log.topic_partition in found:
+        yield elsewhere(found[log.topic_partition], log.log_end_offset)
     for lost in known_losses(log):
         yield f"{lost}; {remedy}"
     if lost_end := log.lost_offsets:

@@ -51,6 +51,7 @@ class FindingKind(StrEnum):
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"
     LEADER_EPOCHS = "leader-epochs"
+    DISKLESS = "diskless"
     LEFTOVERS = "leftovers"
     START_REFUSED = "start-refused"
     START_OFFLINE = "start-offline"

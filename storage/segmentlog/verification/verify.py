@@ -7,6 +7,7 @@ from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, topic_names, whole_number
 from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
+from segmentlog.cluster.diskless import diskless_partitions, elsewhere
 from segmentlog.dialects import one_dialect
 from segmentlog.disk.readable import exists, is_directory
 from segmentlog.disk.remote.location import is_url
@@ -146,6 +147,12 @@ def verify(
                 yield from _or_unreadable(log, reported, tiers.findings(log))
             of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
             yield from _or_unreadable(log, reported, of_log)
+            found = diskless_partitions([os.path.dirname(log.path)])
+            if each in found:
+                yield Finding(
+                    Severity.NOTE, FindingKind.DISKLESS, *each, log.path, -1, -1,
+                    elsewhere(found[each], log.log_end_offset),
+                )  # fmt: skip
         if not names and not numbers:
             yield from _leftovers(directory)
 
