@@ -11,6 +11,7 @@ __all__ = ["hide_secrets"]
 #: Records whose values are secrets as a whole.
 _CREDENTIALS = frozenset({"UserScramCredentialRecord", "DelegationTokenRecord"})
 _SETTING = "ConfigRecord"
+_NEWEST = 0  #: version of these records
 
 
 def hide_secrets(values: Iterable[bytes | None]) -> list[bytes | None]:
@@ -27,7 +28,7 @@ def _is_secret(value: bytes) -> bool:
         message = read_frame(value, framed_schemas(METADATA_TOPIC))
     except ValueError:
         return _may_be_secret(value)
-    if message is None:  # an unknown type, or a newer version that cannot be read
+    if message is None or message.version > _NEWEST:  # what is new in it is not known
         return _may_be_secret(value)
     if message.name != _SETTING:
         return message.name in _CREDENTIALS

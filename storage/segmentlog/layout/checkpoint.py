@@ -293,8 +293,8 @@ def _offsets(
     path: str, remedy: str, data: bytes, *, takes_newer: bool = False
 ) -> dict[TopicPartition, int]:
     """The entries; those of a newer version, which only readers take, begin with our three."""
-    head = data.split(b"\n", 1)[0].strip()
-    is_newer = takes_newer and head.isdigit() and len(head) < 6 and int(head) > _VERSION
+    head = data[:_MOST_VERSION_BYTES].split(b"\n", 1)[0].strip()
+    is_newer = takes_newer and head.isdigit() and int(head) > _VERSION
     if is_newer:
         try:
             note(f"{os.path.basename(path)} of version {int(head)}, read by its known lines")
@@ -377,6 +377,7 @@ def _data(path: str, remedy: str) -> bytes:
         return b""
 
 
+_MOST_VERSION_BYTES = 6
 _MOST_CHARACTERS = 64 << 10  # a topic has 249
 
 

@@ -175,8 +175,9 @@ def look_at(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | N
         If the bytes are not a record of its type.
     """
     if topic in FRAMED_TOPICS:
-        if value is None:
+        if value is None and key is not None:  # it removes what the key stands for
             return None
+        value = value or b""
         kind = frame_key(value)
         schema = framed_schemas(topic).get(kind)
         newer = notes_of(lambda: read_frame(value, framed_schemas(topic)))

@@ -116,7 +116,7 @@ BESIDE = {
 }
 
 #: Options of tables, which a read of records refuses.
-OF_TABLES = {"table", "history", "topic"}
+OF_TABLES = {"table", "history", "topic", "strict"}
 OF_RECORDS = [option for option in READ_OPTIONS if option.name not in OF_TABLES]
 USED_BY = {option.name: option.used_by for option in READ_OPTIONS}
 

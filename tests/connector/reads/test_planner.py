@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoints import write_checkpoint
+from diskless_directory import SEAL, diskless_topics
 from planned_reads import offsets_by_partition, ranges, write_times
 from stores_here import serve, store_of
 
@@ -249,3 +250,26 @@ def test_a_range_between_the_ends_of_two_moments_is_cut(tmp_path: Path) -> None:
     }
     with pytest.raises(OffsetOutOfRangeError, match="t-0: offset 9 "):
         moment.cut({TopicPartition("t", 0): OffsetRange(0, 9)})
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_records_of_a_diskless_topic_that_are_elsewhere_are_data_loss(
+    tmp_path: Path, is_stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A read to the latest records and a stream fail, or warn; a read to an offset is whole."""
+    given = {"path": str(diskless_topics(tmp_path)), "subscribe": "switched"}
+    ends = {"endingOffsets": '{"switched":{"0":2}}'}
+    for each, fails in (({}, True), ({"failOnDataLoss": "false"}, False), (ends, False)):
+        caplog.clear()
+        moment = PlannedMoment(ReadOptions.parse(given | each))
+        if is_stream and each == ends:
+            continue  # a stream has no end
+        ask = moment.ends if is_stream else moment.asked
+        if fails:
+            with pytest.raises(LogDirectoryError, match=f"records from offset {SEAL} on"):
+                ask()
+        else:
+            ask()
+            ask()
+            said = [text for text in caplog.messages if f"records from offset {SEAL} on" in text]
+            assert (each != ends) is (len(said) == 1)

@@ -120,7 +120,7 @@ def test_a_history_has_every_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ((key("g"), b"\0\x07"), "OffsetCommitValue has version 7, known are 0 to 4"),
+        ((key("g"), b"\xff\xf9"), "OffsetCommitValue has version -7, known are 0 to 4"),
         ((key("g"), value(1)[:-3]), "inside a field"),
         ((key("g")[:-1], value(1)), "inside a field"),
         ((b"\0\1\xff\xff" + key("g")[5:], value(1)), "group is null"),

@@ -77,7 +77,17 @@ def test_transactions_and_the_cluster_in_json(run: Run, example_cluster: str) ->
     found = objects(run("transactions", example_cluster, "--json"))
     assert ["transactions"] * 3 + ["open_transactions"] * 2 == [row["table"] for row in found]
     shown = objects(run("cluster", example_cluster, "--json"))
-    tables = {"topics", "partitions", "brokers", "configs", "quotas", "acls", "scram_users"}
+    tables = {
+        "topics",
+        "partitions",
+        "brokers",
+        "controllers",
+        "voters",
+        "configs",
+        "quotas",
+        "acls",
+        "scram_users",
+    }
 
     assert {*tables, "features", "log_directories"} == {row["table"] for row in shown}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from diskless_directory import SEAL, diskless_topics
 from typer.testing import Result
 
 import segmentlog
@@ -130,3 +131,13 @@ def test_no_record_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (1, 2, 0, None, None) == (
         empty.n_here, empty.n_partitions, empty.records, empty.first_ms, empty.rate,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["topics", "describe"])
+def test_a_diskless_topic_does_not_end_with_its_files(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    """The offset from which records are elsewhere is named; a classic topic is whole."""
+    done = run(command, diskless_topics(tmp_path), "--topic", "switched", status=1)
+    assert f"records from offset {SEAL} on are in its object store" in done.output
+    assert "object store" not in run(command, tmp_path, "--topic", "classic").output
