@@ -5,6 +5,7 @@ coordinator of the batches knows them.  A partition that was switched has its ea
 files, up to an offset (the seal) in a tagged field of its record in the metadata.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -13,10 +14,13 @@ from segmentlog.cluster.image import RECORDS, fold
 from segmentlog.cluster.metadata_log import metadata_path, read_metadata
 from segmentlog.disk.readable import list_names, open_file, status_of
 from segmentlog.disk.remote.location import is_url
+from segmentlog.errors import SegmentLogError
 from segmentlog.messages.reader import UNKNOWN_TAGS
 from segmentlog.model import TopicPartition
 
 __all__ = ["diskless_partitions", "elsewhere"]
+
+logger = logging.getLogger(__name__)
 
 _SETTING = "diskless.enable"
 _SEAL_TAG, _SEAL_BYTES = 100, 8
@@ -37,8 +41,12 @@ def diskless_partitions(directories: Iterable[str]) -> Mapping[TopicPartition, i
     found: dict[TopicPartition, int | None] = {}
     for each in directories:
         path = None if is_url(each) else metadata_path(each)
-        if path is not None:
+        if path is None:
+            continue
+        try:
             found |= _in(path, int(time.monotonic() / _KEPT_SECONDS), _state(path))
+        except (SegmentLogError, OSError) as error:  # others report it; records need no metadata
+            logger.info("whether topics are diskless is not known: %s", error)
     return found
 
 

@@ -49,3 +49,11 @@ def test_verify_names_the_offset(tmp_path: Path) -> None:
     diskless = [(each.topic, each.message) for each in found if each.kind == "diskless"]
     assert ["born", "changed", "switched"] == sorted(topic for topic, _ in diskless)
     assert all(message.startswith(ELSEWHERE) for _, message in diskless)
+
+
+def test_damaged_metadata_does_not_keep_records_from_being_read(tmp_path: Path) -> None:
+    """Whether the topic is diskless is then not known, and other commands name the damage."""
+    path = diskless_topics(tmp_path)
+    (log,) = path.glob("__cluster_metadata-0/*.log")
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    assert 2 == segmentlog.read(path, "born").num_rows
