@@ -218,7 +218,7 @@ def test_both_leave_the_same_batches_in_kafka_4_4(
     broker = Broker(tmp_path / "kafka", "4.4.0")
     broker.prepare()
     without = {f"no-keys-{n}": Kind(unkeyed=1, n_batches=n) for n in (40, 50, 70, 80)}
-    kinds = without | (KINDS if map_slots > 9 else WITHOUT_PRODUCERS)
+    kinds = {**without, **(KINDS if map_slots > 9 else WITHOUT_PRODUCERS)}
     logs = Logs(java, tmp_path, seeds, kinds, map_slots, broker.log_dir / METADATA)
     theirs, ours = logs.copy(logs.made, "theirs"), logs.copy(logs.made, "ours")
     old = logs.copy(logs.made, "old")

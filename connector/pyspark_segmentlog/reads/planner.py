@@ -31,6 +31,7 @@ from segmentlog.logs import (
     is_url,
     made_again,
     readable_path,
+    report_diskless,
     report_missing,
 )
 from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
@@ -202,8 +203,8 @@ class PlannedMoment:
     def _check_diskless(self, partitions: Iterable[TopicPartition]) -> None:
         """Refuse partitions whose latest records are in no file, or warn once for a moment."""
         if not self._is_checked:
-            self.directory.check_diskless(
-                partitions, "failOnDataLoss=false",
+            report_diskless(
+                self.directory, partitions, "failOnDataLoss=false",
                 fail_on_data_loss=self._options.fail_on_data_loss, told=self._told,
             )  # fmt: skip
             self._is_checked = True

@@ -11,7 +11,12 @@ from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.errors import OptionError, StreamOffsetError
 from segmentlog.layout.stream_checkpoint import made_again
 from segmentlog.logs.log import Log, find_bounds
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
+from segmentlog.logs.log_directory import (
+    LogDirectory,
+    open_log_dir,
+    report_diskless,
+    report_missing,
+)
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.replication.replicated import ReplicatedDirectory, open_replicas
@@ -151,8 +156,8 @@ def take_snapshot(
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, named)
     to_latest = [each for each in chosen if until is None and each not in ending_offsets]
-    directory.check_diskless(
-        to_latest, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss
+    report_diskless(
+        directory, to_latest, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss
     )
     directory.end_offsets(
         chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,

@@ -242,7 +242,7 @@ class Image:
             rows = {(each, None): {"voter_id": each} | empty for each in ids}
             yield from self._replace_voters(rows)
 
-    def _replace_voters(self, rows: Mapping[object, Row]) -> Iterator[RowChange]:
+    def _replace_voters(self, rows: Mapping[Any, Row]) -> Iterator[RowChange]:
         before = self.tables["voters"]
         for key in [each for each in before if each not in rows]:
             yield from self._remove("voters", key)

@@ -17,7 +17,12 @@ from segmentlog.layout.stream_checkpoint import (
     topic_ids_of,
 )
 from segmentlog.logs.log import Log, find_offset
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir, report_missing
+from segmentlog.logs.log_directory import (
+    LogDirectory,
+    open_log_dir,
+    report_diskless,
+    report_missing,
+)
 from segmentlog.tiered.location import tiered_paths
 
 __all__ = [
@@ -36,6 +41,7 @@ __all__ = [
     "read_initial",
     "read_stream_checkpoint",
     "readable_path",
+    "report_diskless",
     "report_missing",
     "tiered_paths",
     "topic_ids_of",

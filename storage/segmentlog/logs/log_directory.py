@@ -47,7 +47,13 @@ from segmentlog.reads.collector import without_collector
 from segmentlog.reads.moment import Listing
 from segmentlog.tiered.location import plain_path, tiered_paths
 
-__all__ = ["LogDirectory", "MissingPartition", "open_log_dir", "report_missing"]
+__all__ = [
+    "LogDirectory",
+    "MissingPartition",
+    "open_log_dir",
+    "report_diskless",
+    "report_missing",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +115,39 @@ def report_missing(
         )
     if more >= _MOST_NAMED:
         logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
+
+
+def report_diskless(
+    directory: "LogDirectory",
+    topic_partitions: Iterable[TopicPartition],
+    option: str,
+    *,
+    fail_on_data_loss: bool,
+    told: "_Told" = None,
+) -> None:
+    """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
+
+    Parameters
+    ----------
+    option, fail_on_data_loss : as of `report_missing`.
+    told : as of `LogDirectory.end_offsets`.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a partition is diskless, and this is an error.
+    """
+    diskless = diskless_partitions(_resolve(each)[0] for each in directory.paths)
+    found = {}
+    for each in topic_partitions if diskless else ():
+        if each in diskless:
+            log = directory.log(*each)
+            found[each] = elsewhere(diskless[each], log.log_end_offset)
+            if fail_on_data_loss:
+                reason = f"{found[each]}; {option} reads those that are here"
+                raise LogDirectoryError(log.path, reason)
+    for each in _news("elsewhere", found, told):
+        logger.warning("%s: %s; they are not read", directory.log(*each).path, found[each])
 
 
 @class_of_one_dialect()
@@ -596,38 +635,6 @@ class LogDirectory:
                 f", and {more} more partitions" if more > 0 else "",
                 remedy,
             )
-
-    def check_diskless(
-        self,
-        topic_partitions: Iterable[TopicPartition],
-        option: str,
-        *,
-        fail_on_data_loss: bool,
-        told: "dict[tuple[str, TopicPartition], str] | None" = None,
-    ) -> None:
-        """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
-
-        Parameters
-        ----------
-        option : how the caller asks for the records that are here.
-        told : as of `end_offsets`.
-
-        Raises
-        ------
-        LogDirectoryError
-            If a partition is diskless, and `fail_on_data_loss`.
-        """
-        diskless = diskless_partitions(self._views)
-        found = {}
-        for each in topic_partitions:
-            if each in diskless:
-                log = self.log(*each)
-                found[each] = elsewhere(diskless[each], log.log_end_offset)
-                if fail_on_data_loss:
-                    reason = f"{found[each]}; {option} reads those that are here"
-                    raise LogDirectoryError(log.path, reason)
-        for each in _news("elsewhere", found, told):
-            logger.warning("%s: %s; they are not read", self.log(*each).path, found[each])
 
     @property
     def unfinished_commits(self) -> list[str]:
