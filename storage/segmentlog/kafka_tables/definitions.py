@@ -355,7 +355,7 @@ _QUOTAS = (
 )  # fmt: skip
 _ACLS = (
     Column("principal", _TEXT, "such as `User:anna`"),
-    Column("host", _TEXT, "address, or `*`"),
+    Column("host", _TEXT, "address, `*`, or a block of addresses (CIDR) since Kafka 4.4"),
     Column("operation", _TEXT, "such as `READ`"),
     Column("permission_type", _TEXT, "`ALLOW` or `DENY`"),
     Column("resource_type", _TEXT, "such as `TOPIC`"),
