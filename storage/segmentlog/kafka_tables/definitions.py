@@ -21,14 +21,22 @@ class Table:
     pattern : of the names of topics, for tables whose topic a worker's settings name; or empty.
     meaning : one line, as the documentation has it.
     columns : of the last state.
-    history : of the changes; empty for a table that has no history.
+    changes : columns of the changes, where these have others.
+    key : names of columns.  The last state of a table with a key is the last row of each key in
+        its history.
     """
 
     topic: str
     meaning: str
     columns: tuple[Column, ...]
-    history: tuple[Column, ...] = ()
+    changes: tuple[Column, ...] = ()
     pattern: str = ""
+    key: tuple[str, ...] = ()
+
+    @property
+    def history(self) -> tuple[Column, ...]:
+        """Columns of the changes; empty for a table that has no history."""
+        return (*(self.changes or self.columns), CHANGE) if self.changes or self.key else ()
 
     def topics(self, names: Iterable[str]) -> list[str]:
         """Those of some topics that the table is made of."""
@@ -65,7 +73,6 @@ _GROUP_OFFSETS_HISTORY = (
         "`committed`, `aborted` or `open`; null outside of a transaction",
     ),
     *ORIGIN,
-    CHANGE,
 )
 
 _TEXT, _INT, _LONG, _BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
@@ -380,8 +387,8 @@ _OF_DIRECTORIES = (
 def _of_metadata(
     meaning: str, columns: tuple[Column, ...], state: tuple[Column, ...] = ()
 ) -> Table:
-    history = (*columns, *_OF_METADATA, CHANGE)
-    return Table("__cluster_metadata", meaning, (*columns, *state, *_OF_METADATA), history)
+    changes = (*columns, *_OF_METADATA)
+    return Table("__cluster_metadata", meaning, (*columns, *state, *_OF_METADATA), changes)
 
 
 #: Default names, those of distributed MirrorMaker 2, and names that end like the default ones.
@@ -405,7 +412,7 @@ TABLES = {
         "__consumer_offsets",
         "Groups of consumers, including groups that have only committed offsets",
         _GROUPS,
-        (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN, CHANGE),
+        (*_GROUP, _MEMBERS, *_OF_GROUPS, *ORIGIN),
     ),
     "group_members": Table("__consumer_offsets", "Members of groups", _GROUP_MEMBERS),
     "share_state": Table(
@@ -417,7 +424,6 @@ TABLES = {
             Column(
                 "record", _TEXT, "`snapshot` or `update`; an update contains only changed fields"
             ),
-            CHANGE,
         ),
     ),
     "dead_letters": Table(
@@ -425,12 +431,13 @@ TABLES = {
         "Records that share groups have given up (KIP-1191): from where, and why",
         _DEAD_LETTERS,
         pattern=r"dlq\..+",
+        key=("record_topic", "record_partition", "record_offset"),
     ),
     "transactions": Table(
         "__transaction_state",
         "Transactional ids, and their last transactions",
         _TRANSACTIONS,
-        (*_TRANSACTIONS, CHANGE),
+        key=("transactional_id",),
     ),
     "open_transactions": Table(
         "",
@@ -453,14 +460,13 @@ TABLES = {
             ),
             Column("record_offset", _LONG, "first offset of the batch; null in a snapshot"),
             Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
-            CHANGE,
         ),
     ),
     "remote_segments": Table(
         "__remote_log_metadata",
         "Segments in a tier (KIP-405), as brokers have announced them",
         _REMOTE_SEGMENTS,
-        (*_REMOTE_SEGMENTS, CHANGE),
+        key=("topic_id", "partition", "segment_id"),
     ),
     "topics": _of_metadata("Topics of the cluster", _TOPICS),
     "partitions": _of_metadata("Partitions of the cluster", _PARTITIONS, _OF_DIRECTORIES),
@@ -480,42 +486,42 @@ TABLES = {
         "_schemas",
         "Schemas of a schema registry (Confluent, Karapace)",
         _SCHEMAS,
-        (*_SCHEMAS, CHANGE),
+        key=("subject", "version"),
     ),
     "connect_configs": Table(
         "connect-configs",
         "Settings of connectors and tasks of Kafka Connect",
         _CONNECT_CONFIGS,
-        (*_CONNECT_CONFIGS, CHANGE),
-        _CONNECT.format("configs"),
+        pattern=_CONNECT.format("configs"),
+        key=("record_topic", "key"),
     ),
     "connect_offsets": Table(
         "connect-offsets",
         "How far source connectors have read; sink connectors commit as groups",
         _CONNECT_OFFSETS,
-        (*_CONNECT_OFFSETS, CHANGE),
-        _CONNECT.format("offsets"),
+        pattern=_CONNECT.format("offsets"),
+        key=("record_topic", "connector", "source_partition"),
     ),
     "connect_status": Table(
         "connect-status",
         "States of connectors and tasks, and the topics that they use",
         _CONNECT_STATUS,
-        (*_CONNECT_STATUS, CHANGE),
-        _CONNECT.format("status"),
+        pattern=_CONNECT.format("status"),
+        key=("record_topic", "key"),
     ),
     "mm2_offset_syncs": Table(
         "mm2-offset-syncs.<target>.internal",
         "Pairs of offsets of the same record, which MirrorMaker 2 stores in the source cluster",
         _OFFSET_SYNCS,
-        (*_OFFSET_SYNCS, CHANGE),
-        r"mm2-offset-syncs.+internal",
+        pattern=r"mm2-offset-syncs.+internal",
+        key=("record_topic", "topic", "partition"),
     ),
     "mm2_checkpoints": Table(
         "<source>.checkpoints.internal",
         "Offsets of groups that MirrorMaker 2 has translated and stored in the target cluster",
         _CHECKPOINTS,
-        (*_CHECKPOINTS, CHANGE),
-        r".+checkpoints.internal",
+        pattern=r".+checkpoints.internal",
+        key=("record_topic", "group", "topic", "partition"),
     ),
     "unknown_records": Table(
         "",

@@ -21,7 +21,6 @@ from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.group_offsets import group_offsets
 from segmentlog.kafka_tables.groups import group_changes, group_rows, member_rows, read_groups
 from segmentlog.kafka_tables.joined import lag_table, open_transaction_rows
-from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.kafka_tables.metadata_tables import (
     METADATA_PARTITION,
     metadata_level,
@@ -34,7 +33,7 @@ from segmentlog.kafka_tables.producer_rows import producer_changes, producer_row
 from segmentlog.kafka_tables.registry_schemas import schema_changes, warn_of_ambiguous_ids
 from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
-from segmentlog.kafka_tables.transactions import transaction_changes, transaction_rows
+from segmentlog.kafka_tables.transactions import transaction_changes
 from segmentlog.logs.log import Log
 from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.messages.records import look_at
@@ -48,17 +47,17 @@ _ReadUnknown: TypeAlias = Callable[
     [Log, OnCorruptBatch], Iterator[tuple[bytes | None, bytes | None, int, int]]
 ]
 
-#: Tables of topics whose names are settings, and the columns of their keys.
-_KEYS = {
-    "dead_letters": ("record_topic", "record_partition", "record_offset"),
-    "schemas": ("subject", "version"),
-    "connect_configs": ("record_topic", "key"),
-    "connect_offsets": ("record_topic", "connector", "source_partition"),
-    "connect_status": ("record_topic", "key"),
-    "mm2_offset_syncs": ("record_topic", "topic", "partition"),
-    "mm2_checkpoints": ("record_topic", "group", "topic", "partition"),
-}
-_MIRRORED = {"mm2_offset_syncs": "OffsetSync", "mm2_checkpoints": "Checkpoint"}
+#: The history of each table with a key, in one log.
+_CHANGES: Mapping[str, Callable[[Log, OnCorruptBatch], Iterator[dict[str, Any]]]] = {
+    "transactions": transaction_changes,
+    "remote_segments": segment_changes,
+    "dead_letters": dead_letter_rows,
+    "schemas": schema_changes,
+    **{each: partial(connect_changes, name=each)
+       for each in ("connect_configs", "connect_offsets", "connect_status")},
+    "mm2_offset_syncs": partial(mirror_changes, name="OffsetSync"),
+    "mm2_checkpoints": partial(mirror_changes, name="Checkpoint"),
+}  # fmt: skip
 
 _GROUPS, _TRANSACTIONS, _SHARES = (
     "__consumer_offsets", "__transaction_state", "__share_group_state",
@@ -104,32 +103,17 @@ def make_table(
         return made.consumer_lag()
     if name == "producers" and is_history:
         return made.producer_changes()
-    if name in _KEYS:
-        return made.of_named_topics(name, topic, is_history=is_history)
-    if is_history:
-        changes = {
-            "groups": made.group_changes, "transactions": made.transaction_changes,
-            "share_state": made.share_changes, "remote_segments": made.segment_changes,
-        }  # fmt: skip
-        return rows_to_table([*changes[name]()], found.history)
-    rows = {
-        "groups": made.groups, "group_members": made.group_members,
-        "transactions": made.transactions, "open_transactions": made.open_transactions,
-        "unknown_records": made.unknown_records, "share_state": made.share_state,
-        "producers": made.producers, "remote_segments": made.remote_segments,
-    }  # fmt: skip
-    return rows_to_table([*rows[name]()], found.columns)
-
-
-def _changes(name: str, log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """The history of a table in one log."""
-    if name == "schemas":
-        return schema_changes(log, on_corrupt_batch)
-    if name == "dead_letters":
-        return dead_letter_rows(log, on_corrupt_batch)
-    if name in _MIRRORED:
-        return mirror_changes(log, on_corrupt_batch, _MIRRORED[name])
-    return connect_changes(log, on_corrupt_batch, name)
+    if name in _CHANGES:
+        rows = made.of_key(name, topic, is_history=is_history)
+    elif is_history:
+        rows = {"groups": made.group_changes, "share_state": made.share_changes}[name]()
+    else:
+        rows = {
+            "groups": made.groups, "group_members": made.group_members,
+            "open_transactions": made.open_transactions, "producers": made.producers,
+            "share_state": made.share_state, "unknown_records": made.unknown_records,
+        }[name]()  # fmt: skip
+    return rows_to_table([*rows], found.history if is_history else found.columns)
 
 
 class _Tables:
@@ -242,28 +226,6 @@ class _Tables:
             self._level = FIRST_LEVEL_OF_4_1 if level is None else level
         return self._level < FIRST_LEVEL_OF_4_1
 
-    def transactions(self) -> Iterator[dict[str, Any]]:
-        """Transactional ids."""
-        return self._of_logs(
-            _TRANSACTIONS, lambda log: transaction_rows(log, self._on_corrupt_batch)
-        )
-
-    def transaction_changes(self) -> Iterator[dict[str, Any]]:
-        """Changes of transactional ids."""
-        return self._of_logs(
-            _TRANSACTIONS, lambda log: transaction_changes(log, self._on_corrupt_batch)
-        )
-
-    def segment_changes(self) -> Iterator[dict[str, Any]]:
-        """Changes of remote segments."""
-        return self._of_logs(
-            REMOTE_LOG_METADATA, lambda log: segment_changes(log, self._on_corrupt_batch)
-        )
-
-    def remote_segments(self) -> Iterator[dict[str, Any]]:
-        """Remote segments that are not deleted."""
-        return last_rows(self.segment_changes(), "topic_id", "partition", "segment_id")
-
     def consumer_lag(self) -> pa.Table:
         """Committed offsets, and ends of logs."""
         offsets = self.group_offsets()
@@ -280,7 +242,7 @@ class _Tables:
         """Transactions without an end marker."""
         known = {}
         if _TRANSACTIONS in self._directory.topics(internal=True):
-            known = {row["producer_id"]: row for row in self.transactions()}
+            known = {row["producer_id"]: row for row in self.of_key("transactions")}
         yield from open_transaction_rows(
             self._directory, self._on_corrupt_batch, known, self._failures
         )
@@ -295,21 +257,29 @@ class _Tables:
         parts = producer_changes(self._directory, self._on_corrupt_batch, self._failures)
         return pa.concat_tables([schema.empty_table(), *parts])
 
-    def of_named_topics(self, name: str, topic: str | None, *, is_history: bool) -> pa.Table:
-        """A table of topics whose names are settings."""
+    def of_key(
+        self, name: str, topic: str | None = None, *, is_history: bool = False
+    ) -> Iterable[dict[str, Any]]:
+        """The history of a table with a key, or its last rows that were not removed."""
         found, held = TABLES[name], self._directory.topics(internal=True)
         names = [topic] if topic is not None else found.topics(held) or [found.topic]
         changes = (
             row | {"record_topic": each}
             for each in names
-            for row in self._of_logs(each, lambda log: _changes(name, log, self._on_corrupt_batch))
+            for row in self._of_logs(each, lambda log: _CHANGES[name](log, self._on_corrupt_batch))
         )
         if is_history:
-            return rows_to_table([*changes], found.history)
-        rows = [*last_rows(changes, *_KEYS[name])]
+            return changes
+        last: dict[tuple[object, ...], dict[str, Any]] = {}
+        for row in changes:
+            key = tuple(row.get(each) for each in found.key)
+            if row["change"] == "removed":
+                last.pop(key, None)
+            else:
+                last[key] = row
         if name == "schemas":
-            warn_of_ambiguous_ids(rows)
-        return rows_to_table(rows, found.columns)
+            warn_of_ambiguous_ids([*last.values()])
+        return last.values()
 
     def unknown_records(self) -> Iterator[dict[str, Any]]:
         """Records of unknown types, of all topics that are here."""

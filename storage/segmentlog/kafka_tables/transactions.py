@@ -5,18 +5,17 @@ from typing import Any
 
 from segmentlog.kafka_tables.columns import time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
-from segmentlog.kafka_tables.last_rows import last_rows
 from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
 
-__all__ = ["transaction_changes", "transaction_rows"]
+__all__ = ["transaction_changes"]
 
 _STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
            5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip
 
 
-def transaction_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """The last record of each transactional id of a partition of ``__transaction_state``.
+def transaction_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+    """Every record of a partition of ``__transaction_state``.
 
     Raises
     ------
@@ -25,11 +24,6 @@ def transaction_rows(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dic
     CorruptLogError
         If the log is damaged.
     """
-    return last_rows(transaction_changes(log, on_corrupt_batch), "transactional_id")
-
-
-def transaction_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """Every record of a partition of ``__transaction_state``; errors as by `transaction_rows`."""
     for placed in read_records(log, ("TransactionLog",), on_corrupt_batch):
         yield _row(placed)
 
