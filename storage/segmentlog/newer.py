@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
-__all__ = ["KNOWN_KAFKA", "NEWEST_LEVELS", "NewerFormatError", "note", "notes_of", "noting"]
+__all__ = [
+    "KNOWN_KAFKA",
+    "LEFT",
+    "NEWEST_LEVELS",
+    "NewerFormatError",
+    "note",
+    "notes_of",
+    "noting",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +36,10 @@ NEWEST_LEVELS = {
     "metadata.version": 33, "kraft.version": 1, "transaction.version": 2, "group.version": 1,
     "eligible.leader.replicas.version": 1, "share.version": 2, "streams.version": 1,
 }  # fmt: skip
+
+
+#: The end of what is said of a record that is not read.
+LEFT = "left as bytes"
 
 
 class NewerFormatError(ValueError):

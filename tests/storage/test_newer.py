@@ -13,6 +13,7 @@ from coordinator_logs import Coordinator, commit_key, commit_value, framed, mess
 import segmentlog
 from segmentlog.messages.records import framed_schemas, read_frame
 from segmentlog.newer import KNOWN_KAFKA, note
+from segmentlog.settings.cluster_metadata import read_cluster_settings
 
 METADATA, GROUPS = "__cluster_metadata", "__consumer_offsets"
 SHARES, REMOTE = "__share_group_state", "__remote_log_metadata"
@@ -180,3 +181,16 @@ def test_each_thing_is_said_once_outside_of_tables(warnings: pytest.LogCaptureFi
     for _ in range(3):
         note("a thing of this test")
     assert 1 == warnings.text.count("a thing of this test")
+
+
+def test_settings_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
+    """Records are removed by them; unknown types and new fields of known records do no harm."""
+    setting = metadata(4, resource_type=2, resource_name="a", name="retention.ms", value="5")
+    unknown = (None, b"\1\x63\0new")
+    Coordinator().add(later(setting, 1, STRING), unknown).write(tmp_path / "new", 0, METADATA)
+    found = read_cluster_settings(str(tmp_path / "new" / f"{METADATA}-0"))
+    assert {"a": {"retention.ms": "5"}} == found.topics
+    left = (None, b"\1\4\x09no setting")
+    Coordinator().add(left).write(tmp_path / "left", 0, METADATA)
+    with pytest.raises(segmentlog.LogDirectoryError, match="version 9, left as bytes, is newer"):
+        read_cluster_settings(str(tmp_path / "left" / f"{METADATA}-0"))

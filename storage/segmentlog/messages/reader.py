@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from segmentlog.messages.schema import JSON_NULL, Field, Schema
-from segmentlog.newer import NewerFormatError, note
+from segmentlog.newer import LEFT, NewerFormatError, note
 
 __all__ = ["UNKNOWN_TAGS", "Reader", "read_struct", "uuid_text"]
 
@@ -112,7 +112,7 @@ class Reader:
         try:
             found = self._plain_fields(schema.fields, most, is_flexible=True)
         except ValueError as error:
-            reason = f"{schema.name} of version {version}, left as bytes"
+            reason = f"{schema.name} of version {version}, {LEFT}"
             raise NewerFormatError(reason) from error
         for at in range(self.at + 1, min(end, self.at + _MOST_NEW_BYTES)):
             tail, with_tags = Reader(self._data, at), dict(found)
@@ -124,7 +124,7 @@ class Reader:
             if not tail.n_left:
                 self.at, self._unknown_tags = end, tail._unknown_tags
                 return with_tags
-        raise NewerFormatError(f"{schema.name} of version {version}, left as bytes")
+        raise NewerFormatError(f"{schema.name} of version {version}, {LEFT}")
 
     def varint(self) -> int:
         """An unsigned varint: seven bits a byte, the least significant ones first.

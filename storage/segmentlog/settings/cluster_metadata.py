@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
-from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Image, Row, fold
+from segmentlog.cluster.image import BROKER, RECORDS, TOPIC, Image, Row
 from segmentlog.cluster.metadata_log import metadata_path, read_metadata
 from segmentlog.disk.readable import list_names
 from segmentlog.disk.remote.location import is_url
@@ -15,6 +15,7 @@ from segmentlog.errors import LogDirectoryError, MalformedRecordError, SegmentLo
 from segmentlog.logs.log import Log
 from segmentlog.messages.reader import uuid_text
 from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.newer import KNOWN_KAFKA, LEFT, note, notes_of
 from segmentlog.reads.listed import LostSegments
 from segmentlog.segments.listing import list_segments
 
@@ -55,8 +56,8 @@ def read_cluster_settings(path: str) -> ClusterSettings:
     Raises
     ------
     LogDirectoryError
-        If a record cannot be decoded, or has a newer version; if records between the snapshot and
-        the log are missing.
+        If a record cannot be decoded, or has a newer version and is left as bytes; if records
+        between the snapshot and the log are missing.
     CorruptLogError
         If a batch is damaged.
     """
@@ -155,12 +156,21 @@ def read_partition_ids(path: str) -> set[tuple[str, int]]:
 
 
 def _tables(path: str, *tables: str) -> Mapping[str, Mapping[Any, Row]]:
+    wanted, image = [each for name in tables for each in RECORDS[name]], Image()
+
+    def read() -> None:
+        for record in read_metadata(path, wanted):
+            image.apply(record)
+
     try:
-        return fold(
-            read_metadata(path, [each for name in tables for each in RECORDS[name]])
-        ).tables
+        newer = notes_of(read)
     except MalformedRecordError as error:
         reason = f"its record at offset {error.offset} cannot be read: {error.reason}"
         raise LogDirectoryError(path, f"{reason}; {_REMEDY}") from error
     except LogDirectoryError as error:
         raise LogDirectoryError(error.path, f"{error.reason}; {_REMEDY}") from error
+    for each in newer:
+        if each.endswith(LEFT):  # records are removed by these settings
+            raise LogDirectoryError(path, f"{each}, is newer than Kafka {KNOWN_KAFKA}; {_REMEDY}")
+        note(each)
+    return image.tables
