@@ -1,13 +1,9 @@
 """Jobs that say ``format("kafka")`` run on log directories, in the classic session."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -572,40 +568,3 @@ def test_rows_come_again_after_a_rolled_back_checkpoint(
     copied(spark, tmp_path / "backup")
 
     assert ["a", "b", "b"] == kafka_log.read("out").values()
-
-
-@pytest.fixture
-def busy() -> Iterator[None]:
-    """Two processes for each core do nothing but count."""
-    count = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(count) for _ in range(2 * (os.cpu_count() or 1))]
-    yield
-    for each in others:
-        each.kill()
-        each.wait()
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("busy")
-def test_five_queries_begin_at_once_on_busy_cores(
-    spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
-) -> None:
-    """Spark waits ten seconds for the process of a query; none fails to connect back."""
-    as_kafka({SERVERS: kafka_log})
-    kafka_log.write("in", ["a", "b"])
-    options = {"kafka.bootstrap.servers": SERVERS, "startingOffsets": "earliest"}
-    found: dict[int, list[str]] = {number: [] for number in range(5)}
-
-    def start(number: int) -> Any:
-        def take(rows: DataFrame, _: int) -> None:
-            found[number] += [bytes(row.value).decode() for row in rows.collect()]
-
-        rows = spark.readStream.format("kafka").options(**options, subscribe="in").load()
-        writer = rows.writeStream.foreachBatch(take).trigger(availableNow=True)
-        return writer.option("checkpointLocation", str(tmp_path / f"c{number}")).start()
-
-    with ThreadPoolExecutor(5) as pool:
-        queries = list(pool.map(start, found))
-    for query in queries:
-        query.awaitTermination()
-    assert [["a", "b"]] * 5 == [*found.values()]
