@@ -71,13 +71,7 @@ class PlacedSegment(NamedTuple):
 
 
 def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
-    """All leader epochs of the log up to the end of a segment.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If the object is missing or damaged, or its bytes are not a checkpoint of leader epochs.
-    """
+    """All leader epochs of the log up to the end of a segment; a damaged object is an error."""
     file = tier.open(segment, Part.LEADER_EPOCHS)
     if file is None:
         return sorted((segment.epochs or {}).items())
@@ -97,11 +91,8 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
 class Chain(NamedTuple):
     """The segments of a log that follow each other, each with its last offset and its size.
 
-    Attributes
-    ----------
-    segments : in the order of their offsets.
-    left_out : segments whose leader epochs are not those of the log.
-    starts_at : first offset of the log by its leader epochs.
+    `left_out` are those whose leader epochs are not those of the log, and `starts_at` is the first
+    offset by these epochs.
     """
 
     segments: list[RemoteSegment]
@@ -119,23 +110,13 @@ def choose(
     log_start: int,
     skips_gaps: bool = False,
 ) -> list[PlacedSegment]:
-    """The remote segments of a log, in the order of their offsets.
+    """The remote segments of a log, in the order of their offsets; all `segments` are complete.
 
-    Parameters
-    ----------
-    tier : reads objects.
-    log : for messages.
-    segments : all that are complete.
-    epochs : leader epochs of the local log; empty if there is none: the newest segment has them.
-    local_start : first offset of the local log, or None.
-    log_start : first offset of the log by its checkpoint; the largest one without an entry.
-    skips_gaps : whether offsets that no segment holds are left out, and logged.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If offsets between two segments, or all offsets before the local log, are missing; if
-        offsets are only in segments of other leader epochs; if an object is missing or damaged.
+    `epochs` are those of the local log; there are none without one: the newest segment has them.
+    `local_start` is its first offset, and `log_start` that of the log by its checkpoint, or the
+    largest offset without an entry.  Offsets from there on that no segment holds, or only one of
+    other leader epochs, are an error, or with `skips_gaps` a warning.  A damaged object is
+    always an error.
     """
 
     def lose(place: str, missing: str, reason: str, remedy: str) -> None:
@@ -185,18 +166,7 @@ def of_lineage(
     epochs: Epochs,
     local_start: int | None = None,
 ) -> Chain:
-    """The segments of a log that follow each other, each with its last offset and its size.
-
-    Parameters
-    ----------
-    tier, log, epochs, local_start : see `choose`.
-    segments : at least one.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If an object is missing or damaged.
-    """
+    """The segments, of at least one, that follow each other in a log; see `choose`."""
     known = {each.segment_id: _known_epochs(tier, each) for each in segments}
     if not epochs:
         # The epochs that a manifest or the broker's list has begin with the segment: the epochs of
@@ -223,13 +193,7 @@ def of_lineage(
 def lost_offsets(
     tier: Layout, chain: Chain, local_start: int | None, log_start: int
 ) -> Iterator[tuple[RemoteSegment, int, int]]:
-    """Segments that are left out and alone have offsets of the log, each with these offsets.
-
-    Parameters
-    ----------
-    tier, local_start, log_start : see `choose`.
-    chain : of the log.
-    """
+    """Segments that are left out and alone have offsets of the log, each with these offsets."""
     for each in chain.left_out:
         at = max(each.start_offset, chain.starts_at)
         if log_start < 2**63 - 1:

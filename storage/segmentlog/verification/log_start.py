@@ -34,14 +34,9 @@ _NUMBERED = tuple(f".{kind}" for kind in FileKind)
 
 
 class LogStart:
-    """The loading of one log.
+    """The loading of one log; `log_start` and `recovery_point` are 0 without an entry.
 
-    Parameters
-    ----------
-    topic_partition, path : of the log, and of its directory.
-    log_start : by the checkpoint, or 0.
-    recovery_point : by the checkpoint, or 0.
-    is_clean : whether the log directory has the mark of a clean stop.
+    `is_clean` says whether the log directory has the mark of a clean stop.
     """
 
     def __init__(

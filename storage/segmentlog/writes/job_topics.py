@@ -63,19 +63,9 @@ class JobTopics:
     ) -> "JobTopics":
         """The topics that are there now; a job begins with them.
 
-        Parameters
-        ----------
-        asked : the number of partitions of missing topics, one by default.
-        in_cluster : the number of partitions of each topic, if the cluster's metadata is known.
-
-        Raises
-        ------
-        OptionError
-            If `topic` has another number of partitions than `asked`.
-        UnknownTopicOrPartitionError
-            If `topic`, or a partition of it, is missing, and is not to be created.
-        LogDirectoryError
-            If the name of a directory has zeros before the number of its partition.
+        It is an error if `topic` has another number of partitions than `asked` (one by default for
+        missing topics), or is incomplete and not to be created.  `in_cluster` has the numbers of
+        the cluster's metadata, if it is known.
         """
         partitions, missing = _count_partitions(directory, in_cluster)
         # The job travels to every task, so it keeps only the numbers that directories do not show.
@@ -92,13 +82,7 @@ class JobTopics:
         return topics
 
     def n_partitions(self, topic: str) -> int:
-        """Number of partitions of a topic, or the number that it will get.
-
-        Raises
-        ------
-        OptionError, UnknownTopicOrPartitionError
-            If Kafka does not allow its name; if it is missing, and is not to be created.
-        """
+        """Number of partitions of a topic, or the number that it will get."""
         if topic in self.missing and not self.keeps_partitions:
             hint = (
                 "write a topic only where all its partitions are: the number of partitions "
@@ -135,12 +119,9 @@ class JobTopics:
     def make(self, topics: Collection[str]) -> None:
         """Create the topics that are missing when the job commits; the caller holds the lock.
 
-        Raises
-        ------
-        LogDirectoryError
-            If rows were spread over another number of partitions than a topic has.  Another job
-            may have created the topic meanwhile, or again.  Partitions that were added to a topic
-            are no error: a producer does not know of new partitions at once, either.
+        It is an error if rows were spread over another number of partitions than a topic has:
+        another job may have created the topic meanwhile, or again.  Partitions that were added to
+        a topic are none: a producer does not know of new partitions at once, either.
         """
         if self.num_partitions:
             for topic in topics:
