@@ -18,6 +18,7 @@ from tiers import TOPIC_ID, copy_segment, remove_local
 import segmentlog
 from segmentlog.errors import SegmentLogError
 from segmentlog.segments.listing import list_segments
+from segmentlog.tiered import plan
 
 COLUMNS = ["offset", "timestamp", "value"]
 
@@ -141,6 +142,13 @@ def test_an_undamaged_tier_is_read_whole(tier: Tier) -> None:
     for options, rows in zip(tier.options, tier.rows, strict=True):
         for expected, how in _reads(rows).values():
             assert expected == _scan(options, **how)
+
+
+def test_an_index_is_read_in_pieces(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up goes on after the first piece of an index."""
+    monkeypatch.setattr(plan, "_PIECE_BYTES", 8)
+
+    assert [] == tier.wrong()
 
 
 def test_a_flipped_bit_of_an_object(tier: Tier) -> None:

@@ -48,7 +48,7 @@ def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
     except FileNotFoundError:
         return
     left, before = len(data) % _ENTRY.size, -1
-    entries = _ENTRY.iter_unpack(memoryview(data)[: len(data) - left])
+    entries = _ENTRY.iter_unpack(data[: len(data) - left])
     for number, (version, *fields) in enumerate(entries):
         if version:
             raise CorruptIndexError(path, f"expected entries of version 0, found {version}")

@@ -469,7 +469,7 @@ def _entries(file: ReadableFile) -> Iterator[tuple[int, int]]:
     """Entries of an offset index, read in pieces: its size shows nothing."""
     for begin in range(0, file.status().size, _PIECE_BYTES):
         data = file.read(begin, _PIECE_BYTES)
-        yield from _ENTRY.iter_unpack(memoryview(data)[: len(data) // 8 * 8])
+        yield from _ENTRY.iter_unpack(data[: len(data) // 8 * 8])
 
 
 def _position_before(

@@ -47,6 +47,8 @@ def test_a_segment_without_aborts_has_no_file(tmp_path: Path) -> None:
     [
         (lambda data: data[:-1], "67 bytes is not a multiple of 34"),
         (lambda data: data[:34] + b"\0\1" + data[36:], "version 0, found 1"),
+        (lambda data: data[:34] * 2, "entry 1 has last offset"),
+        (lambda data: data[:34] + bytes(1 << 20), "entry 1 has last offset 0"),
     ],
 )
 def test_damage_is_reported_after_the_entries_before_it(tmp_path: Path, change, said: str) -> None:
