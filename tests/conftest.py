@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     storage = Path(importlib.import_module("segmentlog").__file__ or "").parents[1]
     if (storage / "kernel_compiler").is_dir() and "SEGMENTLOG_PYTHON_KERNELS" not in os.environ:
         command = [sys.executable, "-m", "kernel_compiler.build"]
-        subprocess.run(command, cwd=storage, check=True, timeout=300)
+        subprocess.run(command, cwd=storage, check=True, timeout=1500)
         sys.modules.pop("segmentlog.native", None)
 
 

@@ -22,7 +22,7 @@ def build(place: Path, *variants: str, **settings: str) -> dict[str, str]:
     for each in ("segmentlog", "kernel_compiler"):
         shutil.copytree(TOP / "storage" / each, place / each, ignore=ignored)
     subprocess.run(
-        [sys.executable, "-m", "kernel_compiler.build", *variants], check=True, timeout=300,
+        [sys.executable, "-m", "kernel_compiler.build", *variants], check=True, timeout=1500,
         cwd=place, env=os.environ | {"PYTHONPATH": str(place)} | settings,
     )  # fmt: skip
     return {"PYTHONPATH": str(place)}

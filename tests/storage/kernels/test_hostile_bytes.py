@@ -342,6 +342,7 @@ def test_no_kernel_reads_past_the_end_of_its_buffer(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # which three variants take on a busy machine
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_other_kernels_find_nothing_to_report(name: str, other_kernels: dict[str, str]) -> None:
     """With bounds checks, an index outside an array would raise an error."""
