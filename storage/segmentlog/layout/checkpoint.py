@@ -293,8 +293,9 @@ def _offsets(
     path: str, remedy: str, data: bytes, *, takes_newer: bool = False
 ) -> dict[TopicPartition, int]:
     """The entries; those of a newer version, which only readers take, begin with our three."""
-    head = data[:_MOST_VERSION_BYTES].split(b"\n", 1)[0].strip()
-    is_newer = takes_newer and head.isdigit() and int(head) > _VERSION
+    head, *rest = (each.strip() for each in data[:_MOST_HEAD_BYTES].split(b"\n"))
+    has_both = head.isdigit() and any(each.isdigit() for each in rest[:1])  # version and count
+    is_newer = takes_newer and has_both and int(head) > _VERSION
     if is_newer:
         try:
             note(f"{os.path.basename(path)} of version {int(head)}, read by its known lines")
@@ -377,7 +378,7 @@ def _data(path: str, remedy: str) -> bytes:
         return b""
 
 
-_MOST_VERSION_BYTES = 6
+_MOST_HEAD_BYTES = 20  #: of the version and the number of entries
 _MOST_CHARACTERS = 64 << 10  # a topic has 249
 
 
