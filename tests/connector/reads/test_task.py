@@ -165,7 +165,7 @@ def test_an_error_that_names_no_offsets_is_raised(
         def scan(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("segmentlog.reads.scan.scan_slice", scan)
+        monkeypatch.setattr("pyspark_segmentlog.reads.task.scan_slice", scan)
         with pytest.raises(LogChangedError, match="round"):
             read(planned, log)
 
