@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import lru_cache
 
 __all__ = [
     "KNOWN_KAFKA",
@@ -37,6 +37,10 @@ NEWEST_LEVELS = {
     "eligible.leader.replicas.version": 1, "share.version": 2, "streams.version": 1,
 }  # fmt: skip
 
+
+#: Hostile bytes have any number of versions and tags.
+_MOST_KEPT, _MOST_SAID = 1000, 20
+_OTHERS = "other things"
 
 #: The end of what is said of a record that is not read.
 LEFT = "left as bytes"
@@ -68,11 +72,13 @@ def note(thing: str, count: int = 1) -> None:
         _say_once(thing)
     elif noted.is_strict:
         raise ValueError(f"{thing} is newer than Kafka {KNOWN_KAFKA}, and strict was asked for")
-    else:
+    elif thing in noted.counts or len(noted.counts) < _MOST_KEPT:
         noted.counts[thing] += count
+    else:
+        noted.counts[_OTHERS] += count
 
 
-@cache
+@lru_cache(_MOST_KEPT)
 def _say_once(thing: str) -> None:
     logger.warning("newer than Kafka %s, which this version knows: %s", KNOWN_KAFKA, thing)
 
@@ -101,7 +107,10 @@ def noting(reader: str, *, is_strict: bool = False) -> Iterator[None]:
     finally:
         _noted.reset(token)
         if noted.counts:
-            things = "; ".join(f"{each} ({n})" for each, n in sorted(noted.counts.items()))
+            said = sorted(noted.counts.items())[:_MOST_SAID]
+            things = "; ".join(f"{each} ({n})" for each, n in said)
+            if (more := len(noted.counts) - _MOST_SAID) > 0:
+                things += f"; and {more} more"
             logger.warning(
                 "%s: the directory is newer than Kafka %s, which this version knows; not "
                 "understood: %s. The table unknown_records has these records",

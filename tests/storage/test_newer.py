@@ -12,7 +12,7 @@ from coordinator_logs import Coordinator, commit_key, commit_value, framed, mess
 
 import segmentlog
 from segmentlog.messages.records import framed_schemas, read_frame
-from segmentlog.newer import KNOWN_KAFKA, note
+from segmentlog.newer import KNOWN_KAFKA, note, noting
 from segmentlog.settings.cluster_metadata import read_cluster_settings
 
 METADATA, GROUPS = "__cluster_metadata", "__consumer_offsets"
@@ -181,6 +181,17 @@ def test_each_thing_is_said_once_outside_of_tables(warnings: pytest.LogCaptureFi
     for _ in range(3):
         note("a thing of this test")
     assert 1 == warnings.text.count("a thing of this test")
+
+
+def test_a_warning_has_an_end(warnings: pytest.LogCaptureFixture) -> None:
+    """Bytes that are no records may look like any number of newer ones."""
+    with noting("a table"):
+        for version in range(5000):
+            note(f"version {version:04d}")
+    (warning,) = [each for each in warnings.messages if each.startswith("a table: ")]
+    assert "version 0000 (1)" in warning
+    assert "; and 981 more" in warning
+    assert len(warning) < 1000
 
 
 def test_settings_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
