@@ -464,6 +464,24 @@ def test_a_missing_segment_is_an_error_if_its_indexes_are_left(partition: Path) 
     assert [(16, 32)] == [each[:2] for each in log.lost_segments]
 
 
+def test_a_missing_first_segment_is_named(
+    partition: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its indexes show that it was there; a read from the beginning says so, and no other read."""
+    (partition / f"{0:020d}.log").unlink()
+    log = open_log(partition)
+
+    assert [*range(16, 48)] == offsets(log)
+    expected = "offsets [0, 16) before the first segment are missing: 00000000000000000000.index"
+    assert expected in caplog.text
+    caplog.clear()
+    log.scan(16).read_all()
+    assert "" == caplog.text
+    directory = segmentlog.open_log_dir(partition.parent)
+    directory.end_offsets(directory.topic_partitions())
+    assert "or before the first, are not read (segments-0: [0, 16))" in caplog.text
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_a_gap_without_a_sign_of_a_loss_is_a_note(partition: Path, is_compacted: bool) -> None:
     """Compaction leaves gaps, and a crash in it leaves indexes without a log."""

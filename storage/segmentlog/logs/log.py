@@ -362,6 +362,12 @@ class Log:
 
     @property
     @looks_again
+    def lost_start(self) -> LostOffsets | None:
+        """Offsets before the first segment that an index names; None without such an index."""
+        return self._listed.lost_start
+
+    @property
+    @looks_again
     def segment_gaps(self) -> tuple[OffsetRange, ...]:
         """Offsets between two segments that are in none: compacted away, or lost.
 
@@ -599,6 +605,9 @@ class Log:
         lost = None if fail_on_data_loss else self._lost_of(read_up_to)
         if lost and end_offset != found.end_offset == lost.start_offset:
             logger.warning("%s: %s; the remaining records are read", self.path, lost)
+        start = self.lost_start if start_offset is None and since_ms is None else None
+        if start and start.end_offset == found.start_offset:
+            logger.warning("%s: %s; the remaining records are read", self.path, start)
         for gone in self.lost_segments:
             if found.start_offset < gone.end_offset and gone.start_offset < found.end_offset:
                 logger.warning("%s: %s; the remaining records are read", self.path, gone)

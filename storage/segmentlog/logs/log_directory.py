@@ -601,7 +601,8 @@ class LogDirectory:
             if gone and read_up_to != ReadUpTo.LOG_END:
                 lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
             if not is_url(log.path):
-                gaps = [f"[{each.start_offset}, {each.end_offset})" for each in log.lost_segments]
+                found = [log.lost_start, *log.lost_segments]
+                gaps = [f"[{each.start_offset}, {each.end_offset})" for each in found if each]
                 between[topic_partition] = ", ".join(gaps)
             if end < log.log_end_offset and told is None:
                 beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
@@ -615,8 +616,8 @@ class LogDirectory:
                     undecided[topic_partition] = f"{held}from {stable}"
         self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them", told)
         self._warn("whose segments are gone", lost, "; data loss does not fail this read", told)
-        self._warn("between two segments", between, ": segments are gone whose indexes are there; "
-                   "put them back", told)  # fmt: skip
+        self._warn("between two segments, or before the first,", between, ": segments are gone "
+                   "whose indexes are there; put them back", told)  # fmt: skip
         self._warn("after the first open transaction", undecided, ": it was neither committed "
                    "nor aborted", told)  # fmt: skip
         for each in _news("short", short, told):

@@ -17,7 +17,7 @@ from segmentlog.segments.listing import indexes_without_log
 from segmentlog.segments.log_end import LogEnd, find_log_end
 from segmentlog.segments.segment import Segment
 
-__all__ = ["ListedSegments", "LostOffsets", "LostSegments", "NewestTimestampOfSlices"]
+__all__ = ["ListedSegments", "LostOffsets", "LostSegments", "LostStart", "NewestTimestampOfSlices"]
 
 
 class NewestTimestampOfSlices:
@@ -95,6 +95,18 @@ class LostSegments(LostOffsets):
         return (
             f"offsets [{self.start_offset}, {self.end_offset}) between two segments are missing: "
             f"{self.why}"
+        )
+
+
+class LostStart(LostOffsets):
+    """Offsets before the first segment that an index names, although its segment is gone."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return (
+            f"offsets [{self.start_offset}, {self.end_offset}) before the first segment are "
+            f"missing: {self.why}"
         )
 
 
@@ -236,6 +248,20 @@ class ListedSegments:
                 name = os.path.basename(path)
                 found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
         return tuple(found.values())
+
+    @cached_property
+    def lost_start(self) -> LostOffsets | None:
+        """Offsets before the first segment whose segments are gone, by an index that is there.
+
+        A crash in the middle of a broker's retention leaves such an index, too.
+        """
+        bases = self.files.paths.base_offsets
+        for base_offset, path in self._orphans if bases else ():
+            if self._log_start <= base_offset < bases[0] and self._cleaned_to() < 0:
+                name = os.path.basename(path)
+                why = f"{name} is there: its segment is gone, or retention was interrupted"
+                return LostStart(base_offset, bases[0], why)
+        return None
 
     @property
     def cleaned_to(self) -> int:
