@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from segmentlog.kernels import layout
 from segmentlog.messages.reader import uuid_text
@@ -70,6 +69,8 @@ def times(milliseconds: "Int64s") -> pa.Array:
 
 def known_times(times: pa.Array) -> pa.Array:
     """Times, with null in place of a time before 1970, which Kafka uses for no time."""
+    import pyarrow.compute as pc  # a tenth of the time that `import segmentlog` takes
+
     is_none = pc.less(times, pa.scalar(0, times.type))
     return pc.if_else(is_none, pa.scalar(None, times.type), times)
 
