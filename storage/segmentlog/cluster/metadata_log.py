@@ -302,14 +302,18 @@ def _control_records(
     policy: ScanPolicy,
     end_offset: int | None = None,
 ) -> Iterator[MetadataRecord]:
-    """Records of the quorum at or after an offset."""
-    for each in files if names else ():
-        for placed in Segment(each, is_sealed=each is not files[-1]).headers(0):
-            header = placed.header
+    """Records of the quorum at or after an offset; none of a batch at or after the end."""
+    if not names or not files:
+        return
+    last = _listed(files).end.offset if end_offset is None else end_offset
+    for each in files:
+        segment, reached = Segment(each, is_sealed=each is not files[-1]), each.base_offset
+        headers = segment.headers(0)
+        # What follows the end may be damaged, and is not looked at.
+        while reached < last and (placed := next(headers, None)) is not None:
+            header, reached = placed.header, placed.header.last_offset + 1
             if not header.is_control or header.base_offset < begin:
                 continue
-            if end_offset is not None and header.base_offset >= end_offset:
-                return
             for row in _rows_of_batch(each.path, placed):
                 try:
                     found = read_control(row["key"] or b"", row["value"] or b"")
