@@ -16,7 +16,7 @@ from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
 from pyspark_segmentlog.reads.table import table_columns
 from segmentlog.errors import OptionError
-from segmentlog.logs import readable_path
+from segmentlog.reads import readable_path
 
 __all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
 

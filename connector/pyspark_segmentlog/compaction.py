@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from segmentlog import errors
-from segmentlog.compaction import (
+from segmentlog.dialects import one_dialect
+from segmentlog.errors import SegmentLogError, StorageError
+from segmentlog.maintain import (
     CompactedPartition,
     CompactionJob,
     CompactionSettings,
@@ -18,8 +20,6 @@ from segmentlog.compaction import (
     clean_task,
     keywords_of,
 )
-from segmentlog.dialects import one_dialect
-from segmentlog.errors import SegmentLogError, StorageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError
-from segmentlog.logs import offsets_of_json
 from segmentlog.model import TopicPartition
+from segmentlog.reads import offsets_of_json
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress

@@ -12,7 +12,7 @@ from kernel_compiler import STORAGE, begin
 
 __all__ = ["KERNELS", "build"]
 
-KERNELS = STORAGE / "segmentlog" / "kernels"
+KERNELS = STORAGE / "segmentlog" / "format" / "kernels"
 
 
 def build(folder: Path = KERNELS, variants: Sequence[str] = ()) -> list[Path]:

@@ -27,8 +27,13 @@ from kernel_compiler.instructions import (
     x86_crc32_u8,
     x86_crc32_u64,
 )
-from segmentlog.kernels import crc32c
-from segmentlog.kernels.crc_tables import CASTAGNOLI, byte_tables, checksum_by_table, powers_of_x
+from segmentlog.format.kernels import crc32c
+from segmentlog.format.kernels.crc_tables import (
+    CASTAGNOLI,
+    byte_tables,
+    checksum_by_table,
+    powers_of_x,
+)
 from segmentlog.native import inlined
 
 _FEATURES = set(host_features().split(",")) if platform.machine() in {"x86_64", "AMD64"} else set()

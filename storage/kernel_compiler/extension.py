@@ -319,7 +319,7 @@ def extension(
         _PTR(None),
         _I64(0),
         _PTR(None),
-        module.text("segmentlog.kernels._compiled"),
+        module.text("segmentlog.format.kernels._compiled"),
         _PTR(None),
         _I64(-1),
         listed,

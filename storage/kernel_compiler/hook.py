@@ -52,7 +52,7 @@ class KernelsHook(BuildHookInterface[Any]):  # type: ignore[misc]
             else:
                 self._directory = tempfile.mkdtemp()
                 for made in build(Path(self._directory), _variants()):
-                    inside = f"segmentlog/kernels/{made.name}"
+                    inside = f"segmentlog/format/kernels/{made.name}"
                     build_data["force_include"][str(made)] = inside
         finally:
             sys.path.remove(storage)

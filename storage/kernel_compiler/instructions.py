@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Single machine instructions that numba does not offer, as `numba.extending.intrinsic`.
 
-They take the place of the functions of `segmentlog.kernels.memory`, which have their types and
-contracts; `crc_block` does the same for checksums.
+They take the place of the functions of `segmentlog.format.kernels.memory`, which have their types
+and contracts; `crc_block` does the same for checksums.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from numba.core.cgutils import raw_memcpy
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic, overload
 
-from segmentlog.kernels import memory
+from segmentlog.format.kernels import memory
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 

@@ -97,9 +97,9 @@ def _import_kernels(options: dict[str, Any]) -> list[CPUDispatcher]:
     native.inlined = lambda func: _Uncalled(
         func, targetoptions=options | {"nopython": True, "forceinline": True}
     )
-    kernels = importlib.import_module("segmentlog.kernels")
+    kernels = importlib.import_module("segmentlog.format.kernels")
     for each in pkgutil.iter_modules(kernels.__path__):
-        importlib.import_module(f"segmentlog.kernels.{each.name}")
+        importlib.import_module(f"segmentlog.format.kernels.{each.name}")
     importlib.import_module("kernel_compiler.crc_block")
     return entries
 

@@ -11,11 +11,17 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
+from segmentlog.cluster.alter import alter_settings, topic_settings
 from segmentlog.cluster.broker_start import StartAction, StartStep
-from segmentlog.compaction.compact import compact
-from segmentlog.compaction.erase import ErasedPartition, erase
-from segmentlog.compaction.plan import CompactedPartition
-from segmentlog.compaction.remaining import CopyKind, RemainingCopy
+from segmentlog.cluster.directory_settings import Setting, Source
+from segmentlog.cluster.mirror import MirroredPartition, mirror
+from segmentlog.cluster.replicated import (
+    Replica,
+    ReplicatedDirectory,
+    ReplicatedPartition,
+    open_replicas,
+    replicas,
+)
 from segmentlog.errors import (
     ArgumentError,
     ChecksumMismatchError,
@@ -53,12 +59,37 @@ from segmentlog.errors import (
     UnsupportedFormatError,
 )
 from segmentlog.file_columns import SliceFile
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
-from segmentlog.layout.stream_checkpoint import checkpoint_offsets
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory, MissingPartition, open_log_dir
-from segmentlog.logs.usage import UsageKind, UsedSpace, usage
+from segmentlog.log.log_end import LogEnd
+from segmentlog.log.segment import Segment
+from segmentlog.maintain.compaction.compact import compact
+from segmentlog.maintain.compaction.erase import ErasedPartition, erase
+from segmentlog.maintain.compaction.plan import CompactedPartition
+from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
+from segmentlog.maintain.delete_records import DeletedRecords, delete_records
+from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
+from segmentlog.maintain.preflight import preflight
+from segmentlog.maintain.recover import recover
+from segmentlog.maintain.reindex import IndexedSegment, reindex
+from segmentlog.maintain.restoration.propose import (
+    creation_commands,
+    propose_placement,
+    reassignment_json,
+)
+from segmentlog.maintain.restoration.restore import (
+    GroupOffset,
+    OpenTransactions,
+    Restoration,
+    RestoredPartition,
+    offsets_csv,
+    restore,
+)
+from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
+from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
+from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
+from segmentlog.maintain.verification.verify import verify
 from segmentlog.model import (
     Appended,
     Codec,
@@ -74,43 +105,12 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.listed import LostOffsets, LostSegments
-from segmentlog.recovery.recover import recover
-from segmentlog.recovery.reindex import IndexedSegment, reindex
-from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
-from segmentlog.replication.mirror import MirroredPartition, mirror
-from segmentlog.replication.replicated import (
-    Replica,
-    ReplicatedDirectory,
-    ReplicatedPartition,
-    open_replicas,
-    replicas,
-)
-from segmentlog.restoration.propose import (
-    creation_commands,
-    propose_placement,
-    reassignment_json,
-)
-from segmentlog.restoration.restore import (
-    GroupOffset,
-    OpenTransactions,
-    Restoration,
-    RestoredPartition,
-    offsets_csv,
-    restore,
-)
-from segmentlog.segments.log_end import LogEnd
-from segmentlog.segments.segment import Segment
-from segmentlog.settings.alter import alter_settings, topic_settings
-from segmentlog.settings.directory_settings import Setting, Source
-from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.topic_config import TopicConfig
-from segmentlog.upkeep.delete_records import DeletedRecords, delete_records
-from segmentlog.upkeep.delete_topic import DeletedTopic, delete_topic
-from segmentlog.upkeep.preflight import preflight
-from segmentlog.upkeep.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
-from segmentlog.verification.compare import ComparedPartition, Comparison, Side, compare
-from segmentlog.verification.findings import Finding, FindingKind, Severity
-from segmentlog.verification.verify import verify
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.stream_checkpoint import checkpoint_offsets
+from segmentlog.reads.usage import UsageKind, UsedSpace, usage
+from segmentlog.txn.steps import RecoveryKind, RecoveryStep
+from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:

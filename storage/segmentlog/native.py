@@ -43,7 +43,7 @@ def file_of(platform: str) -> str:
 
 
 FILE = file_of(PLATFORM)
-_NAME = "segmentlog.kernels._compiled"
+_NAME = "segmentlog.format.kernels._compiled"
 REMEDY = (
     "install a wheel for this platform, or pip install . where the package index has numba for "
     "this Python; SEGMENTLOG_PYTHON_KERNELS=1 accepts kernels in Python"
@@ -58,7 +58,7 @@ def _load() -> ModuleType | None:
     """
     if os.environ.get("SEGMENTLOG_PYTHON_KERNELS") == "1":
         return None
-    here = Path(__file__).parent / "kernels"
+    here = Path(__file__).parent / "format" / "kernels"
     try:
         made = _import(str(here / FILE)) if (here / FILE).exists() else _load_from_archive()
         reason = f"{here} has no {FILE}"
@@ -76,7 +76,7 @@ def _load() -> ModuleType | None:
         )
         return None
     # Only a checkout has both: there, the sources may be newer than the code.
-    compiler = here.parents[1] / "kernel_compiler"
+    compiler = here.parents[2] / "kernel_compiler"
     if compiler.is_dir() and made.digest != digest_of(here):
         message = (
             f"{here / FILE} was compiled from other sources than those beside it: run "
@@ -99,7 +99,7 @@ def _load_from_archive() -> ModuleType | None:
     """The module of a zip, such as ``--py-files``: a library can only be loaded from a file."""
     loader = globals()["__loader__"]
     try:
-        data = loader.get_data(os.path.join(os.path.dirname(__file__), "kernels", FILE))  # noqa: PTH118, PTH120
+        data = loader.get_data(os.path.join(os.path.dirname(__file__), "format", "kernels", FILE))  # noqa: PTH118, PTH120
     except (AttributeError, OSError):
         return None
     if hasattr(os, "memfd_create"):

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
 from segmentlog.dialects import one_dialect
-from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import TimestampRange
+from segmentlog.reads.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     import polars as pl

@@ -30,10 +30,10 @@ from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.arrow_dataset.log_dataset import LogFragment
 from segmentlog.arrow_dataset.log_scanner import LogScanner
 from segmentlog.dialects import is_word, spelled
+from segmentlog.format.topic_config import setting_names
 from segmentlog.polars import scan_log
 from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog, Transaction
 from segmentlog.tools.cli import app
-from segmentlog.topic_config import setting_names
 
 COMMANDS: dict[str, Any] = get_command(app).commands
 READS = [option.name for option in READ_OPTIONS]

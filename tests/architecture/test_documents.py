@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.commit import guard, state
-from segmentlog.commit.settings_file import SETTINGS_FORMAT
-from segmentlog.newer import KNOWN_KAFKA
-from segmentlog.replication import mirror
-from segmentlog.stage.batch_table import TABLE_FORMAT
+from segmentlog.cluster import mirror
+from segmentlog.format.newer import KNOWN_KAFKA
+from segmentlog.txn import guard, state
+from segmentlog.txn.settings_file import SETTINGS_FORMAT
+from segmentlog.writes.batch_table import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"
@@ -102,7 +102,7 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     text = (TOP / "storage" / "docs" / "commit.md").read_text()
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
-    (of_settings,) = re.findall(r"^\| `segmentlog.settings` \| (\d+) \|", text, re.MULTILINE)
+    (of_settings,) = re.findall(r"^\| `segmentlog.cluster` \| (\d+) \|", text, re.MULTILINE)
     (of_mirrors,) = re.findall(r"^\| `segmentlog.mirrored` \| (\d+) \|", text, re.MULTILINE)
     (of_table,) = re.findall(r"^\| `segmentlog.\*.batches.stage` \| (\d+) \|", text, re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""Only `segmentlog.disk` asks the system for bytes, names and sizes."""
+"""Only `segmentlog.store` asks the system for bytes, names and sizes."""
 
 import ast
 from pathlib import Path
@@ -34,7 +34,7 @@ ELSEWHERE = {
 MODULES = sorted(
     path
     for path in ENGINE.rglob("*.py")
-    if path.relative_to(ENGINE).parts[0] not in {"disk", "testing"}
+    if path.relative_to(ENGINE).parts[0] not in {"store", "testing"}
 )
 
 
@@ -55,7 +55,7 @@ def calls_past_the_door(source: str) -> set[str]:
 
 
 def test_nothing_is_read_past_the_door() -> None:
-    """Another kind of disk is a module beside `disk/local.py`, without a change above `disk`."""
+    """Another kind of disk is a module beside `store/local.py`, without a change above `store`."""
     found = {
         str(path.relative_to(ENGINE)): calls_past_the_door(path.read_text()) for path in MODULES
     }

@@ -171,7 +171,7 @@ TESTED_ELSEWHERE: dict[str, str] = {}
 
 
 def test_every_room_has_a_folder_of_tests() -> None:
-    """The tests of `storage/segmentlog/layout` are those of `tests/storage/layout`."""
+    """The tests of `storage/segmentlog/log` are those of `tests/storage/log`."""
     rooms = {
         f"{root.name}/{path.parent.relative_to(root)}": TOP / "tests" / root.parent.name
         for root in ROOTS

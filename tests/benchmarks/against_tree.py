@@ -159,8 +159,8 @@ def write_log(directory: str, n_rows: int) -> None:
     import pyarrow as pa
 
     import segmentlog
-    from segmentlog.stage.config import ProducerConfig
-    from segmentlog.topic_config import TopicConfig
+    from segmentlog.format.topic_config import TopicConfig
+    from segmentlog.writes.config import ProducerConfig
 
     config = ProducerConfig(TopicConfig(segment_bytes=64 << 20), use_timestamps=True)
     first = 1_700_000_000_000

@@ -11,9 +11,9 @@ from planning import run_program
 from query_data import QueryData
 
 import segmentlog
-from segmentlog.layout.checkpoint import write_offsets
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
+from segmentlog.log.checkpoint import write_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCH_CHECKPOINT
 
 __all__ = ["choose"]
 

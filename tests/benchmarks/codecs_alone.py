@@ -11,8 +11,8 @@ import zstandard
 from measure import Digest, Row, compare
 
 import segmentlog
-from segmentlog.kernels import layout
-from segmentlog.records.decoder import BatchScanner
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.decoder import BatchScanner
 
 __all__ = ["against_codec"]
 

@@ -13,14 +13,14 @@ from kafka_here.artifacts import java
 from measure import Digest, Row, compare
 
 import segmentlog
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.encoder import RecordEncoder
+from segmentlog.format.records.one_pass import OnePassDecoder, Stop
+from segmentlog.format.records.schema import RECORD_SCHEMA
+from segmentlog.format.records.source import record_source
+from segmentlog.maintain.verification.findings import Severity
+from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.reads.scan import scan_slice
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.encoder import RecordEncoder
-from segmentlog.records.one_pass import OnePassDecoder, Stop
-from segmentlog.records.schema import RECORD_SCHEMA
-from segmentlog.records.source import record_source
-from segmentlog.verification.findings import Severity
-from segmentlog.verification.verify_log import verify_log
 
 _WINDOW = 4 << 20
 _DECODE_WINDOW = 1 << 20  # as in scans of files

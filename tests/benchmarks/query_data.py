@@ -11,7 +11,7 @@ from kafka_here import Broker, JavaClient
 
 import segmentlog
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 
 __all__ = ["N_PARTITIONS", "T0", "TOPIC", "QueryData", "median_window"]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from measure import Row
 from planning import run_program
 
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -138,7 +138,7 @@ _STAGE = """
 before = peak()
 import dataclasses
 import numpy as np, pyarrow as pa
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])

@@ -14,8 +14,8 @@ from pyspark.sql.streaming import StreamingQuery
 import pyspark_segmentlog
 from pyspark_segmentlog.progress import PartitionLag
 from segmentlog.errors import OptionError
-from segmentlog.layout.stream_checkpoint import read_stream_checkpoint
 from segmentlog.model import TopicPartition
+from segmentlog.reads.stream_checkpoint import read_stream_checkpoint
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "checkpoint"
 PROGRESS = {

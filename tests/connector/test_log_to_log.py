@@ -7,7 +7,7 @@ from plain_writes import dealt, numbered_rows, numbers, write
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from segmentlog.commit.state import State
+from segmentlog.txn.state import State
 
 pytestmark = pytest.mark.spark
 

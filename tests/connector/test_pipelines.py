@@ -8,7 +8,7 @@ from plain_writes import dealt, numbered_rows, numbers, write
 from pyspark import pipelines
 from pyspark.sql import DataFrame, SparkSession
 
-from segmentlog.commit.state import State
+from segmentlog.txn.state import State
 
 pytestmark = [pytest.mark.spark, pytest.mark.thorough]
 

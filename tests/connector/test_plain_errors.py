@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from shown_errors import CASES, console, find, jupyter, situations, traceback_of
 
 from pyspark_segmentlog.plain_errors import PlainErrors
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import CorruptIndexError
+from segmentlog.store.lock import DirectoryLock
 
 pytestmark = pytest.mark.spark
 

@@ -15,12 +15,12 @@ from crashing import act_at, cut_loop, fail_at
 from soundness import assert_settled
 
 import segmentlog
-from segmentlog.append import commit_staged as commit
-from segmentlog.commit.guard import list_guards
 from segmentlog.errors import CommitInDoubtError, SegmentLogError
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import BATCH_SIZE
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.txn.guard import list_guards
+from segmentlog.writes import commit_staged as commit
+from segmentlog.writes.config import ProducerConfig
 
 N_PARTITIONS = 2
 

@@ -18,7 +18,7 @@ import segmentlog
 #: every third job are large enough to be moved into the logs.
 WRITER = f"""
 import sys, pyarrow as pa, segmentlog
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
 config = segmentlog.ProducerConfig(topic_config=TopicConfig(segment_bytes=20_000))
 for number in range(int(sys.argv[2]), 10**9):
     rows = {{"value": pa.array([b"%d" % number] * {N_ROWS * N_PARTITIONS}, pa.binary()),

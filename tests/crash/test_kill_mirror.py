@@ -18,7 +18,7 @@ N_PARTITIONS = 3
 
 #: Waits for a line, so that the time of its start does not count.
 MIRROR = """
-import sys, segmentlog, segmentlog.replication.mirror
+import sys, segmentlog, segmentlog.cluster.mirror
 print(flush=True)
 segmentlog.mirror(sys.argv[1], to=sys.argv[2])
 """

@@ -205,7 +205,7 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 from numbered_jobs import Job, read_slices
 import segmentlog
-from segmentlog.disk import index_file
+from segmentlog.store import index_file
 
 index_file.SMALL_BYTES = 0  # a small index is not mapped
 

@@ -17,8 +17,8 @@ from crash_disk.states import crash_states
 from plain_writes import values
 from soundness import assert_tidy
 
-from segmentlog.commit.repeated_writes import StreamBatch
-from segmentlog.commit.state import State
+from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.txn.state import State
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -29,7 +29,7 @@ from stressing.plan import READS, TOPICS
 from stressing.verdict import Failure, Verdict, tally
 
 import segmentlog
-from segmentlog.commit.state import State
+from segmentlog.txn.state import State
 
 _SECONDS_TO_END = 60
 _PATIENCE = 5

@@ -10,7 +10,7 @@ from fuzzing.harness import Decoder, check
 from fuzzing.mutate import seal
 
 from segmentlog.errors import MalformedBatchError
-from segmentlog.records.compression import Inflater
+from segmentlog.format.records.compression import Inflater
 from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY, ZSTD, deflate
 from segmentlog.testing.legacy import encode_message
 from segmentlog.testing.reference import Record, zigzag

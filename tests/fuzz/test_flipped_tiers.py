@@ -17,7 +17,7 @@ from tiers import TOPIC_ID, copy_segment, remove_local
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
-from segmentlog.segments.listing import list_segments
+from segmentlog.log.listing import list_segments
 from segmentlog.tiered import plan
 
 COLUMNS = ["offset", "timestamp", "value"]

@@ -13,14 +13,14 @@ from kafka_here.rows import rows_of
 
 import segmentlog
 from segmentlog.errors import SegmentLogError, TruncatedBatchError
-from segmentlog.kernels import layout
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.header import parse_header
+from segmentlog.format.records.schema import record_schema
+from segmentlog.maintain.verification.findings import Severity
+from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.model import TopicPartition
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.header import parse_header
-from segmentlog.records.schema import record_schema
-from segmentlog.verification.findings import Severity
-from segmentlog.verification.verify_log import verify_log
 
 HERE = Path(__file__).parent
 MANIFEST = {

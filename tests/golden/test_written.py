@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from written_jobs import copy_stream, number, stream
 
 import segmentlog
-from segmentlog.verification.findings import Severity
+from segmentlog.maintain.verification.findings import Severity
 
 HERE = Path(__file__).parent
 

@@ -13,11 +13,11 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
-from segmentlog.commit.guard import Guard, list_guards
 from segmentlog.errors import LogLockedError
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.txn.guard import Guard, list_guards
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

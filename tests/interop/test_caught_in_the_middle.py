@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import segmentlog
-from segmentlog.commit.held import HeldDirectory
 from segmentlog.errors import CorruptLogError, LogChangedError
-from segmentlog.recovery.recover_directory import DirectoryRecovery
+from segmentlog.maintain.recover_directory import DirectoryRecovery
+from segmentlog.txn.held import HeldDirectory
 
 pytestmark = pytest.mark.interop
 

@@ -16,11 +16,11 @@ from kafka_here.log_classes import KafkaLogs
 from kept_records import batches_of, files_of, index_entries, kept
 
 import segmentlog
-from segmentlog.layout.checkpoint import read_offsets
-from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.maintain.verification.findings import Severity
+from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from segmentlog.verification.findings import Severity
-from segmentlog.verification.verify_log import verify_log
 
 pytestmark = pytest.mark.interop
 

@@ -22,12 +22,12 @@ from kafka_here.log_classes import KafkaLogs
 from kept_records import kept
 
 import segmentlog
-from segmentlog.compaction.shared import clean_task
-from segmentlog.disk.lock import TaskLock
 from segmentlog.errors import LogDirectoryError, LogLockedError
-from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.maintain.compaction.shared import clean_task
 from segmentlog.model import TopicPartition
-from segmentlog.names import CLEANER_OFFSET_CHECKPOINT
+from segmentlog.store.lock import TaskLock
 
 pytestmark = pytest.mark.interop
 

@@ -11,10 +11,10 @@ from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing
 
 import segmentlog
-from segmentlog.commit import effects
-from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.txn import effects
 
 pytestmark = pytest.mark.interop
 

@@ -14,12 +14,12 @@ from kafka_here.java import Outgoing
 from py4j.protocol import Py4JError
 
 from segmentlog.errors import CorruptLogError
-from segmentlog.kernels import layout
-from segmentlog.kernels.source import SourceArrays
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.source import SourceArrays
+from segmentlog.format.records.encoder import RecordEncoder
+from segmentlog.format.records.one_batch import BatchReader
+from segmentlog.format.records.source import record_source
 from segmentlog.model import Codec, TopicPartition
-from segmentlog.records.encoder import RecordEncoder
-from segmentlog.records.one_batch import BatchReader
-from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = pytest.mark.interop

@@ -13,7 +13,7 @@ from kafka_here.log_classes import KafkaLogs
 from kafka_here.rows import rows_of
 
 import segmentlog
-from segmentlog.commit.guard import GUARD_PREFIX
+from segmentlog.txn.guard import GUARD_PREFIX
 
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from kafka_here.artifacts import schema_jars
 
-from segmentlog.messages import extra_lines, lines
-from segmentlog.messages.schema import JSON_NULL, Field, Schema, Versions, parse_schemas
+from segmentlog.format.messages import extra_lines, lines
+from segmentlog.format.messages.schema import JSON_NULL, Field, Schema, Versions, parse_schemas
 
 pytestmark = pytest.mark.interop
 

@@ -16,8 +16,8 @@ from s3_here import Fault, Proxy, Request, S3Server
 from typer.testing import CliRunner
 
 from segmentlog import open_log_dir
-from segmentlog.disk.remote import requests
 from segmentlog.errors import LogDirectoryError, StorageError
+from segmentlog.store.remote import requests
 from segmentlog.tools.cli import app
 
 pytestmark = pytest.mark.interop

@@ -14,13 +14,13 @@ from kafka_here.gateway import Gateway, gateway
 from kafka_here.internals import SETTINGS, left_open
 
 import segmentlog
-from segmentlog.messages import lines
-from segmentlog.messages.reader import read_struct
-from segmentlog.messages.records import framed_schemas, read_coordinator_record, read_frame
-from segmentlog.messages.schema import parse_schemas, snake_case
-from segmentlog.records.one_batch import BatchReader
-from segmentlog.segments.listing import SegmentFiles
-from segmentlog.segments.segment import Segment
+from segmentlog.format.messages import lines
+from segmentlog.format.messages.reader import read_struct
+from segmentlog.format.messages.records import framed_schemas, read_coordinator_record, read_frame
+from segmentlog.format.messages.schema import parse_schemas, snake_case
+from segmentlog.format.records.one_batch import BatchReader
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import Segment
 
 pytestmark = pytest.mark.interop
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from kafka_here.gateway import Gateway
 
-from segmentlog.records.source import record_source
-from segmentlog.stage.partitioner import Partitioner
+from segmentlog.format.records.source import record_source
+from segmentlog.writes.partitioner import Partitioner
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from soundness import assert_verified
 
 import segmentlog
 from segmentlog import Producer
-from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
+from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
 
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 

@@ -11,7 +11,7 @@ from kafka_here.java import Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
-from segmentlog.replication.replicated import ReplicatedPartition
+from segmentlog.cluster.replicated import ReplicatedPartition
 
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 

@@ -11,7 +11,7 @@ from kafka_here.java import Outgoing
 
 import segmentlog
 from segmentlog import LogDirectoryError
-from segmentlog.restoration.restore import offsets_csv
+from segmentlog.maintain.restoration.restore import offsets_csv
 
 pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 

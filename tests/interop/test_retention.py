@@ -11,9 +11,9 @@ from kafka_here import Broker, JavaClient, assert_dump_is_sound, objections
 from kafka_here.java import Outgoing
 
 import segmentlog
-from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.producer_snapshot import read_snapshot
 from segmentlog.model import TopicPartition
-from segmentlog.producers.snapshot import read_snapshot
 
 pytestmark = pytest.mark.interop
 

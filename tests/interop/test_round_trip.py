@@ -11,9 +11,9 @@ from kafka_here.java import KafkaRecord, Outgoing
 from kafka_here.rows import rows_of
 
 import segmentlog
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
 
 pytestmark = pytest.mark.interop
 

@@ -9,8 +9,8 @@ from kafka_here import Broker, JavaClient
 from kafka_here.java import Outgoing
 
 import segmentlog
-from segmentlog.settings.directory_settings import Source
-from segmentlog.topic_config import setting_names
+from segmentlog.cluster.directory_settings import Source
+from segmentlog.format.topic_config import setting_names
 
 pytestmark = pytest.mark.interop
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.errors import CorruptLogError, TimestampOverflowError, UnsupportedFormatError
-from segmentlog.kernels.crc32c import checksum
+from segmentlog.format.kernels.crc32c import checksum
+from segmentlog.format.records.columns import decode_as_java
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.one_pass import OnePassDecoder
+from segmentlog.format.records.schema import record_schema
 from segmentlog.model import OffsetRange, TopicPartition
-from segmentlog.records.columns import decode_as_java
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.one_pass import OnePassDecoder
-from segmentlog.records.schema import record_schema
 from segmentlog.testing.reference import (
     BadBatchError,
     Record,

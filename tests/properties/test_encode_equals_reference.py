@@ -7,11 +7,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
+from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.source import record_source
 from segmentlog.model import Codec, TopicPartition
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.records.schema import record_schema
-from segmentlog.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

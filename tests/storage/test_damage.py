@@ -25,6 +25,8 @@ from segmentlog.errors import (
     TruncatedBatchError,
     UnsupportedFormatError,
 )
+from segmentlog.maintain.verification.findings import FindingKind, Severity
+from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.model import OnCorruptBatch, ScanPolicy
 from segmentlog.reads.scan import scan_slice
 from segmentlog.testing import damage
@@ -32,8 +34,6 @@ from segmentlog.testing.codecs import GZIP, LZ4, SNAPPY
 from segmentlog.testing.damage import FIELDS, Damage
 from segmentlog.testing.legacy import encode_wrapper
 from segmentlog.testing.reference import Record
-from segmentlog.verification.findings import FindingKind, Severity
-from segmentlog.verification.verify_log import verify_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1"
 CLOSED, LAST = "00000000000000000016.log", "00000000000000000032.log"

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import segmentlog
 from segmentlog import IsolationLevel, ReadUpTo
 from segmentlog.errors import LogDirectoryError, UnsupportedFormatError
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.tools.cli import app
-from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
 
 pytestmark = pytest.mark.linux
 

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import segmentlog.kernels
+import segmentlog.format.kernels
 from segmentlog import native
-from segmentlog.kernels import growth, scan, transactions
-from segmentlog.kernels.crc32c import checksum
+from segmentlog.format.kernels import growth, scan, transactions
+from segmentlog.format.kernels.crc32c import checksum
 
 ENGINE = Path(segmentlog.__file__).parent
 DATA = np.frombuffer(b"123456789", np.uint8)
 CHECK_VALUE = 0xE3069283  #: of RFC 3720
 CODE = (
     "import numpy as np; from segmentlog import native; "
-    "from segmentlog.kernels.crc32c import checksum; "
+    "from segmentlog.format.kernels.crc32c import checksum; "
     f"print(native.VARIANT, checksum(np.frombuffer({bytes(DATA)!r}, np.uint8), 0, 9))"
 )
 
@@ -53,10 +53,10 @@ def copy(tmp_path: Path) -> Path:
 def test_every_kernel_is_compiled() -> None:
     """A kernel that the extension module lacks would run in Python, much slower."""
     found = {}
-    for each in pkgutil.iter_modules(segmentlog.kernels.__path__):
+    for each in pkgutil.iter_modules(segmentlog.format.kernels.__path__):
         if each.name == "_compiled":  # of an earlier version, in a checkout
             continue
-        module = importlib.import_module(f"segmentlog.kernels.{each.name}")
+        module = importlib.import_module(f"segmentlog.format.kernels.{each.name}")
         source = inspect.getsource(module)
         names = [part.split("(")[0] for part in source.split("@kernel\ndef ")[1:]]
         found |= {f"{each.name}.{name}": getattr(module, name) for name in names}

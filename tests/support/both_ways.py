@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.one_pass import OnePassDecoder, Stop
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.testing.reference import BadBatchError
 
 __all__ = ["decode_log", "with_slack"]

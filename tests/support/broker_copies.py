@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.layout.checkpoint import write_leader_epochs, write_offsets
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.log.checkpoint import write_leader_epochs, write_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
 
 __all__ = ["IDS", "T0", "broker", "killed_in_sequence"]
 

@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from segmentlog.messages.records import coordinator_schemas, framed_schemas
-from segmentlog.messages.schema import Field
+from segmentlog.format.messages.records import coordinator_schemas, framed_schemas
+from segmentlog.format.messages.schema import Field
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
 __all__ = ["Coordinator", "commit_key", "commit_value", "framed", "message", "text"]

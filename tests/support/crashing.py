@@ -29,7 +29,7 @@ Forward = partial[object]
 
 
 #: A loop over the calls at which something is cut: each seventh call, and each night all of them.
-#: `tests/storage/commit/test_change.py` always cuts each call of the steps that all changes share.
+#: `tests/storage/txn/test_change.py` always cuts each call of the steps that all changes share.
 cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 

@@ -17,8 +17,8 @@ from typing import Any, Self
 from numbered_jobs import Job
 
 import segmentlog
-from segmentlog.commit.state import STATE_FILE
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.txn.state import STATE_FILE
 
 __all__ = ["HeldCommit", "Holder", "around_decision", "config_of", "write_job"]
 

@@ -17,8 +17,8 @@ from kafka_here.artifacts import java, logging_jars, shell_jars
 from kafka_here.gateway import gateway
 from quick_java import FLAGS
 
-from segmentlog.segments.listing import SegmentFiles
-from segmentlog.segments.segment import Segment
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import Segment
 
 __all__ = ["Tools", "image"]
 

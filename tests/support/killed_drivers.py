@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ready_worker import plain_python
 
-from segmentlog.commit.guard import list_guards
+from segmentlog.txn.guard import list_guards
 
 __all__ = ["Driver"]
 

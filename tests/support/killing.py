@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
-from segmentlog.commit.state import State
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.state import State
 
 __all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "n_whole_jobs", "step_of"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extents import Extent
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.extents import Extent
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.logs.log import Log
 from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.reads.log import Log
 from segmentlog.reads.scan import scan_slice
 
 __all__ = [

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.cluster.image import Image
-from segmentlog.disk.durable import make_directory, sync_directory, write_new_file
-from segmentlog.replication import placement
-from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.cluster import placement
+from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.reads.cluster_image import Image
+from segmentlog.store.durable import make_directory, sync_directory, write_new_file
 
 __all__ = ["format_brokers", "restore_to"]
 

@@ -9,9 +9,9 @@ import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import LateRange, plan_late_ranges, plan_slices
 from pyspark_segmentlog.reads.task import read_late_range, read_slice
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
 
 __all__ = ["offsets_by_partition", "plan", "ranges", "read", "write_times"]
 

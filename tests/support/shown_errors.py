@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.errors import PySparkException
 from ready_worker import plain_python
 
-from segmentlog.disk.lock import DirectoryLock
+from segmentlog.store.lock import DirectoryLock
 from segmentlog.testing.damage import flip_bit
 
 if TYPE_CHECKING:

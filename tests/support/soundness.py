@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
-from segmentlog.verification.findings import Severity
-from segmentlog.verification.verify_log import verify_log
+from segmentlog.maintain.verification.findings import Severity
+from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.txn.guard import list_guards
 
 __all__ = ["assert_settled", "assert_tidy", "assert_verified"]
 
@@ -30,4 +30,4 @@ def assert_tidy(directory: Path) -> None:
     """The directory is verified, and our only files are the state and the settings."""
     assert_verified(directory)
     ours = {path.name for path in directory.glob("segmentlog.*")}
-    assert {"segmentlog.state"} == ours - {"segmentlog.settings"}
+    assert {"segmentlog.state"} == ours - {"segmentlog.cluster"}

@@ -284,7 +284,7 @@ SUITES: dict[str, dict[str, str | tuple[str, ...] | Unfit]] = {
             f"{_STREAMED}test_options_that_are_refused",
         ),
         "a timestamp that overflows": (
-            "storage/records/test_one_pass.py::test_a_time_that_nobody_wants_may_be_far_off"
+            "storage/format/records/test_one_pass.py::test_a_time_that_nobody_wants_may_be_far_off"
         ),
         "checkpoints without the option includeHeaders": (
             f"{_SWITCHED}test_a_query_moves_there_and_back_twice"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from segmentlog.disk.remote import object_store, stores
-from segmentlog.disk.remote.location import Location
-from segmentlog.disk.remote.stores import ArrowStore, Facts, Opened, Store
+from segmentlog.store.remote import object_store, stores
+from segmentlog.store.remote.location import Location
+from segmentlog.store.remote.stores import ArrowStore, Facts, Opened, Store
 
 __all__ = ["CountingStore", "serve", "store_of"]
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.logs import exists, read_stream_checkpoint, readable_path, topic_ids_of
 from segmentlog.model import TopicPartition
+from segmentlog.reads import exists, read_stream_checkpoint, readable_path, topic_ids_of
 
 __all__ = [
     "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "is_checkpoint", "listed",

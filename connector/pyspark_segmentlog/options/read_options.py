@@ -12,8 +12,8 @@ from pyspark_segmentlog.options.reference import READ_OPTIONS, PartitionAssignor
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from segmentlog import LogDirectory, open_log_dir, open_replicas
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.logs import tiered_paths
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
+from segmentlog.reads import tiered_paths
 
 __all__ = ["ALTERNATIVES", "NO_PATH", "ReadOptions", "Triggers"]
 

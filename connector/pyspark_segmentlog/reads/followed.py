@@ -32,10 +32,9 @@ from segmentlog.errors import (
     OptionError,
     StreamOffsetError,
 )
-from segmentlog.logs import is_url, made_again, readable_path
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
-from segmentlog.reads import without_collector
+from segmentlog.reads import is_url, made_again, readable_path, without_collector
 
 __all__ = ["FollowedDirectory"]
 

@@ -15,8 +15,8 @@ from types import MappingProxyType
 
 from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
-from segmentlog.logs import offsets_as_json, read_initial, readable_path
 from segmentlog.model import TopicPartition
+from segmentlog.reads import offsets_as_json, read_initial, readable_path
 
 __all__ = ["InitialOffsets"]
 

@@ -24,7 +24,9 @@ from segmentlog.errors import (
     StreamOffsetError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.logs import (
+from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
+from segmentlog.native import check_compiled
+from segmentlog.reads import (
     LogDirectory,
     exists,
     find_offset,
@@ -33,10 +35,8 @@ from segmentlog.logs import (
     readable_path,
     report_diskless,
     report_missing,
+    without_collector,
 )
-from segmentlog.model import INTERNAL_TOPICS, LogSlice, OffsetRange, TopicPartition
-from segmentlog.native import check_compiled
-from segmentlog.reads import without_collector
 
 __all__ = ["LateRange", "PlannedMoment", "plan_late_ranges", "plan_slices", "plan_tasks"]
 

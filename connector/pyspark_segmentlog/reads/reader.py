@@ -10,8 +10,8 @@ from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
-from segmentlog.logs import keep_for, readable_path
 from segmentlog.model import LogSlice
+from segmentlog.reads import keep_for, readable_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

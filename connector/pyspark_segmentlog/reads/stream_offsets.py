@@ -6,15 +6,15 @@
 
 A number is the offset of the next record to read.  Spark compares the texts of two offsets, so
 topics and partitions come in one order: partitions by their numbers, as `kafka` sorts them.
-`segmentlog.layout.stream_checkpoint` says how the ids of topics are written.
+`segmentlog.reads.stream_checkpoint` says how the ids of topics are written.
 """
 
 from collections.abc import Mapping
 from typing import TypeAlias
 
 from segmentlog.errors import OptionError
-from segmentlog.logs import offsets_as_topics, offsets_of_topics, topic_ids_of
 from segmentlog.model import TopicPartition
+from segmentlog.reads import offsets_as_topics, offsets_of_topics, topic_ids_of
 
 __all__ = ["Offsets", "OffsetsJson", "from_json", "to_json", "topic_ids_of"]
 

@@ -106,7 +106,7 @@ class TableReader(DataSourceReader):
         """The rows of the table."""
         with PlainErrors():
             from segmentlog.kafka_tables import table
-            from segmentlog.logs import open_log_dir
+            from segmentlog.reads import open_log_dir
 
             options = self._options
             found = table(

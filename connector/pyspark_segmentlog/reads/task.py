@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_segmentlog.reads.planner import LateRange
-    from segmentlog.logs import Log
+    from segmentlog.reads import Log
 
 __all__ = ["read_late_range", "read_part", "read_slice"]
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
-from segmentlog.kernels import layout
-from segmentlog.logs.log import Log
+from segmentlog.format.kernels import layout
+from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
+from segmentlog.reads.log import Log
 from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.scan import scan_slice
-from segmentlog.segments.batches import walk_batches
 
 __all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
 

@@ -23,9 +23,9 @@ from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestam
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
+from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.text import TextColumns
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
-from segmentlog.records.schema import record_schema
-from segmentlog.records.text import TextColumns
 
 __all__ = ["LogDataset", "LogFragment"]
 

@@ -17,10 +17,10 @@ from segmentlog.arrow_dataset.projection import Projection
 from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
+from segmentlog.format.records.read_memory import ReadMemory
 from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.reads.scan import scan_slice
-from segmentlog.records.read_memory import ReadMemory
 
 __all__ = ["LogScanner", "LogSource"]
 

@@ -18,10 +18,10 @@ import pyarrow.dataset as ds
 
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.schema import record_schema
 from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
-from segmentlog.records.schema import record_schema
 
 __all__ = ["narrow", "slice_guarantee", "timestamp_range"]
 

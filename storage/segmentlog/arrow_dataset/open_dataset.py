@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from segmentlog.arguments import one_of, scan_policy, topic_names
+from segmentlog.cluster.replicated import open_replicas
 from segmentlog.dialects import one_dialect
-from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import exists
 from segmentlog.errors import OptionError
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     MAX_INFLATED_BATCH_BYTES,
     IsolationLevel,
@@ -22,8 +20,10 @@ from segmentlog.model import (
     RemoteStorageLayout,
     Replicas,
 )
-from segmentlog.replication.replicated import open_replicas
-from segmentlog.tiered.location import tiered_paths
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists
+from segmentlog.store.tiered_location import tiered_paths
 from segmentlog.times import Time
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def read(
         See `dataset` and `Log.scan`.
     """
     if columns is not None and not isinstance(columns, Mapping):
-        from segmentlog.records.schema import record_schema
+        from segmentlog.format.records.schema import record_schema
 
         names = record_schema(columns).names
         options["include_headers"] = "headers" in names or options.get("include_headers", False)

@@ -21,39 +21,14 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from segmentlog.cluster.image import RECORDS, Image, Row
-from segmentlog.cluster.metadata_log import (
-    Snapshot,
-    is_whole,
-    list_metadata_snapshots,
-    metadata_path,
-    read_metadata,
-    read_snapshot,
-)
-from segmentlog.disk.contract import FileType
-from segmentlog.disk.owners import owner_of, why_not_opened
-from segmentlog.disk.readable import (
-    exists,
-    is_directory,
-    is_file,
-    list_entries,
-    list_names,
-    open_file,
-    read_whole,
-    status_of,
-)
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
     SegmentLogError,
     UnsupportedFormatError,
 )
-from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.layout.metadata import parse_properties
-from segmentlog.layout.partitions import NamedPartition, list_partitions
-from segmentlog.messages.reader import uuid_text
-from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.names import (
+from segmentlog.format.messages.reader import uuid_text
+from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -67,7 +42,32 @@ from segmentlog.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.segments.listing import list_segments
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.listing import list_segments
+from segmentlog.log.metadata import parse_properties
+from segmentlog.model import METADATA_TOPIC, TopicPartition
+from segmentlog.reads.cluster_image import RECORDS, Image, Row
+from segmentlog.reads.metadata_log import (
+    Snapshot,
+    is_whole,
+    list_metadata_snapshots,
+    metadata_path,
+    read_metadata,
+    read_snapshot,
+)
+from segmentlog.store.contract import FileType
+from segmentlog.store.owners import owner_of, why_not_opened
+from segmentlog.store.partitions import NamedPartition, list_partitions
+from segmentlog.store.readable import (
+    exists,
+    is_directory,
+    is_file,
+    list_entries,
+    list_names,
+    open_file,
+    read_whole,
+    status_of,
+)
 
 __all__ = [
     "METADATA_TOPIC_ID", "BrokerStart", "StartAction", "StartStep", "epochs_step",
@@ -911,9 +911,9 @@ def _scan(
     path: str, base_offset: int, size: int
 ) -> tuple[int, int, CorruptLogError | UnsupportedFormatError | None]:
     """The offset and the leader epoch after the last batch that is good, and the damage there."""
-    from segmentlog.kernels import layout  # the compiled kernels load here
-    from segmentlog.records.decoder import BatchScanner
-    from segmentlog.segments.windows import BatchWindows
+    from segmentlog.format.kernels import layout  # the compiled kernels load here
+    from segmentlog.format.records.decoder import BatchScanner
+    from segmentlog.log.windows import BatchWindows
 
     reached, epoch = base_offset, -1
     with open_file(path) as file:

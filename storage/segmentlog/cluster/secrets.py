@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from segmentlog.format.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.masking import MASK, masked
-from segmentlog.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.model import METADATA_TOPIC
 
 __all__ = ["hide_secrets"]

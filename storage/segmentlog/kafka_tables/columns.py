@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.kernels import layout
-from segmentlog.messages.reader import uuid_text
+from segmentlog.format.kernels import layout
+from segmentlog.format.messages.reader import uuid_text
 
 if TYPE_CHECKING:
-    from segmentlog.kernels.memory import Int64s
+    from segmentlog.format.kernels.memory import Int64s
 
 __all__ = [
     "CHANGE", "ORIGIN", "TIME", "Column", "known_times", "printed_id", "rows_to_table",

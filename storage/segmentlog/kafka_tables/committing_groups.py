@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from segmentlog.kafka_tables.coordinator import end_of_read, record_types
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, groups_of
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["committing_groups"]
 

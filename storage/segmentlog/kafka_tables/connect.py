@@ -17,9 +17,9 @@ from typing import Any
 from segmentlog.kafka_tables.columns import time_of
 from segmentlog.kafka_tables.connect_secrets import SESSION_KEY, payload_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.logs.log import Log
 from segmentlog.masking import MASK, masked, without_credentials
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["connect_changes"]
 

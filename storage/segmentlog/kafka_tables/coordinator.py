@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import CorruptCheckpointError, MalformedRecordError
-from segmentlog.kernels.memory import Int64s
-from segmentlog.logs.log import Log
-from segmentlog.messages.records import (
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.messages.records import (
     CoordinatorRecord,
     coordinator_schemas,
     read_coordinator_record,
 )
+from segmentlog.format.newer import note
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
-from segmentlog.newer import note
+from segmentlog.reads.log import Log
 
 __all__ = [
     "PlacedRecord",

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from segmentlog.kafka_tables.coordinator import end_of_read
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["dead_letter_rows"]
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
+from segmentlog.format.records.schema import record_schema
 from segmentlog.kafka_tables.columns import ORIGIN, known_times, schema_of
 from segmentlog.kafka_tables.coordinator import end_of_read, record_types, refuse_record
 from segmentlog.kafka_tables.definitions import COMMIT, TABLES
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
-from segmentlog.records.schema import record_schema
+from segmentlog.reads.log import Log
 
 __all__ = ["group_offsets"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from segmentlog.format.messages.records import read_protocol
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
-from segmentlog.logs.log import Log
-from segmentlog.messages.records import read_protocol
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["Group", "Groups", "group_changes", "group_rows", "member_rows", "read_groups"]
 

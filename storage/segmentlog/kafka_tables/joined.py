@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.disk.failures import Failures
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of, time_of
 from segmentlog.kafka_tables.definitions import TABLES
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.look_again import looks_again
+from segmentlog.store.failures import Failures
 
 __all__ = ["lag_table", "open_transaction_rows"]
 

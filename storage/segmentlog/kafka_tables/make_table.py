@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from segmentlog.disk.failures import Failures
 from segmentlog.errors import LogDirectoryError
+from segmentlog.format.messages.records import look_at
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of
 from segmentlog.kafka_tables.committing_groups import committing_groups
 from segmentlog.kafka_tables.connect import connect_changes
@@ -34,10 +34,10 @@ from segmentlog.kafka_tables.registry_schemas import schema_changes, warn_of_amb
 from segmentlog.kafka_tables.remote_segments import segment_changes, unknown_segment_records
 from segmentlog.kafka_tables.share_state import FIRST_LEVEL_OF_4_1, share_changes, share_rows
 from segmentlog.kafka_tables.transactions import transaction_changes
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.messages.records import look_at
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, TopicPartition
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.failures import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 __all__ = ["make_table"]

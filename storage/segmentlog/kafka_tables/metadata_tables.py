@@ -7,16 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.image import RECORDS, Image, RowChange, fold
-from segmentlog.cluster.metadata_log import (
-    IN_A_SNAPSHOT,
-    newest_metadata,
-    read_metadata,
-    read_unknown,
-)
 from segmentlog.cluster.secrets import hide_secrets
-from segmentlog.disk.failures import Failures
 from segmentlog.errors import LogDirectoryError
+from segmentlog.format.messages.reader import uuid_text
 from segmentlog.kafka_tables.columns import rows_to_table, time_of
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.without_metadata import (
@@ -25,10 +18,17 @@ from segmentlog.kafka_tables.without_metadata import (
     is_of_zookeeper,
     table_without_metadata,
 )
-from segmentlog.logs.log_directory import LogDirectory
 from segmentlog.masking import masked
-from segmentlog.messages.reader import uuid_text
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.reads.cluster_image import RECORDS, Image, RowChange, fold
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.reads.metadata_log import (
+    IN_A_SNAPSHOT,
+    newest_metadata,
+    read_metadata,
+    read_unknown,
+)
+from segmentlog.store.failures import Failures
 
 __all__ = [
     "METADATA_PARTITION",

@@ -9,12 +9,12 @@ Rules: ``OffsetSync``, ``Checkpoint`` and ``DefaultReplicationPolicy`` of ``conn
 from collections.abc import Iterator
 from typing import Any
 
+from segmentlog.format.messages import extra_lines
+from segmentlog.format.messages.reader import Reader
+from segmentlog.format.messages.schema import Schema, parse_schemas
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.logs.log import Log
-from segmentlog.messages import extra_lines
-from segmentlog.messages.reader import Reader
-from segmentlog.messages.schema import Schema, parse_schemas
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["mirror_changes"]
 

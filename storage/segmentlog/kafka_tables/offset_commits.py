@@ -4,7 +4,7 @@ These records are nearly all of ``__consumer_offsets``.  Values of one version h
 each field is gathered from all values of the version at once.  Bytes that are not a commit,
 and a value with an unusual tail, go to the reader of single messages, which gives the reason.
 
-Rules: ``OffsetCommitKey`` and ``OffsetCommitValue``; `segmentlog.messages.lines` has them.
+Rules: ``OffsetCommitKey`` and ``OffsetCommitValue``; `segmentlog.format.messages.lines` has them.
 """
 
 import uuid
@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from segmentlog.format.kernels.memory import Bytes, Int64s
+from segmentlog.format.messages.records import read_coordinator_record
 from segmentlog.kafka_tables.columns import printed_id, times
-from segmentlog.kernels.memory import Bytes, Int64s
-from segmentlog.messages.records import read_coordinator_record
 
 __all__ = ["COMMIT_TYPES", "commit_columns", "groups_of"]
 

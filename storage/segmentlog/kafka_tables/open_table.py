@@ -5,16 +5,16 @@ import os
 import pyarrow as pa
 
 from segmentlog.arguments import one_of
-from segmentlog.cluster.metadata_log import metadata_path
 from segmentlog.dialects import nearest, one_dialect
-from segmentlog.disk.failures import Failures, OnFailure
 from segmentlog.errors import OptionError
+from segmentlog.format.newer import noting
 from segmentlog.kafka_tables.columns import schema_of
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.without_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
-from segmentlog.newer import noting
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.failures import Failures, OnFailure
 
 __all__ = ["table", "table_schema", "tables"]
 

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.disk.failures import Failures
 from segmentlog.errors import CorruptLogError
+from segmentlog.format.kernels import layout, producer_table
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
 from segmentlog.kafka_tables.columns import schema_of, time_of, times
 from segmentlog.kafka_tables.definitions import TABLES
-from segmentlog.kernels import layout, producer_table
-from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.producer_snapshot import ProducerSnapshot
+from segmentlog.log.producer_state import ProducerStates
 from segmentlog.model import OnCorruptBatch, TopicPartition
-from segmentlog.producers.producer_state import ProducerStates
-from segmentlog.producers.snapshot import ProducerSnapshot
-from segmentlog.segments.batches import WalkedBatches, walk_batches
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.failures import Failures
 
 __all__ = ["producer_changes", "producer_rows"]
 

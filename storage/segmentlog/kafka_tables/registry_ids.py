@@ -25,7 +25,7 @@ from segmentlog.arguments import refused
 from segmentlog.dialects import one_dialect
 
 if TYPE_CHECKING:
-    from segmentlog.kernels.memory import Int64s
+    from segmentlog.format.kernels.memory import Int64s
 
 __all__ = ["message_indexes", "payload", "schema_guid", "schema_id"]
 

@@ -23,8 +23,8 @@ from typing import Any
 
 from segmentlog.arguments import LARGEST_INT
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["schema_changes", "warn_of_ambiguous_ids"]
 

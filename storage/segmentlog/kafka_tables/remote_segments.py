@@ -5,8 +5,8 @@ from typing import Any
 
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.logs.log import Log
 from segmentlog.model import IsolationLevel, OnCorruptBatch
+from segmentlog.reads.log import Log
 from segmentlog.tiered.metadata import AnnouncedSegments, read_metadata_record
 
 __all__ = ["segment_changes", "unknown_segment_records"]

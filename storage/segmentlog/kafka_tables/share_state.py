@@ -18,8 +18,8 @@ from typing import Any
 
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["FIRST_LEVEL_OF_4_1", "share_changes", "share_rows"]
 

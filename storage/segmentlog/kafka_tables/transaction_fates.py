@@ -12,20 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.errors import CorruptLogError
-from segmentlog.kernels import layout
-from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.transactions import (
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.transactions import (
     COMMIT,
     MARKER_OFFSET,
     MARKER_PRODUCER_ID,
     MARKER_TYPE,
     N_MARKER_COLUMNS,
 )
-from segmentlog.logs.log import Log
+from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
+from segmentlog.log.segment import Segment
+from segmentlog.log.sound_headers import sound_headers
+from segmentlog.reads.log import Log
 from segmentlog.reads.look_again import looks_again
-from segmentlog.segments.batches import WalkedBatches, walk_batches, walk_file
-from segmentlog.segments.segment import Segment
-from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["Fate", "Fates", "transaction_fates"]
 

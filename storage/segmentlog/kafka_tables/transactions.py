@@ -5,8 +5,8 @@ from typing import Any
 
 from segmentlog.kafka_tables.columns import time_of
 from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
-from segmentlog.logs.log import Log
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log import Log
 
 __all__ = ["transaction_changes"]
 

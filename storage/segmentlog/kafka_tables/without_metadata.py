@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.metadata_log import metadata_path
-from segmentlog.disk.failures import Failures
 from segmentlog.errors import CorruptCheckpointError
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.kafka_tables.columns import rows_to_table
 from segmentlog.kafka_tables.definitions import TABLES
-from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory
+from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.model import OnCorruptBatch, TopicPartition
-from segmentlog.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.failures import Failures
 
 __all__ = ["NO_METADATA", "TABLES_WITHOUT_METADATA", "is_of_zookeeper", "table_without_metadata"]
 

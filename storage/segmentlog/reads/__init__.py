@@ -1,18 +1,62 @@
-"""From a range of offsets to Arrow: plan, look up, scan.
+"""A log directory, its logs, and a range of offsets as Arrow: list, look up, plan, scan.
 
 The names below are the door for a caller whose tasks read in other processes, such as a connector:
-a `segmentlog.model.LogSlice` travels to a task, which scans it.
+it lists and plans, and a `segmentlog.model.LogSlice` travels to a task, which scans it.
 """
 
 from typing import TYPE_CHECKING
 
 from segmentlog.reads.collector import without_collector
+from segmentlog.reads.log import Log, find_offset
+from segmentlog.reads.log_directory import (
+    LogDirectory,
+    open_log_dir,
+    report_diskless,
+    report_missing,
+)
+from segmentlog.reads.stream_checkpoint import (
+    made_again,
+    offsets_as_json,
+    offsets_as_topics,
+    offsets_of_json,
+    offsets_of_topics,
+    read_initial,
+    read_stream_checkpoint,
+    topic_ids_of,
+)
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists, keep_for
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.tiered_location import tiered_paths
 
 if TYPE_CHECKING:
+    from segmentlog.format.records.text import TextColumns
     from segmentlog.reads.scan import scan_slice
-    from segmentlog.records.text import TextColumns
 
-__all__ = ["TextColumns", "scan_slice", "without_collector"]
+__all__ = [
+    "Log",
+    "LogDirectory",
+    "TextColumns",
+    "exists",
+    "find_offset",
+    "is_url",
+    "keep_for",
+    "made_again",
+    "offsets_as_json",
+    "offsets_as_topics",
+    "offsets_of_json",
+    "offsets_of_topics",
+    "open_log_dir",
+    "read_initial",
+    "read_stream_checkpoint",
+    "readable_path",
+    "report_diskless",
+    "report_missing",
+    "scan_slice",
+    "tiered_paths",
+    "topic_ids_of",
+    "without_collector",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -22,7 +66,7 @@ def __getattr__(name: str) -> object:
 
         return scan_slice
     if name == "TextColumns":
-        from segmentlog.records.text import TextColumns
+        from segmentlog.format.records.text import TextColumns
 
         return TextColumns
     message = f"module {__name__!r} has no attribute {name!r}"

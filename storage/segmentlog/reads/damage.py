@@ -3,16 +3,16 @@
 import logging
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.header import is_too_high, parse_header
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.log.overlap import reach
+from segmentlog.log.resync import first_offset, good_batch_after
+from segmentlog.log.segment import PlacedHeader
 from segmentlog.model import ALL_OFFSETS, OffsetRange
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.planned_file import PlannedFile
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.header import is_too_high, parse_header
-from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.overlap import reach
-from segmentlog.segments.resync import first_offset, good_batch_after
-from segmentlog.segments.segment import PlacedHeader
 
 __all__ = ["DamagePolicy"]
 

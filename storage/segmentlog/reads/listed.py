@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
+from segmentlog.log.listing import indexes_without_log
+from segmentlog.log.log_end import LogEnd, find_log_end
+from segmentlog.log.segment import Segment
 from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.reads.moment import Listing
-from segmentlog.segments.listing import indexes_without_log
-from segmentlog.segments.log_end import LogEnd, find_log_end
-from segmentlog.segments.segment import Segment
 
 __all__ = ["ListedSegments", "LostOffsets", "LostSegments", "LostStart", "NewestTimestampOfSlices"]
 

@@ -8,8 +8,8 @@ of that file.  Nothing else changes the end of a log.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from segmentlog.disk.look import Look, look
-from segmentlog.segments.listing import SegmentFiles
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.store.look import Look, look
 
 __all__ = ["LogLook", "look_at_log"]
 

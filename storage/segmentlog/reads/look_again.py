@@ -4,9 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from segmentlog.disk.system_errors import is_gone, storage_error
 from segmentlog.errors import CorruptLogError, LogChangedError, SegmentLogError
 from segmentlog.reads.listed import ListedSegments
+from segmentlog.store.system_errors import is_gone, storage_error
 
 __all__ = ["looks_again"]
 

@@ -15,9 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.log.sound_headers import sound_headers
 from segmentlog.model import TimestampAndOffset
-from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.segments.sound_headers import sound_headers
 
 __all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
 
@@ -120,7 +120,7 @@ def _find_in_batch(
 ) -> TimestampAndOffset | None:
     """First matching record of one batch."""
     # Compiled kernels load here, once a batch really has to be decoded.
-    from segmentlog.records.one_batch import read_timestamps
+    from segmentlog.format.records.one_batch import read_timestamps
 
     batch = opened.file.read(placed.position, placed.header.size_in_bytes)
     offsets, timestamps = read_timestamps(batch, opened.segment.path, placed.position)

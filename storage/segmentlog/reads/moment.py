@@ -13,21 +13,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from segmentlog.commit.guard import PartitionIntent, list_guards
-from segmentlog.commit.stamp import Stamp, read_stamp
-from segmentlog.commit.state import State, UnreadState
-from segmentlog.disk.look import look
-from segmentlog.disk.readable import exists, list_names, status_of
-from segmentlog.disk.remote.location import is_url
 from segmentlog.errors import (
     CorruptCheckpointError,
     LogChangedError,
     LogDirectoryError,
     RemoteSegmentError,
 )
-from segmentlog.layout.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
-from segmentlog.model import TopicPartition
-from segmentlog.names import (
+from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -36,9 +28,17 @@ from segmentlog.names import (
     FileState,
     parse_segment_file,
 )
+from segmentlog.log.checkpoint import OffsetsAsRead, moved_entries, read_again, read_offsets
+from segmentlog.log.listing import ListedFiles
+from segmentlog.model import TopicPartition
 from segmentlog.reads.log_look import LogLook, look_at_log
 from segmentlog.reads.partition import Partition
-from segmentlog.segments.listing import ListedFiles
+from segmentlog.store.look import look
+from segmentlog.store.readable import exists, list_names, status_of
+from segmentlog.store.remote.location import is_url
+from segmentlog.txn.guard import PartitionIntent, list_guards
+from segmentlog.txn.stamp import Stamp, read_stamp
+from segmentlog.txn.state import State, UnreadState
 
 __all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
 

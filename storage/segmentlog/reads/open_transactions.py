@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.kernels import layout
-from segmentlog.kernels.transactions import MARKER_OFFSET, MARKER_PRODUCER_ID
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.transactions import MARKER_OFFSET, MARKER_PRODUCER_ID
+from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.log.sound_headers import position_of, sound_headers
 from segmentlog.reads.partition import Partition
-from segmentlog.segments.batches import WalkedBatches, walk_batches
-from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.segments.sound_headers import position_of, sound_headers
 
 __all__ = ["find_open_transactions"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from segmentlog.disk.remote.location import is_url
-from segmentlog.disk.remote.requests import end_requests
 from segmentlog.errors import StorageError
 from segmentlog.model import LogSlice, OffsetRange
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.remote.requests import end_requests
 
 __all__ = ["cut_for_threads", "n_threads_of", "read_in_order"]
 
@@ -262,7 +262,7 @@ def cut_for_threads(
 
     Parameters
     ----------
-    cut : `segmentlog.logs.log.Log.slices` of the partition.
+    cut : `segmentlog.reads.log.Log.slices` of the partition.
     offsets : half-open range.
     is_last : whether threads find no slice after these.  Then the last slices are smaller, so that
         the threads end together: of 170 MB of zstd, one thread read the last slice for a tenth of

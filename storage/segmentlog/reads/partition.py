@@ -3,7 +3,7 @@
 Readers of records ask a partition for its segments, its snapshots and its checkpoints.  Writers,
 upkeep and recovery list the directory themselves: they need a mounted file system.
 
-All files of a log are in one directory of a `Disk` (`segmentlog.disk.contract`), and
+All files of a log are in one directory of a `Disk` (`segmentlog.store.contract`), and
 `Partition.of_slice` finds the directory from the first file of a slice.  A log that lies in two
 places has a disk that shows both as one directory, as `segmentlog.tiered.disk` does for a local
 log and its tier.
@@ -12,17 +12,17 @@ log and its tier.
 import os
 from collections.abc import Sequence
 
-from segmentlog.disk.aside import names_aside
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.readable import is_directory, open_file
 from segmentlog.file_columns import SliceFile
-from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.layout.metadata import known_topic_id, read_topic_id
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.listing import ListedFiles, list_segments
+from segmentlog.log.metadata import known_topic_id, read_topic_id
+from segmentlog.log.producer_snapshot import ProducerSnapshot, newest_snapshot
+from segmentlog.log.segment import Segment
 from segmentlog.model import LogSlice
-from segmentlog.names import LEADER_EPOCH_CHECKPOINT
-from segmentlog.producers.snapshot import ProducerSnapshot, newest_snapshot
-from segmentlog.segments.listing import ListedFiles, list_segments
-from segmentlog.segments.segment import Segment
+from segmentlog.store.aside import names_aside
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import is_directory, open_file
 
 __all__ = ["FileChangedError", "Partition", "open_planned"]
 
@@ -62,7 +62,7 @@ class Partition:
         return is_directory(self.path)
 
     def files(self) -> ListedFiles:
-        """Its ``.log`` files now; see `segmentlog.segments.listing.list_segments`.
+        """Its ``.log`` files now; see `segmentlog.log.listing.list_segments`.
 
         Raises
         ------

@@ -19,18 +19,18 @@ from collections.abc import Iterable
 from itertools import islice, takewhile
 from typing import NamedTuple
 
-from segmentlog.disk.remote.location import is_url
-from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile, SliceFiles
-from segmentlog.layout.sparse_indexes import OffsetPosition
+from segmentlog.format.records.header import BatchHeader
+from segmentlog.log.listing import ListedFiles, SegmentFiles
+from segmentlog.log.segment import OpenSegment
+from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
-from segmentlog.records.header import BatchHeader
-from segmentlog.segments.listing import ListedFiles, SegmentFiles
-from segmentlog.segments.segment import OpenSegment
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.remote.requests import side_by_side
 
 __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 

@@ -7,15 +7,15 @@ safe.  The rest of the slice is planned again.
 import os
 from types import TracebackType
 
-from segmentlog.disk.closing import Closing
-from segmentlog.disk.pace import Pace, pace_of
 from segmentlog.file_columns import SliceFile
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.header import parse_header
+from segmentlog.format.records.read_memory import Workspace
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
-from segmentlog.records.header import parse_header
-from segmentlog.records.read_memory import Workspace
+from segmentlog.store.closing import Closing
+from segmentlog.store.pace import Pace, pace_of
 
 __all__ = ["PlannedFile"]
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.kernels import producer_history as history
-from segmentlog.kernels import sequences
-from segmentlog.kernels.memory import Int64s
-from segmentlog.producers.producer_history import ProducerHistory
-from segmentlog.segments.batches import walk_batches
-from segmentlog.segments.segment import Segment
+from segmentlog.format.kernels import producer_history as history
+from segmentlog.format.kernels import sequences
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.log.batches import walk_batches
+from segmentlog.log.producer_history import ProducerHistory
+from segmentlog.log.segment import Segment
 
 __all__ = ["producers_table"]
 

@@ -1,6 +1,6 @@
 """``read_committed``: leave the batches of aborted transactions out of a scan.
 
-`segmentlog.segments.end_markers` decides, by the log alone.  A missing end marker is always
+`segmentlog.log.end_markers` decides, by the log alone.  A missing end marker is always
 noticed: the look-ahead refuses what may have hidden one.  It goes as far as the transactions that
 a scan has met reach.
 """
@@ -17,16 +17,16 @@ from segmentlog.errors import (
     TornTransactionError,
     TruncatedBatchError,
 )
-from segmentlog.kernels import layout
-from segmentlog.kernels.transactions import ABORT
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.transactions import ABORT
+from segmentlog.format.records.header import parse_header
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.log.batches import WalkedBatches, walk_file
+from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.log_end import find_log_end
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.log.sound_headers import position_of, sound_headers
 from segmentlog.reads.partition import FileChangedError, Partition
-from segmentlog.records.header import parse_header
-from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.segments.batches import WalkedBatches, walk_file
-from segmentlog.segments.end_markers import EndMarkers
-from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.segments.sound_headers import position_of, sound_headers
 
 __all__ = ["CommittedBatches"]
 

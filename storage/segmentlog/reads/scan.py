@@ -14,13 +14,19 @@ from contextlib import nullcontext
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.disk.system_errors import is_gone, storage_errors
 from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
     LogDirectoryError,
 )
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.one_pass import OnePassDecoder, Stop
+from segmentlog.format.records.read_memory import ReadMemory, Workspace
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.schema import record_schema
+from segmentlog.format.records.text import TextColumns
+from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
     IsolationLevel,
     LogSlice,
@@ -33,13 +39,7 @@ from segmentlog.reads.partition import FileChangedError, Partition
 from segmentlog.reads.plan import find_again
 from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.one_pass import OnePassDecoder, Stop
-from segmentlog.records.read_memory import ReadMemory, Workspace
-from segmentlog.records.scanned_batches import ScannedBatches
-from segmentlog.records.schema import record_schema
-from segmentlog.records.text import TextColumns
-from segmentlog.segments.windows import BatchWindows, Window
+from segmentlog.store.system_errors import is_gone, storage_errors
 
 __all__ = ["scan_slice"]
 
@@ -73,7 +73,7 @@ def scan_slice(
     Yields
     ------
     pyarrow.RecordBatch
-        With the schema of `segmentlog.records.schema.record_schema`; at most 50,000 rows
+        With the schema of `segmentlog.format.records.schema.record_schema`; at most 50,000 rows
         and about 32 MiB, the first one smaller.
 
     Raises

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from segmentlog.kernels import layout
+from segmentlog.format.kernels import layout
 from segmentlog.testing.reference import crc32c
 
 __all__ = [

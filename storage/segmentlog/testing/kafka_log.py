@@ -18,34 +18,34 @@ import numpy as np
 import pyarrow as pa
 
 from segmentlog.arguments import whole_number
-from segmentlog.commit.held import hold
-from segmentlog.commit.topics import create_replica
-from segmentlog.compaction.compact import compact
 from segmentlog.dialects import class_of_one_dialect
-from segmentlog.disk.durable import unsynced
 from segmentlog.errors import OptionError, UnknownTopicOrPartitionError
-from segmentlog.kernels import layout
-from segmentlog.kernels.encode import N_BATCH_COLUMNS
-from segmentlog.kernels.memory import Int64s
-from segmentlog.kernels.transactions import walk_headers
-from segmentlog.layout.metadata import known_topic_id
-from segmentlog.layout.partitions import list_partitions
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.encode import N_BATCH_COLUMNS
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.transactions import walk_headers
+from segmentlog.format.names import check_topic_name, partition_path
+from segmentlog.format.records.encoder import EncodedBatches
+from segmentlog.log.metadata import known_topic_id
+from segmentlog.maintain.compaction.compact import compact
+from segmentlog.maintain.delete_records import delete_records
+from segmentlog.maintain.delete_topic import delete_topic
+from segmentlog.maintain.retain import retain
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.names import check_topic_name, partition_path
-from segmentlog.records.encoder import EncodedBatches
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.staged_files import TaskStage
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.durable import unsynced
+from segmentlog.store.partitions import list_partitions
 from segmentlog.testing.damage import Damage, flip_bit
 from segmentlog.testing.reference import Record, encode_batch, murmur2
 from segmentlog.testing.topic_rows import TopicRows
 from segmentlog.times import Time, epoch_milliseconds
-from segmentlog.upkeep.delete_records import delete_records
-from segmentlog.upkeep.delete_topic import delete_topic
-from segmentlog.upkeep.retain import retain
+from segmentlog.txn.held import hold
+from segmentlog.txn.topics import create_replica
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.directory import mark_new
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.writer import open_writer
 
 __all__ = ["KafkaCluster", "KafkaLog", "NewRow", "Transaction", "fields_of", "record_of"]

@@ -1,8 +1,8 @@
 """The record batch format in plain Python, one record at a time: slow, short, and easy to check.
 
-This module does to one batch the work that `segmentlog.kernels` does to thousands of batches a
-call.  It follows the same description of the format, and shares no code with the kernels.  Tests
-compare the two on right and on damaged bytes.  This module has batches of magic 2,
+This module does to one batch the work that `segmentlog.format.kernels` does to thousands of
+batches a call.  It follows the same description of the format, and shares no code with the
+kernels.  Tests compare the two on right and on damaged bytes.  This module has batches of magic 2,
 `segmentlog.testing.legacy` the older formats, and `segmentlog.testing.reference_log` whole files.
 """
 

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Collection
 from typing import NamedTuple
 
-from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import list_entries, list_names, open_file, survey
-from segmentlog.disk.remote.requests import side_by_side
 from segmentlog.errors import RemoteSegmentError
+from segmentlog.store.contract import FileType, ReadableFile
+from segmentlog.store.readable import list_entries, list_names, open_file, survey
+from segmentlog.store.remote.requests import side_by_side
 from segmentlog.tiered.aiven_manifest import (
     MANIFEST_SUFFIX,
     MOST_MANIFEST_BYTES,
@@ -24,10 +24,10 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
+from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
 from segmentlog.tiered.chunks import ENCRYPTION_BYTES, ChunkIndex
 from segmentlog.tiered.encryption import KeyFiles, Unwrapped
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 __all__ = ["AivenTier"]
 

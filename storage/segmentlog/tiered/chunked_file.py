@@ -1,6 +1,6 @@
 """A remote segment as an open file, whose chunks are decrypted and inflated as they are read.
 
-`ChunkedFile` meets `segmentlog.disk.contract.ReadableFile`, so scans, look-ups and indexes read a
+`ChunkedFile` meets `segmentlog.store.contract.ReadableFile`, so scans, look-ups and indexes read a
 remote segment as they read a local one.  A read fetches the chunks that hold its bytes, chunks
 next to each other in one request, and no others.
 """
@@ -11,9 +11,9 @@ from collections import OrderedDict
 
 import zstandard
 
-from segmentlog.disk.closing import Closing
-from segmentlog.disk.contract import FileStatus, ReadableFile
 from segmentlog.errors import RemoteSegmentError
+from segmentlog.store.closing import Closing
+from segmentlog.store.contract import FileStatus, ReadableFile
 from segmentlog.tiered.chunks import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
 

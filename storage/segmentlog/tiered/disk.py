@@ -23,20 +23,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
-from segmentlog.disk.closing import Closing
-from segmentlog.disk.contract import Entry, FileStatus, FileType, Measured, ReadableFile
-from segmentlog.disk.readable import (
-    is_directory,
-    list_entries,
-    list_names,
-    open_file,
-    status_of,
-)
 from segmentlog.errors import CorruptCheckpointError, OptionError, RemoteSegmentError
-from segmentlog.layout.checkpoint import read_leader_epochs
-from segmentlog.layout.metadata import read_topic_id
-from segmentlog.model import RemoteStorageLayout, TopicPartition
-from segmentlog.names import (
+from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA_FILE,
     FileKind,
@@ -44,11 +32,23 @@ from segmentlog.names import (
     parse_partition_directory,
     parse_segment_file,
 )
+from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.metadata import read_topic_id
+from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.moment import take_moment
+from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.readable import (
+    is_directory,
+    list_entries,
+    list_names,
+    open_file,
+    status_of,
+)
+from segmentlog.store.tiered_location import TieredLocation, parse_tiered
 from segmentlog.tiered.aiven import AivenTier
-from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
-from segmentlog.tiered.location import TieredLocation, parse_tiered
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose
 
@@ -225,7 +225,7 @@ class _Assembled(NamedTuple):
 
 
 class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.tiered.location`.
+    """See `Disk`.  Paths are those of `segmentlog.store.tiered_location`.
 
     Parameters
     ----------

@@ -11,8 +11,8 @@ import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from segmentlog.disk.readable import read_whole
 from segmentlog.errors import OptionError, RemoteSegmentError
+from segmentlog.store.readable import read_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers

@@ -11,11 +11,11 @@ import os
 import re
 from collections.abc import Collection
 
-from segmentlog.disk.contract import FileType, ReadableFile
-from segmentlog.disk.readable import is_directory, list_entries, list_names, open_file, survey
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.names import parse_partition_directory
-from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
+from segmentlog.format.names import parse_partition_directory
+from segmentlog.store.contract import FileType, ReadableFile
+from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, survey
+from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
 
 __all__ = ["LocalTier"]
 
@@ -28,7 +28,7 @@ _OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(Part)})")
 
 
 class LocalTier:
-    """See `segmentlog.tiered.layout.Layout`.
+    """See `segmentlog.tiered.bucket.Layout`.
 
     Parameters
     ----------

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from segmentlog.disk.readable import list_entries
 from segmentlog.errors import MalformedRecordError
-from segmentlog.messages.reader import uuid_text
-from segmentlog.messages.records import frame_key, framed_schemas, read_frame
-from segmentlog.names import DirectoryState, parse_partition_directory
-from segmentlog.newer import note
+from segmentlog.format.messages.reader import uuid_text
+from segmentlog.format.messages.records import frame_key, framed_schemas, read_frame
+from segmentlog.format.names import DirectoryState, parse_partition_directory
+from segmentlog.format.newer import note
+from segmentlog.log.listing import list_segments
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
-from segmentlog.segments.listing import list_segments
-from segmentlog.tiered.layout import RemoteLog, RemoteSegment
+from segmentlog.store.readable import list_entries
+from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 
 __all__ = [
     "REMOTE_LOG_METADATA",

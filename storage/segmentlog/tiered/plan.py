@@ -22,18 +22,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.readable import bytes_of
 from segmentlog.errors import (
     CorruptCheckpointError,
     CorruptLogError,
     RemoteSegmentError,
     UnsupportedFormatError,
 )
-from segmentlog.layout.checkpoint import parse_leader_epochs
-from segmentlog.segments.listing import SegmentFiles
-from segmentlog.segments.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.log.checkpoint import parse_leader_epochs
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import bytes_of
+from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 
 __all__ = [
     "ONLY_THERE",

@@ -10,12 +10,12 @@ from typer.core import TyperCommand
 
 from segmentlog.arguments import LARGEST_INT
 from segmentlog.dialects import nearest, right_word
-from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import exists, is_directory
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
-from segmentlog.tiered.location import tiered_paths
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists, is_directory
+from segmentlog.store.tiered_location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
 __all__ = [

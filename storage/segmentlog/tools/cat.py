@@ -12,9 +12,6 @@ import typer
 
 from segmentlog.arguments import LARGEST_LONG, refuse_two
 from segmentlog.errors import OptionError
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import Log, find_bounds
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     IsolationLevel,
     OffsetRange,
@@ -23,6 +20,9 @@ from segmentlog.model import (
     ScanPolicy,
     TopicPartition,
 )
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import Log, find_bounds
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools.arguments import (
     READS,

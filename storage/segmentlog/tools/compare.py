@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from segmentlog.logs.log_directory import open_log_dir
 from segmentlog.model import OnCorruptBatch
+from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.tools.arguments import PROBLEM, READS, OnCorrupt, Topics, command
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.usage import write_not_in_use
 
 if TYPE_CHECKING:
-    from segmentlog.verification.compare import ComparedPartition
+    from segmentlog.maintain.verification.compare import ComparedPartition
 
 __all__ = ["compare"]
 
@@ -40,7 +40,7 @@ def compare(
     compared. The exit status is 0 if all partitions are equal, and 1 if not.
     """
     import segmentlog
-    from segmentlog.verification.compare import Comparison
+    from segmentlog.maintain.verification.compare import Comparison
 
     with progress("compared", None) as bar:
 

@@ -7,14 +7,16 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import SegmentLogError
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import open_log_dir
+from segmentlog.format.records.header import BatchHeader
+from segmentlog.log.segment import OpenSegment, Segment
+from segmentlog.maintain.places import log_directory
+from segmentlog.maintain.verification.findings import unfinished_commits
 from segmentlog.model import TopicPartition
-from segmentlog.records.header import BatchHeader
-from segmentlog.segments.segment import OpenSegment, Segment
-from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -33,8 +35,6 @@ from segmentlog.tools.rows import codec_name
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
 from segmentlog.tools.usage import write_leftovers
-from segmentlog.upkeep.places import log_directory
-from segmentlog.verification.findings import unfinished_commits
 
 __all__ = ["Description", "describe", "describe_paths", "write_json"]
 

@@ -12,21 +12,21 @@ import pyarrow as pa
 import typer
 
 from segmentlog.cluster.secrets import hide_secrets
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import is_file, open_file, status_of, survey
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, SegmentLogError
+from segmentlog.format.messages.as_json import KAFKAS_TOPICS
+from segmentlog.format.names import parse_partition_directory, parse_segment_file
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.messages.as_json import KAFKAS_TOPICS
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.log_end import find_log_end
+from segmentlog.log.segment import Segment
 from segmentlog.model import METADATA_TOPIC, TopicPartition
-from segmentlog.names import parse_partition_directory, parse_segment_file
-from segmentlog.records.header import BatchHeader
-from segmentlog.segments.listing import SegmentFiles
-from segmentlog.segments.log_end import find_log_end
-from segmentlog.segments.segment import Segment
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import is_file, open_file, status_of, survey
 from segmentlog.tools.arguments import (
     PATHS_HELP,
     PROBLEM,
@@ -342,7 +342,9 @@ class _RecordDump:
     def __init__(
         self, place: Place, file: ReadableFile, sink: Sink, selection: Selection, topic: str
     ) -> None:
-        from segmentlog.records.one_batch import BatchReader  # the compiled kernels load here
+        from segmentlog.format.records.one_batch import (
+            BatchReader,  # the compiled kernels load here
+        )
 
         self._place = place
         self._file = file

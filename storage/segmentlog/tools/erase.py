@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.compaction.erase import ErasedPartition
-from segmentlog.compaction.remaining import CopyKind, RemainingCopy
-from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import read_whole
 from segmentlog.errors import OptionError
+from segmentlog.maintain.compaction.erase import ErasedPartition
+from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
+from segmentlog.store.paths import local_path
+from segmentlog.store.readable import read_whole
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,

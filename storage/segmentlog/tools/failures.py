@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 
 import typer
 
-from segmentlog.cluster.diskless import diskless_partitions, elsewhere
-from segmentlog.disk.failures import Failures
-from segmentlog.disk.readable import is_file
+from segmentlog.cluster.cluster_metadata import known_losses
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.logs.log import Log
-from segmentlog.settings.cluster_metadata import known_losses
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.log import Log
+from segmentlog.store.failures import Failures
+from segmentlog.store.readable import is_file
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.text import counted, escape
 

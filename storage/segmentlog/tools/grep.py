@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 import typer
 
 from segmentlog.errors import OptionError
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import find_bounds
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
@@ -28,6 +25,9 @@ from segmentlog.model import (
     ScanPolicy,
     TimestampRange,
 )
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import find_bounds
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools.arguments import (
     READS,
     Ends,

@@ -4,13 +4,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from segmentlog.disk.readable import open_file, status_of
 from segmentlog.errors import CorruptIndexError
-from segmentlog.layout.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.layout.metadata import read_meta_properties, read_topic_id
-from segmentlog.layout.sparse_indexes import OffsetIndex, TimeIndex
-from segmentlog.layout.transaction_index import read_transaction_index
-from segmentlog.names import (
+from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -21,7 +16,12 @@ from segmentlog.names import (
     FileKind,
     parse_segment_file,
 )
-from segmentlog.producers.snapshot import ProducerSnapshot, read_snapshot
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.metadata import read_meta_properties, read_topic_id
+from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
+from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
+from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.store.readable import open_file, status_of
 
 __all__ = ["TEXT_FILES", "entries", "is_index_file"]
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import typer
 
 from segmentlog.dialects import nearest
-from segmentlog.disk.failures import Failures
 from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
 from segmentlog.kafka_tables import TABLES
 from segmentlog.kafka_tables import table as read_table
@@ -24,8 +23,9 @@ from segmentlog.kafka_tables.without_metadata import (
     is_of_zookeeper,
     table_without_metadata,
 )
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.failures import Failures
 from segmentlog.tools.arguments import READS, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.tables import aligned

@@ -7,15 +7,15 @@ from typing import Annotated, NamedTuple
 import typer
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.layout.stream_checkpoint import (
+from segmentlog.model import TopicPartition
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.stream_checkpoint import (
     Offsets,
     StreamCheckpoint,
     made_again,
     offsets_as_json,
     read_stream_checkpoint,
 )
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
-from segmentlog.model import TopicPartition
 from segmentlog.tools.arguments import PROBLEM, READS, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, escape_json, to_json

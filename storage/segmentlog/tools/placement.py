@@ -44,7 +44,7 @@ def placement(
     the other cluster.
     """
     import segmentlog
-    from segmentlog.restoration.propose import creation_commands, reassignment_json
+    from segmentlog.maintain.restoration.propose import creation_commands, reassignment_json
 
     if len(paths) < 2:
         message = "give log directories with the topics, and last one of the other cluster"

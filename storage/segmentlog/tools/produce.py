@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from segmentlog.commit.topics import MOST_PARTITIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
 from segmentlog.tools.arguments import WRITES, Directory, command
 from segmentlog.tools.message_format import unescaped
 from segmentlog.tools.text import counted, escape, to_json
+from segmentlog.txn.topics import MOST_PARTITIONS
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer
 
 __all__ = ["produce", "records_of"]

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import is_directory
-from segmentlog.layout.partitions import list_partitions
+from segmentlog.maintain.reindex import IndexedSegment
 from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
-from segmentlog.recovery.reindex import IndexedSegment
-from segmentlog.recovery.steps import RecoveryKind, RecoveryStep
+from segmentlog.store.partitions import list_partitions
+from segmentlog.store.paths import local_path
+from segmentlog.store.readable import is_directory
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
@@ -28,6 +27,7 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
+from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 
 __all__ = ["recover", "reindex"]
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from segmentlog.logs.choose import partitions_of
-from segmentlog.replication.replicated import Replica, ReplicatedPartition, open_replicas
+from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
+from segmentlog.reads.choose import partitions_of
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,

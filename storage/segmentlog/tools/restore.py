@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from segmentlog.maintain.restoration.restore import OpenTransactions
 from segmentlog.model import OnCorruptBatch
-from segmentlog.restoration.restore import OpenTransactions
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
@@ -24,7 +24,7 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
 if TYPE_CHECKING:
-    from segmentlog.restoration.restore import Restoration, RestoredPartition
+    from segmentlog.maintain.restoration.restore import Restoration, RestoredPartition
 
 __all__ = ["restore"]
 
@@ -112,8 +112,8 @@ def restore(
     either all topics are restored or none. The exit status is 1 if a dry run finds a problem.
     """  # fmt: skip
     import segmentlog
-    from segmentlog.disk.output_file import OutputFile
-    from segmentlog.restoration.restore import offsets_csv
+    from segmentlog.maintain.restoration.restore import offsets_csv
+    from segmentlog.store.output_file import OutputFile
 
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:

@@ -9,10 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from segmentlog.kernels import layout
-from segmentlog.messages.as_json import KAFKAS_TOPICS, record_as_json
+from segmentlog.format.kernels import layout
+from segmentlog.format.messages.as_json import KAFKAS_TOPICS, record_as_json
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.model import METADATA_TOPIC, Codec, TimestampType
-from segmentlog.records.header import BatchHeader
 from segmentlog.tools.selection import last_offset
 from segmentlog.tools.text import Encoding, as_text, encoder
 from segmentlog.tools.walk import Found
@@ -226,7 +226,7 @@ def record_rows(
 
 
 def _control_fields(key: bytes | None, value: bytes | None) -> Row:
-    from segmentlog.records.one_batch import parse_control  # the compiled kernels load here
+    from segmentlog.format.records.one_batch import parse_control  # the compiled kernels load here
 
     control = parse_control(key, value)
     return {"controlType": control.type, "coordinatorEpoch": control.coordinator_epoch}

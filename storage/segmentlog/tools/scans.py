@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from segmentlog.errors import CorruptLogError
-from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, OffsetRange, OnCorruptBatch, ScanPolicy
+from segmentlog.reads.log import Log
 from segmentlog.tools.failures import Failed
 
 __all__ = ["cut", "scan"]

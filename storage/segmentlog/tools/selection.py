@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from segmentlog.kernels import layout
-from segmentlog.records.header import BatchHeader
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.header import BatchHeader
 
 __all__ = ["Selection", "last_offset"]
 

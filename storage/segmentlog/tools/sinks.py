@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
-from segmentlog.records.header import BatchHeader
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.tools.rows import (
     BATCH_SCHEMA,
     Place,
@@ -267,12 +267,14 @@ class ColumnSink:
             sys.stderr.write(f"{where} is not valid: {found.problem}\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        from segmentlog.records.columns import headers_as_java  # the compiled kernels load here
+        from segmentlog.format.records.columns import (
+            headers_as_java,  # the compiled kernels load here
+        )
 
         n_rows = records.num_rows
         controls: list[str | None] = [None] * n_rows
         if header.is_control:
-            from segmentlog.records.one_batch import (
+            from segmentlog.format.records.one_batch import (
                 parse_control,  # the compiled kernels load here
             )
 

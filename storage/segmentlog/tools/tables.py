@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
-from segmentlog.records.header import BatchHeader
+from segmentlog.format.records.header import BatchHeader
 from segmentlog.tools.rows import Place, RecordText, batch_row, record_rows
 from segmentlog.tools.text import escape, escape_in_quotes, iso_time
 from segmentlog.tools.walk import Found

@@ -14,9 +14,9 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from segmentlog.disk.paths import readable_path
-from segmentlog.disk.readable import is_file
-from segmentlog.disk.remote.location import is_url, without_options
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import is_file
+from segmentlog.store.remote.location import is_url, without_options
 from segmentlog.times import iso_time
 
 __all__ = [

@@ -17,14 +17,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from segmentlog.cluster.metadata_log import newest_metadata
+from segmentlog.cluster.cluster_metadata import known_losses, read_partition_counts
 from segmentlog.errors import SegmentLogError
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log import Log
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.log.segment import Segment
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
-from segmentlog.segments.segment import Segment
-from segmentlog.settings.cluster_metadata import known_losses, read_partition_counts
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import newest_metadata
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,

@@ -12,21 +12,25 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.compaction.plan import CompactedPartition, plan_compaction
-from segmentlog.disk.failures import Failures
-from segmentlog.disk.paths import local_path
-from segmentlog.disk.readable import exists
+from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import CorruptCheckpointError, OptionError
-from segmentlog.layout.checkpoint import read_offsets
-from segmentlog.logs.log_directory import open_log_dir
-from segmentlog.model import TopicPartition
-from segmentlog.names import (
+from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     META_PROPERTIES_FILE,
     FileKind,
     segment_file_name,
 )
-from segmentlog.settings.directory_settings import DirectorySettings
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.maintain.compaction.plan import CompactedPartition, plan_compaction
+from segmentlog.maintain.delete_records import DeletedRecords
+from segmentlog.maintain.delete_topic import DeletedTopic
+from segmentlog.maintain.places import log_directory, partitions_for_upkeep
+from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
+from segmentlog.model import TopicPartition
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.failures import Failures
+from segmentlog.store.paths import local_path
+from segmentlog.store.readable import exists
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,
@@ -48,10 +52,6 @@ from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
-from segmentlog.upkeep.delete_records import DeletedRecords
-from segmentlog.upkeep.delete_topic import DeletedTopic
-from segmentlog.upkeep.places import log_directory, partitions_for_upkeep
-from segmentlog.upkeep.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 
 __all__ = [
     "compact",

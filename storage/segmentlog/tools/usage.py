@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from segmentlog.logs.log_directory import LogDirectory
-from segmentlog.logs.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
-from segmentlog.logs.usage import usage as account
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
+from segmentlog.reads.usage import usage as account
 from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json

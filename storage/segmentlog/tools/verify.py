@@ -13,9 +13,10 @@ import typer
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
-from segmentlog.logs.choose import missing_of, partitions_of
-from segmentlog.logs.log_directory import LogDirectory, open_log_dir
+from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import TopicPartition
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -31,7 +32,6 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
-from segmentlog.verification.findings import Finding, FindingKind, Severity
 
 __all__ = ["verify"]
 

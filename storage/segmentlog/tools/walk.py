@@ -8,13 +8,13 @@ walk continues at the first whole batch with a right checksum.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.readable import after_zeros
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
-from segmentlog.kernels import layout, status
-from segmentlog.records.header import BatchHeader, parse_header
-from segmentlog.segments.resync import good_batch_after
-from segmentlog.segments.segment import PlacedHeader, Segment
+from segmentlog.format.kernels import layout, status
+from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.log.resync import good_batch_after
+from segmentlog.log.segment import PlacedHeader, Segment
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import after_zeros
 from segmentlog.tools.selection import last_offset
 
 __all__ = ["Found", "walk"]

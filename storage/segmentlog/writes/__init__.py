@@ -1,4 +1,4 @@
-"""Open a writer, and carry a write job from its beginning to its commit.
+"""Rows become batches, staged files, and one atomic change: writers, write jobs, appends.
 
 The names below are the door for a caller whose tasks run in other processes, such as a connector:
 it begins a `WriteJob` with a `WriteRequest`, each task stages rows and sends its `TaskExtents`,
@@ -7,12 +7,12 @@ and the job commits those of all tasks.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.commit.repeated_writes import NumberedWrite, StreamBatch
+from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest, check_level, columns_left_out
 
 if TYPE_CHECKING:
-    from segmentlog.stage.extents import TaskExtents
+    from segmentlog.writes.extents import TaskExtents
 
 __all__ = [
     "NumberedWrite",
@@ -30,6 +30,6 @@ def __getattr__(name: str) -> object:
     if name != "TaskExtents":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    from segmentlog.stage.extents import TaskExtents
+    from segmentlog.writes.extents import TaskExtents
 
     return TaskExtents

@@ -3,20 +3,20 @@
 import os
 from pathlib import Path
 
-from segmentlog.commit.state import STATE_FILE
-from segmentlog.disk.durable import create_file, make_directory, sync_ancestors
-from segmentlog.disk.mounts import refuse_object_store
-from segmentlog.disk.owners import MAY_WRITE, is_own, may_write, user, why_not_written
-from segmentlog.disk.paths import is_pattern, why_not_there
-from segmentlog.disk.readable import exists, list_names
 from segmentlog.errors import LogDirectoryError
-from segmentlog.names import (
+from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     is_of_logs,
     parse_segment_file,
     segment_file_name,
 )
-from segmentlog.stage.job_files import JobFiles
+from segmentlog.store.durable import create_file, make_directory, sync_ancestors
+from segmentlog.store.mounts import refuse_object_store
+from segmentlog.store.owners import MAY_WRITE, is_own, may_write, user, why_not_written
+from segmentlog.store.paths import is_pattern, why_not_there
+from segmentlog.store.readable import exists, list_names
+from segmentlog.txn.state import STATE_FILE
+from segmentlog.writes.job_files import JobFiles
 
 __all__ = ["mark_new", "prepare_directory"]
 

@@ -5,38 +5,38 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from segmentlog.cluster.metadata_log import metadata_path
-from segmentlog.commit.deleted import remove_taken_out, take_out
-from segmentlog.commit.guard import list_guards
-from segmentlog.commit.held import hold
-from segmentlog.commit.repeated_writes import StreamBatch
-from segmentlog.commit.state import State
-from segmentlog.disk.pace import pace_of
-from segmentlog.disk.readable import exists
-from segmentlog.disk.system_errors import storage_errors
+from segmentlog.cluster.cluster_metadata import read_partition_counts
+from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import (
     CommitInDoubtError,
     LogDirectoryError,
     SegmentLogError,
     SyncFailedError,
 )
+from segmentlog.format.names import META_PROPERTIES_FILE
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
-from segmentlog.names import META_PROPERTIES_FILE
-from segmentlog.settings.cluster_metadata import read_partition_counts
-from segmentlog.settings.directory_settings import DirectorySettings
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.job_files import JobFiles, end_stream, new_token, sweep_jobs
-from segmentlog.topic_config import TopicConfig
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.pace import pace_of
+from segmentlog.store.readable import exists
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.deleted import remove_taken_out, take_out
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.held import hold
+from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.txn.state import State
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.directory import mark_new, prepare_directory
+from segmentlog.writes.job_files import JobFiles, end_stream, new_token, sweep_jobs
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
-    from segmentlog.append.commit_staged import CommitSettings, Committed
-    from segmentlog.commit.held import ConfigOf, HeldDirectory
-    from segmentlog.stage.extents import TaskExtents
-    from segmentlog.stage.numbering import SequenceNumbers
-    from segmentlog.stage.stager import RowStager
+    from segmentlog.txn.held import ConfigOf, HeldDirectory
+    from segmentlog.writes.commit_staged import CommitSettings, Committed
+    from segmentlog.writes.extents import TaskExtents
+    from segmentlog.writes.numbering import SequenceNumbers
+    from segmentlog.writes.stager import RowStager
 
 __all__ = ["WriteJob"]
 
@@ -138,10 +138,10 @@ class WriteJob:
         LogDirectoryError
             See `check_begun`.
         """
-        from segmentlog.stage.staged_files import (
+        from segmentlog.writes.staged_files import (
             TaskStage,  # the compiled kernels load in the task
         )
-        from segmentlog.stage.stager import RowStager
+        from segmentlog.writes.stager import RowStager
 
         self.check_begun()
         segment_bytes = self.config.least_segment_bytes
@@ -207,10 +207,10 @@ class WriteJob:
             If the job has ended; if its rows were not spread over the partitions of the topic.
         LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, StreamBatchError
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-            See `segmentlog.append.commit_staged.commit_staged`.
+            See `segmentlog.writes.commit_staged.commit_staged`.
         """
-        from segmentlog.append.commit_staged import commit_staged
-        from segmentlog.stage.extents import JobExtents
+        from segmentlog.writes.commit_staged import commit_staged
+        from segmentlog.writes.extents import JobExtents
 
         staged, topic = JobExtents(tasks), self.topics.topic
         seconds, config_of = self.request.lock_timeout_seconds, self.config.config_of
@@ -246,7 +246,7 @@ class WriteJob:
         with_producers: Collection[TopicPartition],
         batch: StreamBatch | None,
     ) -> "CommitSettings":
-        from segmentlog.append.commit_staged import CommitSettings
+        from segmentlog.writes.commit_staged import CommitSettings
 
         config = self.config.topic_config
         return CommitSettings(

@@ -5,13 +5,13 @@ import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from segmentlog.commit.deleted import is_known
-from segmentlog.commit.state import UnreadState
-from segmentlog.commit.topics import create_partitions
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
-from segmentlog.layout.partitions import current_partitions
+from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
-from segmentlog.names import check_topic_name
+from segmentlog.store.partitions import current_partitions
+from segmentlog.txn.deleted import is_known
+from segmentlog.txn.state import UnreadState
+from segmentlog.txn.topics import create_partitions
 
 __all__ = ["JobTopics", "complete_topics"]
 

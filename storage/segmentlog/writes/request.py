@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from segmentlog.arguments import whole_number
-from segmentlog.commit.repeated_writes import NumberedWrite
-from segmentlog.commit.topics import MOST_PARTITIONS
-from segmentlog.disk.paths import local_path
 from segmentlog.errors import OptionError
+from segmentlog.format.names import check_topic_name
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, Codec
-from segmentlog.names import check_topic_name
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.store.paths import local_path
+from segmentlog.txn.repeated_writes import NumberedWrite
+from segmentlog.txn.topics import MOST_PARTITIONS
+from segmentlog.writes.config import ProducerConfig
 
 __all__ = ["WriteRequest", "check_level", "columns_left_out"]
 
@@ -78,7 +78,7 @@ def check_level(codec: Codec, level: int) -> None:
     OptionError
         With the levels that the codec has.
     """
-    from segmentlog.records.deflater import Deflater  # its libraries load only for a level
+    from segmentlog.format.records.deflater import Deflater  # its libraries load only for a level
 
     Deflater(codec, level)
 

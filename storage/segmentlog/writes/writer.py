@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, Self, TypeAlias
 
 from segmentlog.arguments import instance_of, path_text, whole_number
-from segmentlog.commit.repeated_writes import NumberedWrite
 from segmentlog.dialects import class_of_one_dialect, one_dialect
-from segmentlog.disk.system_errors import storage_errors
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
-from segmentlog.stage.config import Producer, ProducerConfig
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.repeated_writes import NumberedWrite
+from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.request import WriteRequest, columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from segmentlog.commit.held import HeldDirectory
     from segmentlog.model import Appended
-    from segmentlog.stage.numbering import SequenceNumbers
+    from segmentlog.txn.held import HeldDirectory
     from segmentlog.writes.job import WriteJob
+    from segmentlog.writes.numbering import SequenceNumbers
 
 __all__ = ["LogWriter", "open_writer"]
 
@@ -197,7 +197,7 @@ class LogWriter:
         LogLockedError, LogDirectoryError
             If the job for the batches since the last `flush` cannot begin (`open_writer`).
         """
-        from segmentlog.stage.ready_batches import ready_batches
+        from segmentlog.writes.ready_batches import ready_batches
 
         self._need_job()
         job = self._job
@@ -415,9 +415,9 @@ def open_writer(
     StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.append.sequences import sequences_after_the_log
-    from segmentlog.stage.numbering import SequenceNumbers
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
+    from segmentlog.writes.numbering import SequenceNumbers
+    from segmentlog.writes.sequences import sequences_after_the_log
 
     numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:

@@ -23,8 +23,8 @@ from segmentlog.errors import (
     StreamOffsetError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.logs.directory_view import DirectoryView
 from segmentlog.model import LogSlice
+from segmentlog.reads.directory_view import DirectoryView
 
 Offsets = dict[str, dict[str, int]]
 

@@ -13,8 +13,8 @@ from tiers import copy_segment, written
 import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.reader import SegmentLogReader
-from segmentlog.disk import readable
-from segmentlog.disk.remote import object_store
+from segmentlog.store import readable
+from segmentlog.store.remote import object_store
 
 pytestmark = pytest.mark.spark
 

@@ -20,9 +20,9 @@ from soundness import assert_tidy
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark_segmentlog.writes.stream import SegmentLogStreamWriter, StreamedMessage
-from segmentlog.commit.repeated_writes import CommittedBatch
-from segmentlog.commit.state import State
 from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.txn.repeated_writes import CommittedBatch
+from segmentlog.txn.state import State
 from segmentlog.writes import WriteJob
 
 pytestmark = pytest.mark.spark

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 import segmentlog
 from pyspark_segmentlog import DefaultSource
 from pyspark_segmentlog.writes.writer import SegmentLogWriter
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError
+from segmentlog.store.lock import DirectoryLock
 
 pytestmark = pytest.mark.spark
 

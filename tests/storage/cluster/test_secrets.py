@@ -4,8 +4,8 @@ import pytest
 from coordinator_logs import framed
 
 from segmentlog.cluster.secrets import hide_secrets
+from segmentlog.format.messages.records import framed_schemas
 from segmentlog.masking import MASK
-from segmentlog.messages.records import framed_schemas
 from segmentlog.model import METADATA_TOPIC
 
 KINDS = {each.name: kind for kind, each in framed_schemas(METADATA_TOPIC).items()}

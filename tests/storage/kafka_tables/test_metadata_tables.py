@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog.cluster.metadata_log import read_metadata
 from segmentlog.kafka_tables import TABLES
+from segmentlog.reads.metadata_log import read_metadata
 from segmentlog.testing.reference import Record, encode_batch
 
 METADATA = "__cluster_metadata-0"

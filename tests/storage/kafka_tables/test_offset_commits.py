@@ -8,9 +8,9 @@ from coordinator_logs import commit_key, commit_value
 from hypothesis import given
 from hypothesis import strategies as st
 
+from segmentlog.format.messages.records import read_coordinator_record
 from segmentlog.kafka_tables.columns import printed_id, time_of
 from segmentlog.kafka_tables.offset_commits import commit_columns
-from segmentlog.messages.records import read_coordinator_record
 
 TAILS = [b"\0", bytes([1, 0, 16]) + bytes(range(16)), bytes([1, 5, 1, 9]), b"\1\0\17", b"\x80\0"]
 VALUES = [commit_value(7, version, "m" * 70) for version in range(5)]

@@ -8,7 +8,7 @@ import pytest
 from compaction.batches import ABORT, COMMIT, CONTROL, lay_out, marker, records_of
 
 import segmentlog
-from segmentlog.producers.snapshot import ProducerSnapshot, write_snapshot
+from segmentlog.log.producer_snapshot import ProducerSnapshot, write_snapshot
 
 
 def test_producers_with_and_without_snapshots(example_cluster: str, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 from reads import offsets_of
 
 import segmentlog
-from segmentlog.disk import readable
-from segmentlog.disk.contract import ReadableFile
-from segmentlog.disk.local import LocalDisk
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.store import readable
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.local import LocalDisk
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
 
 N_RECORDS = 60_000
 INTERVAL_BYTES = 4096  # between two index entries

@@ -8,8 +8,8 @@ from plain_writes import write
 
 import segmentlog
 from segmentlog.errors import LogChangedError
+from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import IsolationLevel
-from segmentlog.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.reads import moment
 
 

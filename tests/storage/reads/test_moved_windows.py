@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.disk.local import LocalFile
 from segmentlog.errors import CorruptLogError, LogChangedError, StorageError
-from segmentlog.kernels.memory import COPY_SLACK
+from segmentlog.format.kernels.memory import COPY_SLACK
+from segmentlog.format.records.read_memory import ReadMemory, Workspace
+from segmentlog.log import windows
 from segmentlog.model import Codec, ScanPolicy
 from segmentlog.reads import scan
-from segmentlog.records.read_memory import ReadMemory, Workspace
-from segmentlog.segments import windows
+from segmentlog.store.local import LocalFile
 from segmentlog.testing.reference import Record, encode_batch
 
 WINDOW_BYTES = [1, 70, 300, 4096, 1 << 20]

@@ -8,10 +8,10 @@ import pytest
 
 import segmentlog
 from segmentlog.errors import CorruptLogError
+from segmentlog.format.records.decoder import RecordDecoder
+from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ScanPolicy, TimestampRange
 from segmentlog.reads.scan import scan_slice
-from segmentlog.records.decoder import RecordDecoder
-from segmentlog.records.one_pass import OnePassDecoder
 from segmentlog.testing import codecs
 from segmentlog.testing.damage import flip_bit, garble_records
 from segmentlog.testing.legacy import encode_message, encode_wrapper

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.logs.log import Log
 from segmentlog.model import TopicPartition
+from segmentlog.reads.log import Log
 
 
 @pytest.mark.parametrize("damage", [None, "missing", "wrong"])

@@ -8,9 +8,9 @@ from producer_batches import COMMIT, batch, marker, plant
 
 import segmentlog
 from segmentlog.errors import ChecksumMismatchError, CorruptLogError
+from segmentlog.log.listing import list_segments
 from segmentlog.model import IsolationLevel, ScanPolicy
 from segmentlog.reads.scan import scan_slice
-from segmentlog.segments.listing import list_segments
 from segmentlog.testing.damage import Damage, flip_bit, set_field
 
 PLAIN = -1

@@ -9,11 +9,11 @@ from descriptors import descriptors_below
 
 import segmentlog
 from segmentlog.errors import LogChangedError
+from segmentlog.format.records.read_memory import ReadMemory
 from segmentlog.model import LogSlice
 from segmentlog.reads import plan, planned_file
 from segmentlog.reads.scan import scan_slice
-from segmentlog.records.read_memory import ReadMemory
-from segmentlog.recovery import swap_segments
+from segmentlog.txn import swap_segments
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 

@@ -8,8 +8,8 @@ from aiven_plugin import AivenPlugin, KeyPair
 from tiers import TOPIC_ID, remove_local, written
 
 import segmentlog
-from segmentlog.disk.local import LocalFile
 from segmentlog.errors import RemoteSegmentError
+from segmentlog.store.local import LocalFile
 
 FORMS = ["plain", "zstd", "encrypted", "both"]
 

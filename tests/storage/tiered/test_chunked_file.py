@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from segmentlog import RemoteSegmentError
-from segmentlog.disk.readable import open_file
+from segmentlog.store.readable import open_file
 from segmentlog.tiered import chunked_file, encryption
 from segmentlog.tiered.chunked_file import ChunkedFile
 from segmentlog.tiered.chunks import ChunkIndex

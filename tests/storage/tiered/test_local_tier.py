@@ -16,8 +16,6 @@ from crashing import Crash, crash_at
 from tiers import TOPIC_ID, Listed, announce, copy_segment, remove_local, written
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
-from segmentlog.disk.readable import survey
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -25,14 +23,16 @@ from segmentlog.errors import (
     SegmentLogError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.log.checkpoint import read_offsets, write_offsets
+from segmentlog.log.listing import list_segments
+from segmentlog.maintain.verification.findings import FindingKind, Severity
 from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
-from segmentlog.segments.listing import list_segments
+from segmentlog.store.readable import survey
 from segmentlog.tiered import disk, local_tier
-from segmentlog.tiered.layout import Part, RemoteSegment
+from segmentlog.tiered.bucket import Part, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
-from segmentlog.verification.findings import FindingKind, Severity
+from segmentlog.txn.guard import list_guards
 
 
 class Tiered:

@@ -70,7 +70,7 @@ def test_only_few_headers_are_read_by_default(
     run: Run, write_log: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cost does not depend on the number of indexed batches."""
-    from segmentlog.segments.segment import Segment
+    from segmentlog.log.segment import Segment
 
     path = write_log([[(i, T0 + i) for i in range(500)], [(i, T0 + i) for i in range(500, 900)]])
     read, original = [], Segment.headers

@@ -12,7 +12,7 @@ from typer.testing import Result
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
-from segmentlog.segments import listing
+from segmentlog.log import listing
 
 Run = Callable[..., Result]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from segmentlog.records.header import BatchHeader, parse_header
-from segmentlog.records.one_batch import RECORDS_SCHEMA
+from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.format.records.one_batch import RECORDS_SCHEMA
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.dump import dump_paths
 from segmentlog.tools.rows import Place, RecordText, record_rows

@@ -12,8 +12,8 @@ from coordinator_logs import Coordinator, commit_key, commit_value, framed
 from typer.testing import Result
 
 import segmentlog
+from segmentlog.format.messages.records import framed_schemas
 from segmentlog.kafka_tables import TABLES
-from segmentlog.messages.records import framed_schemas
 from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.errors import OptionError
+from segmentlog.format.records.schema import record_schema
 from segmentlog.model import TopicPartition
-from segmentlog.records.schema import record_schema
 from segmentlog.tools.message_format import JsonFormat, TextFormat, unescaped
 
 AT = TopicPartition("orders", 2)

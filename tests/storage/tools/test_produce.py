@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import OptionError
+from segmentlog.store.lock import DirectoryLock
 from segmentlog.tools import produce
 from segmentlog.tools.produce import records_of
 

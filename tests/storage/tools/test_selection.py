@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentlog.records.header import parse_header
+from segmentlog.format.records.header import parse_header
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.selection import Selection, last_offset
 

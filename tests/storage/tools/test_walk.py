@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.disk.readable import open_file
-from segmentlog.segments.listing import SegmentFiles
-from segmentlog.segments.segment import Segment
+from segmentlog.log.listing import SegmentFiles
+from segmentlog.log.segment import Segment
+from segmentlog.store.readable import open_file
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.tools.walk import Found, walk
 

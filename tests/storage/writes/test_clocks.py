@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
-from segmentlog.commit.state import STATE_FILE
 from segmentlog.errors import LogDirectoryError
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.txn.state import STATE_FILE
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -9,8 +9,8 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 from segmentlog.errors import LogDirectoryError, UnknownTopicOrPartitionError
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extents import TaskExtents
+from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -9,10 +9,10 @@ import pytest
 from plain_writes import ONE, write
 
 import segmentlog
-from segmentlog.commit.topics import create_partitions
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.topics import create_partitions
 from segmentlog.writes.job_topics import JobTopics, complete_topics
 from segmentlog.writes.request import WriteRequest
 

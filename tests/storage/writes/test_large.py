@@ -16,12 +16,12 @@ from plain_writes import numbers, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.append import commit_staged as commit
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import StagedFileError
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.unfinished import recover_commits
+from segmentlog.writes import commit_staged as commit
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -11,15 +11,15 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.append import commit_staged as commit
-from segmentlog.commit import change
-from segmentlog.commit.guard import Guard, Intent, list_guards
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     LogDirectoryError,
     LogLockedError,
 )
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn import change
+from segmentlog.txn.guard import Guard, Intent, list_guards
+from segmentlog.writes import commit_staged as commit
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -17,13 +17,13 @@ from plain_writes import values, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
-from segmentlog.commit.topics import create_partitions
-from segmentlog.commit.unfinished import recover_commits
 from segmentlog.errors import SyncFailedError
-from segmentlog.recovery.steps import RecoveryKind
-from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.steps import RecoveryKind
+from segmentlog.txn.topics import create_partitions
+from segmentlog.txn.unfinished import recover_commits
+from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -129,8 +129,8 @@ def test_a_commit_is_undone_in_all_logs_together(
     """The next writer cuts each log back to its size before the commit."""
     write(tmp_path, ROWS, num_partitions=N)
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.commit.change.decide", crash)
-        patch.setattr("segmentlog.commit.change.give_up", lambda *_: None)
+        patch.setattr("segmentlog.txn.change.decide", crash)
+        patch.setattr("segmentlog.txn.change.give_up", lambda *_: None)
         with pytest.raises(RuntimeError):
             write(tmp_path, ROWS)
     with counted_syncs(monkeypatch) as found:

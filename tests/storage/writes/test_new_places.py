@@ -10,14 +10,14 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.commit import topics
 from segmentlog.errors import (
     LogDirectoryError,
 )
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.txn import topics
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

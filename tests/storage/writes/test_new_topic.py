@@ -12,8 +12,8 @@ from crashing import Crash, Forward, around_calls, crash_at
 from plain_writes import ONE, values, write
 
 import segmentlog
-from segmentlog.append.append import LogAppender
 from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
+from segmentlog.writes.append import LogAppender
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -55,7 +55,7 @@ def test_a_first_commit_that_fails_leaves_no_topic(
             write(tmp_path, ONE, topic="u")
     assert ["u-0"] == partitions(tmp_path)
     assert "t" not in (tmp_path / "replication-offset-checkpoint").read_text().split()
-    assert "retention.ms" in (tmp_path / "segmentlog.settings").read_text()
+    assert "retention.ms" in (tmp_path / "segmentlog.cluster").read_text()
     write(tmp_path, ONE, num_partitions=2)
     assert ["t-0", "t-1", "u-0"] == partitions(tmp_path)
 

@@ -11,14 +11,14 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.append import commit_staged as commit
-from segmentlog.commit.held import hold
-from segmentlog.commit.repeated_writes import CommittedBatch, NumberedWrite
-from segmentlog.commit.state import STATE_FILE, Deletion, State
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extents import JobExtents
+from segmentlog.txn.held import hold
+from segmentlog.txn.repeated_writes import CommittedBatch, NumberedWrite
+from segmentlog.txn.state import STATE_FILE, Deletion, State
+from segmentlog.writes import commit_staged as commit
+from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.extents import JobExtents
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

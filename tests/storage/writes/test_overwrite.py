@@ -12,20 +12,20 @@ from soundness import assert_tidy
 
 import segmentlog
 from segmentlog import Producer
-from segmentlog.commit.state import State
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     LogChangedError,
     OptionError,
     OutOfOrderSequenceError,
     SyncFailedError,
 )
-from segmentlog.layout.checkpoint import read_offsets
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import LogSlice
 from segmentlog.reads.scan import scan_slice
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.state import State
+from segmentlog.txn.unfinished import recover_commits
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 
@@ -201,7 +201,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
         raise SyncFailedError(path, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.disk.sync_together.sync_file", failing)
+        patch.setattr("segmentlog.store.sync_together.sync_file", failing)
         with pytest.raises(SyncFailedError, match=r"\.log.*nothing of this write is visible"):
             job.commit(extents)
     job.abort()

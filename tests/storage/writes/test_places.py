@@ -14,7 +14,7 @@ from plain_writes import ONE, values, write
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, SyncFailedError
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -10,7 +10,6 @@ import pytest
 from plain_writes import ONE, values, write
 
 import segmentlog
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     ColumnError,
     InvalidRecordError,
@@ -19,11 +18,12 @@ from segmentlog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TimestampType, TopicPartition
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.writes.config import ProducerConfig
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -9,8 +9,8 @@ from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.errors import InvalidRecordError, OffsetsOutOfOrderError, OptionError
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
 

@@ -13,7 +13,7 @@ from segmentlog.errors import (
     InvalidRecordError,
     OptionError,
 )
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 
 pytestmark = pytest.mark.linux
 

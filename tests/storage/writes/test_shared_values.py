@@ -11,7 +11,7 @@ from plain_writes import values, write
 
 import segmentlog
 from segmentlog.errors import ColumnError, InvalidRecordError
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 
 #: Rows of one value of 1 MiB: 3.2 GB of records, and a hundredth of that in memory.
 WRITE_MUCH = """
@@ -19,7 +19,7 @@ import resource, sys
 import pyarrow as pa
 import segmentlog
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 
 directory, shape, chunk = sys.argv[1], sys.argv[2], int(sys.argv[3])
 values = pa.array([bytes(1 << 20), b"small"], pa.binary())

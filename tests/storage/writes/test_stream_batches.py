@@ -8,11 +8,11 @@ from crashing import Forward, around_calls
 from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
-from segmentlog.commit.repeated_writes import FORGOTTEN_AFTER_MS, CommittedBatch, StreamBatch
-from segmentlog.commit.state import State
 from segmentlog.errors import LogDirectoryError, StreamBatchError
-from segmentlog.stage.job_files import end_stream
+from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, CommittedBatch, StreamBatch
+from segmentlog.txn.state import State
 from segmentlog.writes.job import WriteJob
+from segmentlog.writes.job_files import end_stream
 from segmentlog.writes.request import WriteRequest
 
 CHECKPOINT = "/checkpoints/orders"

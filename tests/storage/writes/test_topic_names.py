@@ -7,7 +7,7 @@ import pytest
 from plain_writes import ONE, values
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
+from segmentlog.txn.guard import list_guards
 
 pytestmark = pytest.mark.linux
 

@@ -18,13 +18,6 @@ from plain_writes import dealt, numbered_rows, numbers, write
 from soundness import assert_tidy
 
 import segmentlog
-from segmentlog.append import commit_staged as commit
-from segmentlog.commit import change
-from segmentlog.commit.guard import Guard, list_guards
-from segmentlog.commit.held import HeldDirectory
-from segmentlog.commit.state import State
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import (
     LogDirectoryError,
     LogLockedError,
@@ -32,13 +25,20 @@ from segmentlog.errors import (
     StorageError,
     UnknownTopicOrPartitionError,
 )
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.stage.extents import JobExtents, TaskExtents
-from segmentlog.stage.stager import RowStager
-from segmentlog.topic_config import TopicConfig
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn import change
+from segmentlog.txn.guard import Guard, list_guards
+from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.state import State
+from segmentlog.txn.unfinished import recover_commits
+from segmentlog.writes import commit_staged as commit
+from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.extents import JobExtents, TaskExtents
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.stager import RowStager
 
 
 def write_job(directory: Path, first: int, n_rows: int, **settings: Any) -> None:

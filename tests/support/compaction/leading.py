@@ -11,9 +11,9 @@ from typing import Self
 import pytest
 from crashing import CALLS, Forward, around_calls, in_child
 
-from segmentlog.compaction.compact import begin_compaction
-from segmentlog.compaction.settings import CompactionSettings
-from segmentlog.compaction.shared import CompactionTask
+from segmentlog.maintain.compaction.compact import begin_compaction
+from segmentlog.maintain.compaction.settings import CompactionSettings
+from segmentlog.maintain.compaction.shared import CompactionTask
 
 __all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
 

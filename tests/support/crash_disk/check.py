@@ -18,19 +18,19 @@ from crash_disk.runs import (
     values_of,
     write_job,
 )
-from segmentlog.commit.guard import list_guards
-from segmentlog.kernels import layout
-from segmentlog.layout.checkpoint import read_offsets
-from segmentlog.names import (
+from segmentlog.format.kernels import layout
+from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from segmentlog.producers.snapshot import list_snapshots, read_snapshot, snapshot_path
-from segmentlog.segments.batches import walk_batches
-from segmentlog.segments.swaps import finish_swaps
-from segmentlog.verification.findings import Finding, FindingKind
-from segmentlog.verification.verify_log import verify_log
+from segmentlog.log.batches import walk_batches
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.log.producer_snapshot import list_snapshots, read_snapshot, snapshot_path
+from segmentlog.log.swaps import finish_swaps
+from segmentlog.maintain.verification.findings import Finding, FindingKind
+from segmentlog.maintain.verification.verify_log import verify_log
+from segmentlog.txn.guard import list_guards
 
 __all__ = ["AFTER_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
 

@@ -28,10 +28,10 @@ from crash_disk.runs import (
     values_of,
     write_job,
 )
-from segmentlog.commit.held import take
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
-from segmentlog.recovery.recover_directory import DirectoryRecovery
-from segmentlog.recovery.steps import RecoveryKind
+from segmentlog.maintain.recover_directory import DirectoryRecovery
+from segmentlog.txn.held import take
+from segmentlog.txn.steps import RecoveryKind
 
 __all__ = [
     "OPERATIONS",

@@ -14,12 +14,12 @@ import pytest
 
 import segmentlog
 from crash_disk.recorder import Recorder
-from segmentlog.commit.unfinished import recover_commits
-from segmentlog.disk.lock import DirectoryLock
-from segmentlog.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.segments.swaps import finish_swaps, has_swaps
-from segmentlog.stage.config import ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.unfinished import recover_commits
+from segmentlog.writes.config import ProducerConfig
 
 __all__ = [
     "INDEX_INTERVAL_BYTES",

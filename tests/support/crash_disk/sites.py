@@ -16,10 +16,10 @@ __all__ = ["CALLS", "Site", "sites_met", "without"]
 CALLS = ("fsync", "rename", "replace", "link")
 
 #: For a call in these rooms, the caller shows its purpose.
-_HELPERS = ("segmentlog.disk.", "segmentlog.layout.", "segmentlog.producers.snapshot")
+_HELPERS = ("segmentlog.store.", "segmentlog.log.", "segmentlog.log.producer_snapshot")
 
 #: Makes calls for other functions, in threads, or in the caller's thread if they are few.
-_TOGETHER = "segmentlog.disk.sync_together"
+_TOGETHER = "segmentlog.store.sync_together"
 
 _COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the first time
 

@@ -23,14 +23,14 @@ from segmentlog.errors import (
     TimestampOverflowError,
     UnsupportedFormatError,
 )
-from segmentlog.kernels import status
-from segmentlog.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.kernels import status
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
+from segmentlog.format.records.columns import decode_as_java
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.one_pass import OnePassDecoder
+from segmentlog.format.records.schema import record_schema
+from segmentlog.log.batches import markers_among
 from segmentlog.model import TopicPartition
-from segmentlog.records.columns import decode_as_java
-from segmentlog.records.decoder import BatchScanner, RecordDecoder
-from segmentlog.records.one_pass import OnePassDecoder
-from segmentlog.records.schema import record_schema
-from segmentlog.segments.batches import markers_among
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
 from segmentlog.testing.reference_log import read_log
 

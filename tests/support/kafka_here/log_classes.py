@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kafka_here.gateway import Gateway
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
-from segmentlog.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.log.checkpoint import read_offsets, write_offsets
 
 __all__ = ["Cleaned", "KafkaLogs", "Settings"]
 

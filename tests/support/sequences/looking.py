@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
+from segmentlog.cluster.directory_settings import Source
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
-from segmentlog.layout.checkpoint import read_offsets
-from segmentlog.logs.log import Log
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.maintain.verification.findings import Severity
+from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.model import TopicPartition
-from segmentlog.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
-from segmentlog.settings.directory_settings import Source
-from segmentlog.verification.findings import Severity
-from segmentlog.verification.verify_log import verify_log
+from segmentlog.reads.log import Log
+from segmentlog.txn.guard import list_guards
 from sequences.model import Model, PlainLog, Row
 
 __all__ = [

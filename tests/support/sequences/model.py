@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from segmentlog.model import TopicPartition
-from segmentlog.stage.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig
 
 __all__ = ["Flush", "Model", "NewRow", "PlainLog", "Row"]
 

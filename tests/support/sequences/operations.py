@@ -15,16 +15,16 @@ import pyarrow as pa
 from other_cluster import format_brokers, restore_to
 
 import segmentlog
-from segmentlog.commit.guard import list_guards
 from segmentlog.errors import (
     InvalidProducerEpochError,
     LogDirectoryError,
     OffsetsOutOfOrderError,
 )
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec, TopicPartition
-from segmentlog.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.stage.config import Producer, ProducerConfig
-from segmentlog.topic_config import TopicConfig
+from segmentlog.txn.guard import list_guards
+from segmentlog.writes.config import Producer, ProducerConfig
 from sequences.looking import Seen, assert_equal, assert_trusted, bases_of, look
 from sequences.model import Flush, Model, NewRow, PlainLog
 
@@ -783,9 +783,9 @@ def fail_over(scene: Scene) -> Plan:
 
 
 def _take_settings(old: Path, new: Path) -> None:
-    (new / "segmentlog.settings").unlink(missing_ok=True)
-    if (old / "segmentlog.settings").exists():
-        shutil.copy(old / "segmentlog.settings", new)
+    (new / "segmentlog.cluster").unlink(missing_ok=True)
+    if (old / "segmentlog.cluster").exists():
+        shutil.copy(old / "segmentlog.cluster", new)
 
 
 #: The cluster that takes a restoration: two brokers, the second one with a replica of each

@@ -137,7 +137,7 @@ class _Play:
 
     def begin_to_record(self) -> None:
         """Record each change, so that the power may be cut."""
-        self._patch.setattr("segmentlog.commit.change.boot_id", lambda: self._boot)
+        self._patch.setattr("segmentlog.txn.change.boot_id", lambda: self._boot)
         self._patch.setattr(os, "copy_file_range", _not_supported)
         self._disk = _Disk(self._root, self._patch)
 

@@ -20,7 +20,7 @@ from stressing.ledger import Ledger
 
 import segmentlog
 from segmentlog.errors import LogChangedError
-from segmentlog.logs.log import Log
+from segmentlog.reads.log import Log
 from soaking.history import History
 from soaking.plan import PARTITIONS, Soak
 

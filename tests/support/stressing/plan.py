@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbered_jobs import Job
 
 import segmentlog
-from segmentlog.topic_config import TopicConfig
+from segmentlog.format.topic_config import TopicConfig
 
 __all__ = ["NUMBERS_PER_SLOT", "OPS", "READS", "SHORT_READS", "TOPICS", "Op", "op_of"]
 

@@ -27,8 +27,8 @@ import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import plan_slices
 from segmentlog.errors import LogChangedError
-from segmentlog.logs.log import Log
 from segmentlog.model import LogSlice, TopicPartition
+from segmentlog.reads.log import Log
 from stressing.ledger import Ledger, now
 from stressing.plan import READS, SHORT_READS
 

@@ -26,15 +26,15 @@ from typing import Any
 from held_commit import around_decision
 
 import segmentlog
-from segmentlog.append.append import LogAppender
-from segmentlog.commit.guard import list_guards
-from segmentlog.commit.state import State
-from segmentlog.disk.lock import DirectoryLock
 from segmentlog.errors import LogLockedError, SegmentLogError
-from segmentlog.layout.checkpoint import read_offsets, write_offsets
-from segmentlog.names import HIGH_WATERMARK_CHECKPOINT
-from segmentlog.recovery.recover import recover
-from segmentlog.recovery.steps import RecoveryKind
+from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
+from segmentlog.log.checkpoint import read_offsets, write_offsets
+from segmentlog.maintain.recover import recover
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.state import State
+from segmentlog.txn.steps import RecoveryKind
+from segmentlog.writes.append import LogAppender
 from stressing.ledger import Ledger
 from stressing.plan import NUMBERS_PER_SLOT, TOPICS, Op, op_of
 

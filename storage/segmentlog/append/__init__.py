@@ -1,1 +1,0 @@
-"""On the driver: prepare logs, append staged batches, move staged files in."""

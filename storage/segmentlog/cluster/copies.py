@@ -1,0 +1,184 @@
+"""The copies of a partition on several brokers, and which of them is the log.
+
+A leader writes its epoch into ``leader-epoch-checkpoint`` before it appends, and only one leader
+appends in an epoch.  So the log is the copy with the greatest last epoch, and among those with the
+same epoch the longest one: it has everything that was committed, unless an unclean election has
+defined otherwise, and then its leader has the greatest epoch, too.  Neither the longest copy nor
+the one with the greatest high watermark need be the log.  If the cluster's metadata names a
+leader, the leader's copy is the log.
+
+Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible leader replicas).
+"""
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from segmentlog.cluster.epochs import EpochEnds, common_end
+from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
+from segmentlog.format.records.header import BatchHeader
+from segmentlog.log.checkpoint import read_leader_epochs
+from segmentlog.log.segment import Segment
+from segmentlog.reads.log import Log
+
+__all__ = ["Copy", "choose"]
+
+#: The columns of a partition in the cluster's metadata (`segmentlog.reads.cluster_image`).
+Registration = Mapping[str, Any]
+
+
+class Copy:
+    """A partition's files in one log directory.
+
+    Parameters
+    ----------
+    log : the log as that directory alone shows it.
+    directory : the log directory.
+    broker : the properties in its ``meta.properties``.
+    """
+
+    def __init__(self, log: Log, directory: str, broker: Mapping[str, str]) -> None:
+        self.log, self.directory, self._broker = log, directory, broker
+
+    def __repr__(self) -> str:
+        return f"Copy({self.log.path!r})"
+
+    @property
+    def node_id(self) -> int | None:
+        """Id of the broker, from ``meta.properties``; None without that file."""
+        number = self._broker.get("node.id") or self._broker.get("broker.id")
+        return int(number) if number and number.isdecimal() else None
+
+    @property
+    def directory_id(self) -> str | None:
+        """Id of the log directory, from ``meta.properties``; None in directories before KRaft."""
+        return self._broker.get("directory.id")
+
+    @cached_property
+    def epochs(self) -> EpochEnds:
+        """Leader epochs, from the checkpoint, and from batches with later epochs than it has."""
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        path = os.path.join(self.log.path, LEADER_EPOCH_CHECKPOINT)
+        try:
+            starts = [each for each in read_leader_epochs(path) if each[1] <= end]
+        except CorruptCheckpointError:
+            starts = []
+        return EpochEnds([*starts, *self._later_epochs(starts)], start, end)
+
+    def _later_epochs(self, starts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The epochs that only batches have: a copy of files may have an old checkpoint, or none.
+
+        Epochs rise: a segment is walked only if the next one does not begin with the same epoch.
+        """
+        last_epoch, begun = starts[-1] if starts else (-1, self.log.log_start_offset)
+        segments = self.log.untorn_segments
+        end = self.log.log_end_offset
+        ends = (deque(_headers(each, each.floor_position(end)), 1) for each in reversed(segments))
+        last = next((each[0] for each in ends if each), None)
+        if last is None or last.leader_epoch <= last_epoch:
+            if last is not None and not starts:  # of before the epochs
+                yield 0, begun
+            return
+        firsts = [next(_headers(each, 0), None) for each in segments[1:]]
+        for segment, following in zip(segments, [*firsts, last], strict=True):
+            if following is not None and following.leader_epoch <= last_epoch:
+                continue
+            next_offset = segment.base_offset
+            for header in _headers(segment, 0):
+                if header.leader_epoch > last_epoch:
+                    last_epoch = header.leader_epoch
+                    yield last_epoch, max(begun, next_offset)
+                next_offset = header.last_offset + 1
+        if last.leader_epoch > last_epoch:  # damage hides where it begins
+            yield last.leader_epoch, max(begun, next_offset)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The last epoch and the log end offset: the log has the greatest."""
+        return self.epochs.last_epoch, self.epochs.log_end
+
+    def common_end(self, log: "Copy") -> int:
+        """The offset up to which this copy has the batches of the log."""
+        return self.epochs.log_end if self is log else common_end(self.epochs, log.epochs)
+
+
+def _headers(segment: Segment, position: int) -> Iterator[BatchHeader]:
+    """The headers of a segment up to its first damage."""
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in segment.headers(position):
+            yield placed.header
+
+
+def choose(
+    copies: Sequence[Copy], registration: Registration | None
+) -> tuple[Copy, str, str | None]:
+    """The copy that is the log, the reason, and a warning or None.
+
+    Parameters
+    ----------
+    copies : of one topic id and partition; at least one.
+    registration : the partition in the cluster's metadata, if that is known.
+    """
+    best = max(copies, key=lambda each: each.rank)
+    by_epoch = f"its last leader epoch is {best.rank[0]}, and its log end offset {best.rank[1]}"
+    if len(copies) == 1:
+        by_epoch = "no other directory has a copy"
+    # A copy of the metadata may be older than an election that the logs have seen.
+    if registration is None or best.rank[0] > registration["leader_epoch"]:
+        return best, by_epoch, None
+    nodes, role = _preferred(registration)
+    held = _held(copies, nodes, registration)
+    if held:
+        found = max(held, key=lambda each: each.rank)
+        return found, f"broker {found.node_id} is {role}, by the cluster's metadata", None
+    # An election without a winner begins an epoch, too.
+    last_epoch = registration["leader_epoch"] - (registration["leader"] < 0)
+    if not nodes or best.rank[0] >= last_epoch:
+        return best, by_epoch, None
+    missing = ", ".join(map(str, nodes))
+    warning = (
+        f"the copy of broker {missing}, which is {role} since epoch {last_epoch} by the cluster's "
+        f"metadata, is not in these directories; the last epoch of the best copy is {best.rank[0]}"
+    )
+    return best, by_epoch, warning
+
+
+def _preferred(registration: Registration) -> tuple[Collection[int], str]:
+    """Brokers whose copy is the log, and the role that makes it so.
+
+    When the last broker in sync is fenced, and the cluster has eligible leader replicas, no broker
+    is in sync.
+    """
+    if registration["leader"] >= 0:
+        return [registration["leader"]], "the leader"
+    roles = {
+        "isr": "in sync",
+        "eligible_leader_replicas": "an eligible leader",
+        "last_known_elr": "the last known leader",
+    }
+    for column, role in roles.items():
+        if registration[column]:
+            return registration[column], role
+    return (), ""
+
+
+def _held(
+    copies: Sequence[Copy],
+    nodes: Collection[int],
+    registration: Registration,
+) -> list[Copy]:
+    """Copies of these brokers, in the log directories that the metadata names."""
+    held = [each for each in copies if each.node_id in nodes]
+    assigned = dict(
+        zip(registration["replicas"], registration.get("directories") or (), strict=False)
+    )
+    exact = [
+        each
+        for each in held
+        if each.node_id is not None and assigned.get(each.node_id) == each.directory_id
+    ]
+    return exact or held

@@ -1,0 +1,332 @@
+"""The settings of each topic of a log directory, and where each of them comes from.
+
+The first of these sources that contains a setting takes precedence:
+
+1. the call;
+2. in a broker's directory, the topic's own settings in the metadata of its cluster; then the
+   dynamic settings of this node, then those of all brokers (``DynamicBrokerConfig`` has this
+   order);
+3. in any other directory, the topic's own settings in ``segmentlog.cluster``, then its defaults;
+   in both kinds of directories, a ``server.properties``, if one is named;
+4. Kafka's defaults.
+
+No log contains a broker's static settings.  Without its ``server.properties``, a setting that no
+other source contains is *unseen*: Kafka's default is only a guess.
+
+A broker's settings that are defaults of its topics have other names in the broker
+(``ServerTopicConfigSynonyms``, ``LogConfig``).  The broker's older names count hours and minutes.
+If several names of a setting are set, the one with the finest unit counts.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from segmentlog.cluster.cluster_metadata import (
+    ClusterSettings,
+    read_cluster_settings,
+)
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE
+from segmentlog.format.topic_config import TopicConfig, setting_names, setting_text
+from segmentlog.log.metadata import read_meta_properties, read_properties
+from segmentlog.model import INTERNAL_TOPICS
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.paths import local_path
+from segmentlog.store.readable import exists
+from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.txn.unfinished import topics_taken_out
+
+__all__ = ["DirectorySettings", "Setting", "Source", "Synonym", "is_of_a_broker", "topic_defaults"]
+
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+
+class Synonym(NamedTuple):
+    """A broker's name of a topic's setting; its value times `factor` is the topic's."""
+
+    name: str
+    factor: int = 1
+
+
+_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
+    "segment.bytes": (Synonym("log.segment.bytes"),),
+    "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
+    "segment.index.bytes": (Synonym("log.index.size.max.bytes"),),
+    "index.interval.bytes": (Synonym("log.index.interval.bytes"),),
+    "max.message.bytes": (Synonym("message.max.bytes"),),
+    "message.timestamp.type": (Synonym("log.message.timestamp.type"),),
+    "compression.type": (Synonym("compression.type"),),
+    "flush.messages": (Synonym("log.flush.interval.messages"),),
+    "cleanup.policy": (Synonym("log.cleanup.policy"),),
+    "retention.ms": (
+        Synonym("log.retention.ms"),
+        Synonym("log.retention.minutes", _MINUTE_MS),
+        Synonym("log.retention.hours", _HOUR_MS),
+    ),
+    "retention.bytes": (Synonym("log.retention.bytes"),),
+    "file.delete.delay.ms": (Synonym("log.segment.delete.delay.ms"),),
+    "delete.retention.ms": (Synonym("log.cleaner.delete.retention.ms"),),
+    "min.cleanable.dirty.ratio": (Synonym("log.cleaner.min.cleanable.ratio"),),
+    "min.compaction.lag.ms": (Synonym("log.cleaner.min.compaction.lag.ms"),),
+    "max.compaction.lag.ms": (Synonym("log.cleaner.max.compaction.lag.ms"),),
+}
+
+
+def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Defaults of topics that a broker's settings give: name, value, and the broker's name.
+
+    Parameters
+    ----------
+    broker : settings by the broker's names; other settings are ignored.
+    """
+    for name, synonyms in _SYNONYMS.items():
+        for synonym in synonyms:
+            text = broker.get(synonym.name, "").strip()
+            if not text:
+                continue
+            if synonym.factor > 1 and text.lstrip("-").isdecimal():
+                text = "-1" if int(text) < 0 else str(int(text) * synonym.factor)
+            yield name, text, synonym.name
+            break
+
+
+#: Settings that brokers give to their internal topics when they create them.
+_INTERNAL = {
+    "__consumer_offsets": {"cleanup.policy": "compact"},
+    "__transaction_state": {"cleanup.policy": "compact"},
+    "__share_group_state": {"cleanup.policy": "delete", "retention.ms": "-1"},
+}
+
+#: A broker's setting for its tests alone, which overrides its other name.
+_UNDER_ANOTHER_NAME = {"internal.segment.bytes": "segment.bytes"}
+
+
+class Source(StrEnum):
+    """The origin of a setting."""
+
+    CALL = "call"
+    TOPIC = "topic"  #: the topic's own, in the cluster's metadata
+    NODE = "node"  #: dynamic, of this broker
+    BROKERS = "brokers"  #: dynamic, of all brokers
+    SERVER_PROPERTIES = "server.properties"
+    FILE = SETTINGS_FILE  #: the topic's own, in a directory without a broker
+    FILE_DEFAULTS = f"{SETTINGS_FILE}, defaults"
+    INTERNAL = "Kafka's own topic"
+    DEFAULT = "Kafka's default"
+    UNSEEN = "Kafka's default, or server.properties"  #: which this call does not name
+
+
+class Setting(NamedTuple):
+    """The value of a setting, as text, and where it comes from."""
+
+    value: str
+    source: Source
+
+
+def is_of_a_broker(directory: str) -> bool:
+    """Whether a log directory is, or is a copy of, a broker's."""
+    return (
+        exists(os.path.join(directory, META_PROPERTIES_FILE))
+        or metadata_path(directory) is not None
+    )
+
+
+class DirectorySettings:
+    """The settings of a directory's topics, as they were when they were read.
+
+    Parameters
+    ----------
+    given : in the call.
+    cluster : the settings in a cluster's metadata.
+    node_id : of the directory's broker, in text.
+    server_properties : a broker's static settings, by its own names.
+    file : the settings in ``segmentlog.cluster``, in a directory without a broker.
+    is_unseen : whether the broker may have static settings that were not given.
+    kafka_defaults : whether Kafka's defaults may remove records.
+    topics : to which the settings of the call apply; all but brokers' own if empty.
+    purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[str, str] | None = None,
+        *,
+        cluster: ClusterSettings | None = None,
+        node_id: str = "",
+        server_properties: Mapping[str, str] | None = None,
+        file: SettingsFile | None = None,
+        is_unseen: bool = False,
+        kafka_defaults: bool = True,
+        topics: Collection[str] = (),
+        purge: bool = False,
+    ) -> None:
+        self._given = given or {}
+        self._given_to = topics
+        self._purge = {"file.delete.delay.ms": "0"} if purge else {}
+        self._default = Source.UNSEEN if is_unseen else Source.DEFAULT
+        self._kafka_defaults = kafka_defaults
+        self._cluster = cluster or ClusterSettings()
+        self._file = file or SettingsFile()
+        self._defaults: dict[str, Setting] = {}
+        self._configs: dict[str | None, TopicConfig] = {}
+        brokers = self._cluster.brokers
+        merged: dict[str, str] = {}
+        sources: dict[str, Source] = {}
+        for settings, source in (
+            (server_properties or {}, Source.SERVER_PROPERTIES),
+            (brokers.get("", {}), Source.BROKERS),
+            (brokers.get(node_id, {}) if node_id else {}, Source.NODE),
+        ):
+            merged |= settings
+            sources |= dict.fromkeys(settings, source)
+        for name, value, broker_name in topic_defaults(merged):
+            self._defaults[name] = Setting(value, sources[broker_name])
+
+    @classmethod
+    def read(
+        cls,
+        directory: str,
+        given: Mapping[str, str] | None = None,
+        metadata: str | os.PathLike[str] | None = None,
+        server_properties: str | os.PathLike[str] | None = None,
+        *,
+        is_optional: bool = False,
+        kafka_defaults: bool = False,
+        topics: str | Collection[str] = (),
+        purge: bool = False,
+    ) -> "DirectorySettings":
+        """The settings of a log directory.
+
+        Parameters
+        ----------
+        given : in the call.
+        metadata : the log directory that holds ``__cluster_metadata-0``, if it is not this one.
+        server_properties : the file with a broker's static settings, which are not in the
+            metadata.
+        is_optional : whether a broker's directory without metadata has Kafka's defaults.
+        kafka_defaults : whether Kafka's defaults may remove records, where no setting was given.
+        topics : to which `given` applies: one or several; all but brokers' own if empty.
+        purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+
+        Raises
+        ------
+        OptionError
+            If a given setting is unknown or not accepted; if a broker's directory has no metadata,
+            and ``cleanup.policy`` is not given.
+        LogDirectoryError
+            If `metadata` holds no metadata log, or a log that cannot be decoded.
+        CorruptLogError, CorruptCheckpointError
+            If the metadata log, or a file, is damaged.
+        """
+        TopicConfig.parse(given or {})
+        topics = [topics] if isinstance(topics, str) and topics else topics
+        static: Mapping[str, str] = {}
+        if server_properties is not None:
+            static, kafka_defaults = read_properties(local_path(server_properties)), True
+        if not is_of_a_broker(directory):
+            # Before the settings: a guard that is gone by now has left them without its topic.
+            gone = topics_taken_out(directory)
+            file = SettingsFile.read(directory).without(gone)
+            return cls(
+                given, server_properties=static, file=file, kafka_defaults=kafka_defaults,
+                topics=topics, purge=purge,
+            )  # fmt: skip
+        place = directory if metadata is None else local_path(metadata)
+        path, cluster = metadata_path(place), None
+        if path is not None:
+            cluster = read_cluster_settings(path)
+        elif metadata is not None:
+            raise LogDirectoryError(place, "holds no __cluster_metadata-0")
+        elif not is_optional and "cleanup.policy" not in (given or {}):
+            accepted = (
+                f"{directory} belongs to a broker, and the metadata of its cluster is in another "
+                "log directory: name that directory, or give cleanup.policy and the other "
+                "settings"
+            )
+            raise OptionError("metadata", "", accepted)
+        properties = read_meta_properties(directory)
+        node_id = properties.get("node.id") or properties.get("broker.id") or ""
+        return cls(
+            given, cluster=cluster, node_id=node_id, server_properties=static,
+            is_unseen=not kafka_defaults, kafka_defaults=kafka_defaults, topics=topics,
+            purge=purge,
+        )  # fmt: skip
+
+    @property
+    def metadata_level(self) -> int | None:
+        """Level of the cluster's ``metadata.version``, or None if it is not known."""
+        return self._cluster.metadata_level
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Topics with their own settings."""
+        return sorted({*self._file.topics, *self._cluster.topics})
+
+    def of(self, topic: str | None) -> dict[str, Setting]:
+        """All settings of a topic, by Kafka's names, or those of topics without their own."""
+        known = TopicConfig()
+        found = {
+            name: Setting(setting_text(getattr(known, attribute)), self._default)
+            for name, attribute in setting_names().items()
+        }
+        layers = (
+            (_INTERNAL.get(topic or "", {}), Source.INTERNAL),
+            (self._file.defaults, Source.FILE_DEFAULTS),
+            (self._file.of(topic) if topic else {}, Source.FILE),
+        )
+        found |= self._defaults
+        for settings, source in layers:
+            found |= _known(settings, source)
+        own = self._cluster.topics.get(topic or "", {})
+        found |= _known(own, Source.TOPIC)
+        for name, meant in _UNDER_ANOTHER_NAME.items():
+            if name in own:
+                found[meant] = Setting(own[name], Source.TOPIC)
+        is_given = topic in self._given_to if self._given_to else topic not in INTERNAL_TOPICS
+        if is_given:
+            found |= _known(self._given, Source.CALL)
+        if not self._given_to or topic in self._given_to:
+            found |= _known(self._purge, Source.CALL)
+        return found
+
+    def unset(self, topic: str, limit: str) -> str | None:
+        """The setting that forbids retention by a limit, because it was never set; or None.
+
+        Kafka's default removes records after a week, and a directory without settings may be a
+        backup, so somebody has to ask for that.  The default policy ``delete`` is harmless while
+        the limit is set; but an unseen ``server.properties`` may contain
+        ``log.cleanup.policy=compact``.
+
+        Parameters
+        ----------
+        limit : ``retention.ms`` or ``retention.bytes``.
+        """
+        found = self.of(topic)
+        if found["cleanup.policy"].source is Source.UNSEEN:
+            return "cleanup.policy"
+        is_set = found[limit].source not in (Source.DEFAULT, Source.UNSEEN)
+        return None if is_set or self._kafka_defaults else limit
+
+    def config(self, topic: str | None) -> TopicConfig:
+        """The settings of a topic as a `TopicConfig`.
+
+        Raises
+        ------
+        OptionError
+            If a value is not accepted; it names the setting.
+        """
+        if topic not in self._configs:
+            settings = {name: each.value for name, each in self.of(topic).items()}
+            self._configs[topic] = TopicConfig.parse(settings)
+        return self._configs[topic]
+
+    def file_delete_delay_ms(self, topic: str) -> int:
+        """For how long the files of a topic stay after they have left its logs."""
+        return self.config(topic).file_delete_delay_ms
+
+
+def _known(settings: Mapping[str, str], source: Source) -> dict[str, Setting]:
+    names: Collection[str] = setting_names()
+    return {name: Setting(value, source) for name, value in settings.items() if name in names}

@@ -1,0 +1,344 @@
+"""The log directories of a stopped cluster, and the replicas that each of them is to have.
+
+The metadata of the cluster assigns a partition to brokers, and may name the log directory of each.
+Brokers move a partition aside that is not assigned to them, or whose topic id is not the one in
+the metadata.
+
+A broker does not start if it finds a partition in two of its log directories.  A log directory
+that has the partition takes precedence over the one that the metadata names: the broker loads the
+partition there, and reports the place to the controller.
+
+Rules: ``PartitionRegistration`` (its directories), ``DirectoryId`` (reserved ids), ``LogManager``
+(``Duplicate log directories``, ``getOrCreateLog``), KIP-858.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from segmentlog.cluster.striped_placer import PlacedBroker
+from segmentlog.errors import LogDirectoryError
+from segmentlog.format.messages.reader import uuid_text
+from segmentlog.format.names import partition_path
+from segmentlog.log.metadata import known_topic_id, read_meta_properties
+from segmentlog.model import TopicPartition
+from segmentlog.reads.cluster_image import RECORDS, TOPIC, fold
+from segmentlog.reads.metadata_log import newest_metadata, read_metadata
+from segmentlog.store.partitions import refuse_partition
+from segmentlog.store.readable import exists
+
+__all__ = ["Placement", "TargetCluster", "node_of"]
+
+#: Ids of log directories below this number mean that no directory is known: UNASSIGNED, LOST,
+#: MIGRATING.
+_FIRST_DIRECTORY_ID = 100
+
+
+class Placement(NamedTuple):
+    """The log directories of a partition.
+
+    Attributes
+    ----------
+    directories : in the order of the replicas: that of the preferred leader first.
+    missing : replicas whose directory is not among the targets: ids of brokers.
+    problems : reasons for which a broker of a replica would not start.
+    """
+
+    directories: tuple[str, ...]
+    missing: tuple[int, ...]
+    problems: tuple[str, ...] = ()
+
+
+def node_of(directory: str) -> int:
+    """The id of the broker that has a log directory.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the directory is not one of a broker.
+    """
+    number = read_meta_properties(directory).get("node.id", "")
+    if not number.isdecimal():
+        reason = (
+            "has no meta.properties with a node.id: give the log directory of a broker that was "
+            "started, or formatted with kafka-storage.sh"
+        )
+        raise LogDirectoryError(directory, reason)
+    return int(number)
+
+
+class TargetCluster:
+    """Log directories of brokers of one cluster, and its metadata.
+
+    Parameters
+    ----------
+    directories : log directories; several of one broker may be among them.
+    holders : log directories that may hold ``__cluster_metadata-0``: the newest copy counts.
+
+    Raises
+    ------
+    LogDirectoryError
+        If no directory has metadata; if a directory is not one of a broker, or belongs to another
+        cluster; if one is a copy of another one.
+    MalformedRecordError, CorruptLogError
+        If the metadata cannot be read.
+    """
+
+    def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:
+        self.directories = directories
+        for each in directories:
+            refuse_partition(each)
+        found = newest_metadata(holders)
+        if found is None:
+            reason = (
+                "has no metadata of a cluster (__cluster_metadata-0): name a log directory of "
+                "this cluster that has it (target_metadata)"
+            )
+            raise LogDirectoryError(holders[0], reason)
+        names = {each for table in ("partitions", "configs", "brokers") for each in RECORDS[table]}
+        tables = fold(read_metadata(found, names)).tables
+        self.partitions: dict[TopicPartition, Mapping[str, Any]] = {
+            TopicPartition(each["topic"], each["partition"]): each
+            for each in tables["partitions"].values()
+        }
+        self._configs = {
+            (resource, name): row["value"]
+            for (kind, resource, name), row in tables["configs"].items()
+            if kind == TOPIC
+        }
+        self._brokers = [*tables["brokers"].values()]
+        given = dict.fromkeys([*directories, *holders])
+        self._properties = {each: read_meta_properties(each) for each in given}
+        self._nodes = {each: node_of(each) for each in directories}
+        self._check_clusters([*directories, *holders])
+        self._check_ids()
+        self._n_replicas: Counter[str] = Counter()
+
+    def _check_clusters(self, directories: Sequence[str]) -> None:
+        clusters: dict[str, str] = {}
+        for each in directories:
+            cluster = self._properties[each].get("cluster.id")
+            if cluster:
+                clusters.setdefault(cluster, each)
+        if len(clusters) > 1:
+            (first, path_of_it), (second, other) = [*clusters.items()][:2]
+            reason = (
+                f"belongs to cluster {second}, and {path_of_it} to cluster {first}: give "
+                "directories of one cluster"
+            )
+            raise LogDirectoryError(other, reason)
+
+    def _check_ids(self) -> None:
+        """Refuse a log directory and a copy of it: the partitions would be spread over both."""
+        known: dict[tuple[int, str], str] = {}
+        for each in self.directories:
+            own_id = self._id(each)
+            if own_id is None:
+                continue
+            other = known.setdefault((self._nodes[each], own_id), each)
+            if other != each:
+                reason = (
+                    f"is a log directory of broker {self._nodes[each]} with the directory.id "
+                    f"{own_id}, and so is {other}: one is a copy of the other; give only one"
+                )
+                raise LogDirectoryError(each, reason)
+
+    @property
+    def nodes(self) -> list[int]:
+        """The brokers that have the directories."""
+        return sorted({*self._nodes.values()})
+
+    def setting(self, topic: str, name: str) -> str | None:
+        """A topic's own setting."""
+        return self._configs.get((topic, name))
+
+    def n_partitions(self, topic: str) -> int:
+        """The number of partitions of a topic; 0 if there is no such topic."""
+        return sum(each.topic == topic for each in self.partitions)
+
+    def topic_id(self, topic_partition: TopicPartition) -> str | None:
+        """The id of the topic, as Kafka prints it; None if there is no such partition."""
+        known = self.partitions.get(topic_partition)
+        return None if known is None else uuid_text(known["topic_id"])
+
+    def brokers(self) -> list[PlacedBroker]:
+        """The brokers of the cluster.
+
+        If all are fenced, the cluster is stopped, and none counts as fenced.
+        """
+        is_stopped = all(each["fenced"] for each in self._brokers)
+        return [
+            PlacedBroker(each["broker_id"], each["rack"], each["fenced"] and not is_stopped)
+            for each in self._brokers
+        ]
+
+    def place(self, topic_partition: TopicPartition) -> Placement:
+        """The directories of a partition that the metadata has.
+
+        Raises
+        ------
+        LogDirectoryError
+            If the metadata is damaged.
+        """
+        found, missing, problems = [], [], []
+        for node, disk in self._disks(topic_partition).items():
+            own = [each for each in self.directories if self._nodes[each] == node]
+            ids = {self._id(each) for each in own}
+            having = [each for each in own if self._has(each, topic_partition)]
+            if len(having) > 1:
+                problems.append(_twice(having, topic_partition))
+            if having:
+                own = having
+            elif disk is not None:
+                own = [each for each in own if self._id(each) == disk]
+            elif self._registered(node) - ids:
+                own = []  # a directory that is not given may have the partition
+            if not own:
+                missing.append(node)
+                continue
+            # A broker chooses so for a new partition, too.
+            found.append(min(own, key=lambda each: self._n_replicas[each]))
+            self._n_replicas[found[-1]] += 1
+        return Placement(tuple(found), tuple(missing), tuple(problems))
+
+    def has_replica(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is to be in a log directory, by the metadata.
+
+        One log directory of a broker gets a partition: the directory that has the partition
+        already, or else the one that the metadata names.  A directory that its broker has not
+        registered replaces the only registered one that is not given.
+
+        Raises
+        ------
+        LogDirectoryError
+            If another log directory of the broker may be meant, too; if two of them have the
+            partition; if the metadata is damaged.
+        """
+        known, node = self.partitions.get(topic_partition), self._nodes[directory]
+        if known is None or node not in known["replicas"]:
+            return False
+        disk, disks = self._disks(topic_partition)[node], self._broker_disks(directory)
+        having = [each for each in disks.given if self._has(each, topic_partition)]
+        is_here = self._has(directory, topic_partition)
+        if is_here and having:
+            raise LogDirectoryError(directory, _twice([directory, *having], topic_partition))
+        if disk in disks.own:
+            return not having
+        if is_here and disk not in disks.absent:
+            return True
+        # A new directory beside all others of the broker: nothing shows its purpose.
+        is_extra = disks.is_new and bool(disks.given) and not disks.absent
+        if not is_extra:
+            is_given = disk in disks.given.values()
+            if having or is_given or (disk in disks.absent and not disks.is_new):
+                return False
+            if not disks.given and not disks.absent:
+                return True
+        raise LogDirectoryError(directory, disks.doubt(node, disk, topic_partition))
+
+    def lacks(self, directory: str, given: Collection[TopicPartition]) -> Iterator[TopicPartition]:
+        """Partitions that are to be in a log directory, and are neither there nor given.
+
+        A partition is left out if the metadata alone does not show its log directory.
+        """
+        for each in sorted({*self.partitions}.difference(given)):
+            with contextlib.suppress(LogDirectoryError):
+                if self.has_replica(directory, each) and not self._has(directory, each):
+                    yield each
+
+    def _broker_disks(self, directory: str) -> "_BrokerDisks":
+        """The log directories of the broker of a directory."""
+        node, own_id = self._nodes[directory], self._id(directory)
+        # Before KIP-858, a broker had one log directory, without an id.  A path with the id of
+        # `directory` is an earlier place of this directory.
+        given = {
+            each: found
+            for each, properties in self._properties.items()
+            if properties.get("node.id") == str(node)
+            and (found := self._id(each))
+            and found != own_id
+        }
+        registered = self._registered(node)
+        own = {own_id} if own_id else set()
+        absent = registered - own - {*given.values()}
+        is_new = own_id not in registered
+        if is_new and len(absent) == 1:
+            own, absent, is_new = own | absent, set(), False  # it takes the place of this one
+        return _BrokerDisks(own, given, absent, is_new)
+
+    def _disks(self, topic_partition: TopicPartition) -> dict[int, str | None]:
+        """The brokers of the replicas, and the id of the log directory that each has chosen.
+
+        The id is None if the broker has not chosen one, or has lost the directory.
+        """
+        known = self.partitions[topic_partition]
+        ids = known["directories"] or [None] * len(known["replicas"])
+        if len(ids) != len(known["replicas"]):
+            reason = (
+                f"is a target, and the metadata has {len(ids)} directories for the "
+                f"{len(known['replicas'])} replicas of {topic_partition}: give another copy of "
+                "the metadata (target_metadata)"
+            )
+            raise LogDirectoryError(self.directories[0], reason)
+        return {
+            node: None if each is None or each.int < _FIRST_DIRECTORY_ID else uuid_text(each)
+            for node, each in zip(known["replicas"], ids, strict=True)
+        }
+
+    def _registered(self, node: int) -> set[str]:
+        """Ids of the log directories that a broker has registered."""
+        return {
+            uuid_text(each)
+            for broker in self._brokers
+            if broker["broker_id"] == node
+            for each in broker["log_dirs"]
+        }
+
+    def _id(self, directory: str) -> str | None:
+        return self._properties[directory].get("directory.id")
+
+    def _has(self, directory: str, topic_partition: TopicPartition) -> bool:
+        """Whether a log directory has a partition of this topic, and not of a former one."""
+        path = partition_path(directory, topic_partition)
+        # Without an id, it may be the partition.
+        known = {"", self.topic_id(topic_partition)}
+        return exists(path) and known_topic_id(path) in known
+
+
+class _BrokerDisks(NamedTuple):
+    """The log directories of a broker, beside one of them.
+
+    Attributes
+    ----------
+    own : ids of that one: its own id, and the id of the directory whose place it takes.
+    given : ids of others, by their paths.
+    absent : ids of others that the broker has registered, and that are not given.
+    is_new : whether the broker has not registered it, and nothing shows whose place it takes.
+    """
+
+    own: set[str]
+    given: dict[str, str]
+    absent: set[str]
+    is_new: bool
+
+    def doubt(self, node: int, disk: str | None, topic_partition: TopicPartition) -> str:
+        """Why nothing shows whether the one directory is to have a partition."""
+        named = "no log directory" if disk is None else f"the log directory with the id {disk}"
+        others = [*self.given, *(f"the one with the id {each}" for each in self.absent)]
+        return (
+            f"is a log directory of broker {node}, and so are {', '.join(sorted(others))}; the "
+            f"metadata assigns {topic_partition} to {named} of this broker, and the broker does "
+            "not start if two have the partition: if this directory replaces another one, write "
+            "the directory.id of that one into its meta.properties; or mirror the partition by "
+            "its name, without assigned (--assigned), into the directory that is to have it"
+        )
+
+
+def _twice(directories: Sequence[str], topic_partition: TopicPartition) -> str:
+    """Why a broker would not start with a partition in several of its log directories."""
+    paths = [partition_path(each, topic_partition) for each in directories]
+    return (
+        f"{' and '.join(paths)} are in log directories of one broker, which does not start with "
+        "a partition in two of them: move all but one of them away"
+    )

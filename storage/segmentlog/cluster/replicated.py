@@ -1,0 +1,388 @@
+"""Log directories of several brokers as one: each log is the one that the cluster serves."""
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from segmentlog.cluster.copies import Copy, Registration, choose
+from segmentlog.dialects import class_of_one_dialect, one_dialect
+from segmentlog.errors import LogDirectoryError
+from segmentlog.format.messages.reader import uuid_text
+from segmentlog.log.metadata import known_topic_id, read_meta_properties
+from segmentlog.model import OnCorruptBatch, ScanPolicy, TopicPartition
+from segmentlog.reads.cluster_image import RECORDS, fold
+from segmentlog.reads.collector import without_collector
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.reads.metadata_log import metadata_path, newest_metadata, read_metadata
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import survey
+from segmentlog.store.system_errors import storage_errors
+
+__all__ = ["Replica", "ReplicatedDirectory", "ReplicatedPartition", "open_replicas", "replicas"]
+
+logger = logging.getLogger(__name__)
+
+
+class Replica(NamedTuple):
+    """A copy of a partition, beside the log.
+
+    Attributes
+    ----------
+    path : of the partition directory.
+    node_id : id of the broker; None without ``meta.properties``.
+    is_log : whether this copy is the log.
+    leader_epoch : the last one; -1 without records.
+    log_start_offset, log_end_offset : of this copy alone.
+    high_watermark : by its checkpoint, or None.
+    diverges_at : the first offset at which it has other batches than the log, or batches that the
+        log lacks; None if it has only batches of the log.  The cluster cuts it there.
+    n_diverging : number of records at and after that offset.
+    first_timestamp_ms, last_timestamp_ms : their times (epoch milliseconds), or None.  The first
+        one is the least time with which a batch begins.
+    was_acknowledged : whether the copy's own high watermark lies beyond `diverges_at`: consumers
+        may have seen records that an unclean election has lost.
+    """
+
+    path: str
+    node_id: int | None
+    is_log: bool
+    leader_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    diverges_at: int | None = None
+    n_diverging: int = 0
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    was_acknowledged: bool = False
+
+
+class ReplicatedPartition(NamedTuple):
+    """A partition, and all copies of it.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    topic_id : as Kafka prints it; None in directories of old brokers.
+    reason : why one of the copies is the log.
+    warning : a reason for doubt, or None.
+    replicas : the copies of this topic id, in the order of the directories.
+    others : paths of directories that have the name, and belong to another topic or to a broker
+        without this partition.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    reason: str
+    warning: str | None
+    replicas: tuple[Replica, ...]
+    others: tuple[str, ...] = ()
+
+
+class _Choice(NamedTuple):
+    copies: list[Copy]
+    chosen: Copy
+    reason: str
+    warning: str | None
+    others: list[str]
+
+
+@class_of_one_dialect()
+class ReplicatedDirectory(LogDirectory):
+    """Log directories of the brokers of a cluster, read as one; `open_replicas` makes it.
+
+    A partition is the copy that the cluster would serve.  Its high watermark is the highest one of
+    the copies that agree with the log up to there.  Topics that the cluster has deleted are left
+    out, with a warning.
+
+    Parameters
+    ----------
+    paths : absolute paths of log directories.
+    include_deleted_topics : whether they are read instead.
+    told : the deleted topics that an earlier look has warned of.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        *,
+        include_deleted_topics: bool = False,
+        told: Collection[str] = (),
+    ) -> None:
+        super().__init__(paths)
+        self.include_deleted_topics = include_deleted_topics
+        self._deleted = set[str]()
+        if not include_deleted_topics:
+            self._leave_out_deleted(told)
+
+    def _leave_out_deleted(self, told: Collection[str]) -> None:
+        """Leave out the partitions of which all copies are of deleted topics.
+
+        A broker that was down when its topic was deleted still has the copies, until it starts.
+        """
+        metadata = newest_metadata(self.paths)
+        if metadata is None:
+            return
+        known: dict[tuple[str, str], bool] = {}  # by topic and log directory: one file for each
+        for each in self.topic_partitions():
+            copies = self._copies.get(each) or [self._places[each]]
+            for parent, path in copies:
+                if (each.topic, parent) not in known:
+                    known[each.topic, parent] = self._is_deleted(each.topic, known_topic_id(path))
+            if not all(known[each.topic, parent] for parent, _ in copies):
+                continue
+            for held in (self._places, self._doubled, self._copies):
+                held.pop(each, None)
+            shown = ", ".join(path for _, path in copies)
+            self._left_out[each] = (
+                f"the cluster has deleted the topic, by {metadata}, and {shown} is left; "
+                "include_deleted_topics (in Spark includeDeletedTopics) reads it"
+            )
+            if each.topic not in {*told, *self._deleted}:
+                logger.warning("%s is left out: %s", each.topic, self._left_out[each])
+            self._deleted.add(each.topic)
+
+    def _is_deleted(self, topic: str, topic_id: str) -> bool:
+        """Whether the newest metadata lacks a topic that some metadata here has had.
+
+        Other topics that it lacks may have been created later.
+        """
+        is_there = topic_id in self._current_ids if topic_id else topic in self._topic_ids
+        return not is_there and (topic_id or topic) in self._topics_ever
+
+    @cached_property
+    def _current_ids(self) -> Collection[str]:
+        return {*self._topic_ids.values()}
+
+    @cached_property
+    def _topics_ever(self) -> Collection[str]:
+        """Ids and names of all topics in all copies of the metadata, as far back as they go."""
+        paths = [path for each in self.paths if (path := metadata_path(each)) is not None]
+        policy = ScanPolicy(on_corrupt_batch=OnCorruptBatch.SKIP)
+        found = set[str]()
+        for path in paths:
+            for record in read_metadata(path, RECORDS["topics"], is_history=True, policy=policy):
+                found.add(uuid_text(record.fields["topic_id"]))
+                found.update(name for name in [record.fields.get("name")] if name)
+        return found
+
+    @cached_property
+    def _registrations(self) -> Mapping[object, Mapping[str, Any]]:
+        """Partitions by printed topic id and number, in the newest metadata of the cluster."""
+        path = newest_metadata(self.paths)
+        if path is None:
+            return {}
+        image = fold(read_metadata(path, RECORDS["partitions"]))
+        return {
+            (uuid_text(topic_id), partition): {
+                **row,
+                "topic_id": uuid_text(topic_id),
+                "directories": [uuid_text(each) for each in row["directories"] or ()],
+            }
+            for (topic_id, partition), row in image.tables["partitions"].items()
+        }
+
+    @cached_property
+    def _topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics that the metadata has, by name."""
+        return {each["topic"]: each["topic_id"] for each in self._registrations.values()}
+
+    def _broker(self, directory: str) -> Mapping[str, str]:
+        """The properties of the broker that has a log directory, read once."""
+        if directory not in self._brokers:
+            self._brokers[directory] = read_meta_properties(directory)
+        return self._brokers[directory]
+
+    @cached_property
+    def _brokers(self) -> dict[str, Mapping[str, str]]:
+        return {}
+
+    def _chosen(self, topic_partition: TopicPartition) -> Log:
+        choice = self._choice(topic_partition)
+        if choice.warning:
+            logger.warning("%s: %s", topic_partition, choice.warning)
+        chosen = choice.chosen
+        agreed = [
+            min(found, each.common_end(chosen))
+            for each in choice.copies
+            if (found := each.log.high_watermark_checkpoint) is not None
+        ]
+        high_watermark = max(agreed, default=-1)
+        return self._open(topic_partition, chosen.directory, chosen.log.path, high_watermark)
+
+    def _choice(self, topic_partition: TopicPartition) -> _Choice:
+        places = self._copies.get(topic_partition) or [self._places[topic_partition]]
+        found = [
+            Copy(self._open(topic_partition, *each), each[0], self._broker(each[0]))
+            for each in places
+        ]
+        copies = self._of_one_topic(topic_partition, found)
+        registration = self._registration(topic_partition, copies)
+        assigned = copies
+        if registration is not None:
+            nodes = {
+                *registration["replicas"], *(registration["adding_replicas"] or ()),
+                *(registration["removing_replicas"] or ()),
+            }  # fmt: skip
+            # A broker that was down when its copy was moved away still has it.
+            assigned = [each for each in copies if each.node_id in nodes] or copies
+        chosen, reason, warning = choose(assigned, registration)
+        others = [each.log.path for each in found if each not in assigned]
+        return _Choice(assigned, chosen, reason, warning, others)
+
+    def _of_one_topic(self, topic_partition: TopicPartition, found: list[Copy]) -> list[Copy]:
+        """The copies of the topic that has the name now; a topic may have been made again."""
+        ids = {each.log.known_topic_id for each in found}
+        if len(ids) == 1:
+            return found
+        current = self._topic_ids.get(topic_partition.topic)
+        copies = [each for each in found if each.log.known_topic_id == current]
+        if not copies:
+            paths = ", ".join(
+                f"{each.log.path} ({each.log.known_topic_id or 'no id'})" for each in found
+            )
+            reason = (
+                f"and others are copies of topics with one name and different ids: {paths}; leave "
+                "out those of the former topic, or add a directory with __cluster_metadata-0"
+            )
+            raise LogDirectoryError(found[0].log.path, reason)
+        return copies
+
+    def _registration(
+        self, topic_partition: TopicPartition, copies: list[Copy]
+    ) -> Registration | None:
+        topic_id = copies[0].log.known_topic_id or self._topic_ids.get(topic_partition.topic)
+        return self._registrations.get((topic_id, topic_partition.partition))
+
+    def refresh(self, *, log_ends: bool = False) -> "ReplicatedDirectory":
+        """The directories as they are now; all copies are looked at again."""
+        return _open(self.paths, self.include_deleted_topics, told=self._deleted)
+
+    @storage_errors()
+    def replicated(self, topic: str, partition: int) -> ReplicatedPartition:
+        """The copies of a partition, and where they differ from the log.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError
+            If no directory has it.
+        LogDirectoryError
+            If nothing shows which topic has the name now.
+        """
+        topic_partition = TopicPartition(topic, partition)
+        if topic_partition not in self._places:
+            raise self._unknown(topic, partition)
+        choice = self._choice(topic_partition)
+        return ReplicatedPartition(
+            topic,
+            partition,
+            choice.chosen.log.known_topic_id or None,
+            choice.reason,
+            choice.warning,
+            tuple(_replica(each, choice.chosen) for each in choice.copies),
+            tuple(choice.others),
+        )
+
+
+def _replica(copy: Copy, chosen: Copy) -> Replica:
+    log = copy.log
+    found = Replica(
+        log.path, copy.node_id, copy is chosen, copy.epochs.last_epoch, log.log_start_offset,
+        log.log_end_offset, log.high_watermark_checkpoint,
+    )  # fmt: skip
+    common = copy.common_end(chosen)
+    if common >= log.log_end_offset:
+        return found
+    from segmentlog.cluster.tail import tail_of  # the compiled kernels load here
+
+    tail = tail_of(log, common)
+    return found._replace(
+        diverges_at=common,
+        n_diverging=tail.n_records,
+        first_timestamp_ms=tail.first_timestamp_ms,
+        last_timestamp_ms=tail.last_timestamp_ms,
+        was_acknowledged=(found.high_watermark or 0) > common,
+    )
+
+
+@one_dialect()
+def open_replicas(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    include_deleted_topics: bool = False,
+) -> ReplicatedDirectory:
+    """Open the log directories of several brokers of a cluster as one.
+
+    Parameters
+    ----------
+    path, more : log directories; those of one broker with several disks may be among them.
+    include_deleted_topics : whether the directory has topics that the cluster has deleted, by its
+        newest metadata, and of which a broker still has logs.  By default, they are left out with
+        a warning, because the cluster would not serve them.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a path is not a log directory, or the directories are of different clusters.
+    MalformedRecordError, CorruptLogError
+        If the newest copy of the cluster's metadata cannot be read.
+    StorageError
+        If a directory cannot be read.
+    """
+    return _open([path, *more], include_deleted_topics)
+
+
+@storage_errors()
+@without_collector()
+def _open(
+    given: Sequence[str | os.PathLike[str]],
+    include_deleted_topics: bool,
+    told: Collection[str] = (),
+) -> ReplicatedDirectory:
+    paths = [readable_path(each) for each in given]
+    for each in paths:
+        survey(each)
+    clusters = {found: each for each in paths if (found := _cluster_id(each))}
+    if len(clusters) > 1:
+        (first, path_of_it), (second, other) = [*clusters.items()][:2]
+        reason = (
+            f"belongs to cluster {second}, and {path_of_it} to cluster {first}: copies of "
+            "partitions can only be compared within a cluster; name directories of one cluster"
+        )
+        raise LogDirectoryError(other, reason)
+    return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
+
+
+def _cluster_id(directory: str) -> str | None:
+    return read_meta_properties(directory).get("cluster.id")
+
+
+@one_dialect()
+def replicas(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    include_deleted_topics: bool = False,
+) -> Iterator[ReplicatedPartition]:
+    """Every partition of a cluster: which copy is the log and why, and where the others differ.
+
+    Parameters
+    ----------
+    path, more, include_deleted_topics : see `open_replicas`.
+
+    Yields
+    ------
+    partition : sorted by topic and number; brokers' own topics, too.
+
+    Raises
+    ------
+    LogDirectoryError, MalformedRecordError, CorruptLogError, StorageError
+        As `open_replicas` does, or if two topics have had a name and nothing shows which has it
+        now.
+    """
+    directory = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
+    for each in directory.topic_partitions():
+        yield directory.replicated(*each)

@@ -1,6 +1,0 @@
-"""The door to the disk and to object stores: reads, durable writes, locks.
-
-Reads go through `readable`, by one `contract`: `local` meets it for mounted file systems, `remote`
-for object stores.  Bytes are written by `durable` alone, under a `lock`.  Names are renamed and
-removed by the modules whose steps they are.
-"""

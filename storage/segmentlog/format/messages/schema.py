@@ -1,0 +1,205 @@
+"""Schemas of Kafka's generated messages, parsed from the lines of `segmentlog.format.messages.lines`.
+
+Rules: ``MessageGenerator``, ``FieldSpec`` and ``Versions`` of Kafka's generator, and KIP-482.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+__all__ = ["JSON_NULL", "Field", "Schema", "Versions", "parse_schemas", "snake_case"]
+
+#: A default of ``null`` that Kafka's generator ignores; see `segmentlog.format.messages.lines`.
+JSON_NULL = "<json null>"
+
+_LATEST = 2**15 - 1
+_TOKEN = re.compile(r"\s*(=<json null>|=[^\s,;}\]]+|#\d+|[\w()-]+\+?|[\[\]{}?,;:=])")
+_VERSIONS = re.compile(r"v?(\d+)(?:-(\d+)|(\+))?")
+
+
+class Versions(NamedTuple):
+    """A range of versions; both ends belong to it."""
+
+    least: int
+    most: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.least <= version <= self.most
+
+
+_EVERY = Versions(0, _LATEST)
+_NONE = Versions(1, 0)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a message or of a struct in it.
+
+    Attributes
+    ----------
+    name : as in Kafka's JSON.
+    column : the name in snake case.
+    kind : ``str``, ``bytes``, ``bool``, ``i8`` to ``i64``, ``u16``, ``f64``, ``uuid``, or
+        ``struct``.
+    fields : of a struct.
+    is_array : whether the value is a list of `kind`.
+    is_nullable : whether null is a value.
+    versions : that have the field.
+    tag : of a tagged field, or None.
+    default : as text, or None for zero, an empty value or false.
+    """
+
+    name: str
+    column: str
+    kind: str
+    fields: tuple["Field", ...] = ()
+    is_array: bool = False
+    is_nullable: bool = False
+    versions: Versions = _EVERY
+    tag: int | None = None
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A kind of message.
+
+    Attributes
+    ----------
+    name : as in Kafka's JSON.
+    api_key : its number among the records of its topic, or -1.
+    versions : that can be read.
+    flexible : versions with compact lengths and tagged fields.
+    fields : in order.
+    """
+
+    name: str
+    api_key: int
+    versions: Versions
+    flexible: Versions
+    fields: tuple[Field, ...]
+
+
+@cache
+def parse_schemas(lines: str) -> Mapping[str, Schema]:
+    """The schemas of several lines, by name.
+
+    Raises
+    ------
+    ValueError
+        If a line is not a schema.
+    """
+    parsed = (_Parser(line).schema() for line in lines.strip().splitlines())
+    return {schema.name: schema for schema in parsed}
+
+
+def snake_case(name: str) -> str:
+    """A name of Kafka's, such as ``MetadataHash`` or ``topicId``, in snake case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class _Parser:
+    """Parses one line."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+        self._tokens = [match[1] for match in _TOKEN.finditer(line)]
+        if "".join(self._tokens) != re.sub(r"\s", "", line).replace("jsonnull", "json null"):
+            raise ValueError(f"not a schema: {line}")
+        self._at = 0
+        self._structs = dict(self._named_structs())
+
+    def schema(self) -> Schema:
+        """The schema of the line."""
+        self._at = 0
+        name = self._take()
+        api_key = -1
+        if self._skip("["):
+            api_key = int(self._take())
+            self._expect("]")
+        versions, flexible = _versions(self._take()), _NONE
+        if self._skip("flex"):
+            flexible = _versions(self._take())
+        self._expect(":")
+        return Schema(name, api_key, versions, flexible, tuple(self._fields({";"})))
+
+    def _named_structs(self) -> Iterator[tuple[str, int]]:
+        """The place of the first token of each struct that the line names after its fields."""
+        for at, token in enumerate(self._tokens):
+            if token == "=":
+                yield self._tokens[at - 1], at + 1
+
+    def _fields(self, ends: set[str]) -> Iterator[Field]:
+        """Fields up to one of `ends`, which stays, or to the end of the line."""
+        if self._peek() == "(no":
+            return
+        while self._peek() not in {*ends, ""}:
+            yield self._field()
+            self._skip(",")
+
+    def _field(self) -> Field:
+        name = self._take()
+        is_array = self._skip("[")
+        kind, fields = self._kind()
+        if is_array:
+            self._expect("]")
+        is_nullable = self._skip("?")
+        versions, tag, default = _EVERY, None, None
+        while self._peek() not in {",", ";", "}", ""}:
+            token = self._take()
+            if token[0] == "#":
+                tag = int(token[1:])
+            elif token[0] == "=":
+                default = token[1:]
+            else:
+                versions = _versions(token)
+        return Field(
+            name, snake_case(name), kind, fields, is_array, is_nullable, versions, tag, default
+        )
+
+    def _kind(self) -> tuple[str, tuple[Field, ...]]:
+        """A type, and its fields if it is a struct, in place or by name."""
+        if self._peek() == "{":
+            return "struct", self._struct()
+        kind = self._take()
+        if kind not in self._structs:
+            return kind, ()
+        here, self._at = self._at, self._structs[kind]
+        fields = self._struct()
+        self._at = here
+        return "struct", fields
+
+    def _struct(self) -> tuple[Field, ...]:
+        self._expect("{")
+        fields = tuple(self._fields({"}"}))
+        self._expect("}")
+        return fields
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _take(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+    def _skip(self, token: str) -> bool:
+        if self._peek() != token:
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._skip(token):
+            raise ValueError(f"expected {token!r}, found {self._peek()!r}: {self._line}")
+
+
+def _versions(text: str) -> Versions:
+    """A range such as ``v0-4``, ``v1+``, ``4+`` or ``v0``."""
+    match = _VERSIONS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a range of versions: {text}")
+    least = int(match[1])
+    return Versions(least, _LATEST if match[3] else int(match[2] or least))

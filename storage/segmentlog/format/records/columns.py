@@ -1,0 +1,322 @@
+"""The memory of columns: numpy for the kernels to fill, Arrow to hand out."""
+
+import functools
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from segmentlog.format.kernels import output
+from segmentlog.format.kernels.memory import COPY_SLACK, Int64s
+from segmentlog.format.records.arenas import Arenas, Lent
+from segmentlog.model import TimestampType, TopicPartition
+
+__all__ = ["Constants", "Output", "decode_as_java", "headers_as_java", "scalar"]
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+_DENSE = 4  # the least part of a room that keys and values must fill to keep a scarce arena
+_NO_BUFFER = pa.py_buffer(b"")
+_NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {
+    dtype: np.empty(0, dtype) for dtype in (np.uint8, np.int32, np.int64)
+}
+
+
+class Constants:
+    """Columns with one value for all rows of a partition, built once and sliced.
+
+    Parameters
+    ----------
+    topic_partition : of the rows; None if they have no such columns.
+    """
+
+    def __init__(self, topic_partition: TopicPartition | None = None) -> None:
+        self._values = {} if topic_partition is None else topic_partition._asdict()
+        self._arrays: dict[str | TimestampType, pa.Array] = {}
+
+    @staticmethod
+    @functools.lru_cache(maxsize=8)
+    def of(topic_partition: TopicPartition) -> "Constants":
+        """The columns of a partition; slices that are read one after the other share them.
+
+        A slice has few Arrow batches: to build these columns again took 5 % of its time.
+        """
+        return Constants(topic_partition)
+
+    def array(self, name: str | TimestampType, n_rows: int) -> pa.Array:
+        """`n_rows` of column `name`, or of ``timestampType`` when `name` is one of its values."""
+        known = self._arrays.get(name)
+        if known is None or len(known) < n_rows:
+            value = int(name) if isinstance(name, TimestampType) else self._values[name]
+            kind = pa.string() if name == "topic" else pa.int32()
+            known = pa.repeat(scalar(value, kind), n_rows)
+            self._arrays[name] = known
+        return known.slice(0, n_rows)
+
+    def record_batch(
+        self, schema: pa.Schema, n_rows: int, timestamp_type: TimestampType
+    ) -> pa.RecordBatch:
+        """`n_rows` of a schema whose columns all have one value."""
+        arrays = [
+            self.array(timestamp_type if name == "timestampType" else name, n_rows)
+            for name in schema.names
+        ]
+        return _record_batch(arrays, schema, n_rows)
+
+
+def _record_batch(arrays: list[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    """The arrays as a batch, which has `n_rows` rows even if it has no columns."""
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = pa.Array.from_buffers(pa.struct([]), n_rows, [None])
+    return pa.RecordBatch.from_struct_array(rows)
+
+
+class _Buffer:
+    """Memory for Arrow, and its numpy view."""
+
+    arrow: pa.Buffer
+    view: NDArray[Any]
+
+    def __init__(self, n_items: int, dtype: type[np.generic], lent: Lent | None = None) -> None:
+        n_bytes = n_items * np.dtype(dtype).itemsize
+        if not n_items:  # the column was not requested
+            self.arrow, self.view = _NO_BUFFER, _NO_ITEMS[dtype]
+        elif lent is not None:
+            self.arrow, self.view = lent
+        else:
+            self.arrow = pa.allocate_buffer(n_bytes)
+            self.view = np.frombuffer(self.arrow, dtype)
+
+    def filled(self, n_items: int, *, is_dense: bool = False) -> pa.Buffer:
+        """The first items; copied, unless `is_dense`, if they take less than half of the buffer.
+
+        Otherwise a batch of 50,000 rows of 10 bytes would hold 16 MiB of Arrow's pool.
+        """
+        if is_dense or 2 * n_items >= len(self.view):
+            return self.arrow.slice(0, n_items * self.view.itemsize)
+        kept = _Buffer(n_items, self.view.dtype.type)
+        kept.view[:] = self.view[:n_items]
+        return kept.arrow
+
+
+class _Bounds(_Buffer):
+    """Arrow's n+1 positions of variable-length values."""
+
+    def __init__(self, n_rows: int) -> None:
+        super().__init__(n_rows + 1 if n_rows else 0, np.int32)
+        if n_rows:
+            self.view[0] = 0
+
+
+class _Bitmap(_Buffer):
+    """One bit a row, all set: a kernel clears the bits of nulls."""
+
+    def __init__(self, n_rows: int) -> None:
+        super().__init__((n_rows + 7) // 8, np.uint8)
+        if n_rows:
+            self.view.fill(0xFF)
+
+    def unless(self, n_nulls: int, n_rows: int) -> pa.Buffer | None:
+        """The bitmap of the first rows, or None when no row is null."""
+        return self.filled((n_rows + 7) // 8) if n_nulls else None
+
+
+class _Binary:
+    """Room for `n_rows` keys or values with `n_bytes` in total; no room if `n_rows` is 0."""
+
+    def __init__(self, n_rows: int, n_bytes: int, lent: Lent | None = None) -> None:
+        self.ends = _Bounds(n_rows)
+        self.valid = _Bitmap(n_rows)
+        self.data = _Buffer(n_bytes + COPY_SLACK if n_rows else 0, np.uint8, lent)
+
+    def to_arrow(
+        self, kind: pa.DataType, n_rows: int, n_bytes: int, n_nulls: int, *, is_dense: bool = False
+    ) -> pa.Array:
+        """The first `n_rows`."""
+        data = self.data.filled(n_bytes, is_dense=is_dense)
+        buffers = [self.valid.unless(n_nulls, n_rows), self.ends.filled(n_rows + 1), data]
+        return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls)
+
+
+_NO_VALUES = _Binary(0, 0)
+
+
+class Output:
+    """Room for one Arrow batch: at most this many rows, bytes of records, and headers.
+
+    Parameters
+    ----------
+    schema : the requested columns; other columns get no memory.
+    n_rows, n_bytes, n_headers : the limits; the kernel stops at the first limit that it reaches.
+    arenas : of two parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by
+        default, the memory is Arrow's.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        n_rows: int,
+        n_bytes: int,
+        n_headers: int,
+        arenas: Arenas | None = None,
+    ) -> None:
+        names = schema.names  # builds a list
+
+        def rows(name: str) -> int:
+            return n_rows if name in names else 0
+
+        has_bytes = rows("key") or rows("value")
+        lent = arenas.lend() if arenas is not None and has_bytes else None
+        for_keys, for_values = lent or (None, None)
+        self._arenas = arenas if lent else None
+        self._schema = schema
+        self._limits = (n_rows, n_bytes, n_headers)
+        self._offsets = _Buffer(rows("offset"), np.int64)
+        self._timestamps = _Buffer(rows("timestamp"), np.int64)
+        self._keys = _Binary(rows("key"), n_bytes, for_keys)
+        self._values = _Binary(rows("value"), n_bytes, for_values)
+        self._list_ends = _Bounds(rows("headers"))
+        self._list_valid = _Bitmap(rows("headers"))
+        has_headers = n_headers and rows("headers")
+        self._header_keys = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
+        self._header_values = _Binary(n_headers, n_bytes) if has_headers else _NO_VALUES
+        self.arrays = output.ColumnArrays(
+            self._offsets.view, self._timestamps.view,
+            self._keys.ends.view, self._keys.valid.view, self._keys.data.view,
+            self._values.ends.view, self._values.valid.view, self._values.data.view,
+            self._list_ends.view, self._list_valid.view,
+            self._header_keys.ends.view, self._header_keys.data.view,
+            self._header_values.ends.view, self._header_values.valid.view,
+            self._header_values.data.view,
+        )  # fmt: skip
+
+    @property
+    def plain_arrays(self) -> output.PlainArrays:
+        """`arrays` without the arrays of headers."""
+        all_arrays = self.arrays
+        return output.PlainArrays(
+            all_arrays.offsets, all_arrays.timestamps,
+            all_arrays.key_ends, all_arrays.key_valid, all_arrays.keys,
+            all_arrays.value_ends, all_arrays.value_valid, all_arrays.values,
+        )  # fmt: skip
+
+    def begin(self, state: Int64s) -> None:
+        """Mark the output as empty, and set its limits."""
+        state[output.N_ROWS : output.ROW_LIMIT] = 0
+        state[output.ROW_LIMIT : output.HEADER_LIMIT + 1] = self._limits
+
+    def to_arrow(
+        self, state: Int64s, constants: Constants, timestamp_type: TimestampType
+    ) -> pa.RecordBatch:
+        """The rows that the kernel has written, as an Arrow batch of the schema.
+
+        A buffer is not copied if they take at least half of it.
+        """
+        n_rows = int(state[output.N_ROWS])
+        arrays = [
+            self._array(field.name, field.type, n_rows, state, constants, timestamp_type)
+            for field in self._schema
+        ]
+        return _record_batch(arrays, self._schema, n_rows)
+
+    def _array(
+        self, name: str, kind: pa.DataType, n_rows: int, state: Int64s, constants: Constants,
+        timestamp_type: TimestampType,
+    ) -> pa.Array:  # fmt: skip
+        match name:
+            case "offset":
+                return pa.Array.from_buffers(kind, n_rows, [None, self._offsets.filled(n_rows)], 0)
+            case "timestamp":
+                filled = self._timestamps.filled(n_rows)
+                return pa.Array.from_buffers(kind, n_rows, [None, filled], 0)
+            case "key" | "value":
+                n_key_bytes = int(state[output.KEY_BYTES])
+                n_value_bytes = int(state[output.VALUE_BYTES])
+                is_dense = self._arenas is not None and (
+                    n_key_bytes + n_value_bytes >= self._limits[1] // _DENSE
+                    or not self._arenas.are_scarce
+                )
+                column, n_bytes, nulls_at = (
+                    (self._keys, n_key_bytes, output.KEY_NULLS)
+                    if name == "key"
+                    else (self._values, n_value_bytes, output.VALUE_NULLS)
+                )
+                n_nulls = int(state[nulls_at])
+                return column.to_arrow(kind, n_rows, n_bytes, n_nulls, is_dense=is_dense)
+            case "headers":
+                return self._headers(kind, n_rows, state)
+            case "timestampType":
+                return constants.array(timestamp_type, n_rows)
+            case _:
+                return constants.array(name, n_rows)
+
+    def _headers(self, kind: pa.ListType, n_rows: int, state: Int64s) -> pa.Array:
+        pair = kind.value_type
+        n_headers = int(state[output.N_HEADERS])
+        n_bytes, n_nulls = int(state[output.HEADER_KEY_BYTES]), int(state[output.LIST_NULLS])
+        keys = self._header_keys.to_arrow(pa.binary(), n_headers, n_bytes, 0)
+        if pa.types.is_string(pair.field("key").type):
+            keys = _as_utf8(keys)
+        values = self._header_values.to_arrow(
+            pair.field("value").type,
+            n_headers,
+            int(state[output.HEADER_VALUE_BYTES]),
+            int(state[output.HEADER_VALUE_NULLS]),
+        )
+        pairs = pa.StructArray.from_arrays([keys, values], fields=[pair.field(0), pair.field(1)])
+        ends = self._list_ends.filled(n_rows + 1)
+        buffers = [self._list_valid.unless(n_nulls, n_rows), ends]
+        return pa.Array.from_buffers(kind, n_rows, buffers, n_nulls, children=[pairs])
+
+
+def headers_as_java(headers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Headers whose names are bytes, as a type whose names are text; bad bytes as in Java."""
+    try:
+        return headers.cast(kind)
+    except pa.ArrowInvalid:
+        rows = headers.to_pylist()
+    for pair in itertools.chain.from_iterable(row or () for row in rows):
+        pair["key"] = decode_as_java(pair["key"])
+    return pa.array(rows, kind)
+
+
+def _as_utf8(keys: pa.Array) -> pa.Array:
+    """Header keys as strings; bytes that are not UTF-8 become U+FFFD, as in a Java consumer.
+
+    Nearly all keys are valid.  Valid keys are checked, but not copied.
+    """
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([decode_as_java(key) for key in keys.to_pylist()], pa.string())
+
+
+def decode_as_java(text: bytes) -> str:
+    """``new String(text, UTF_8)``: Java replaces an encoded surrogate by one bad character.
+
+    Python replaces it by three.  Everything else is decoded alike.
+    """
+    return _SURROGATE.sub(b"\xff", text).decode("utf-8", "replace")
+
+
+def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
+    """A scalar of an integer type, of timestamps (in their unit), or of strings.
+
+    `pyarrow.scalar` and `pyarrow.array` import pandas if it is installed.  That import took 0.2 s
+    of the half second before a process's first row.
+
+    Raises
+    ------
+    OverflowError
+        If the type cannot hold the number.
+    """
+    if isinstance(value, str):
+        text = value.encode()
+        ends = np.array([0, len(text)], np.int32)
+        return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])[0]
+    number = value.to_bytes(kind.bit_width // 8, "little", signed=True)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(number)])[0]

@@ -1,0 +1,134 @@
+"""One batch header as a tuple, for planning and look-ups, which read one batch at a time.
+
+Scans read thousands of headers in `segmentlog.format.kernels.scan`; this module needs no kernels.
+"""
+
+import struct
+from typing import NamedTuple
+
+from segmentlog.format.kernels import layout
+from segmentlog.model import TimestampType
+
+__all__ = ["BatchHeader", "is_too_high", "parse_header"]
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_MESSAGE = struct.Struct(">qiIBB")
+_TIMESTAMP = struct.Struct(">q")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records of a batch, in the order of the file.
+
+    A message of magic 0 or 1 has fewer fields.  Its `base_offset` and `last_offset` are both its
+    own offset, which for a compressed message is the last offset inside it.  Missing fields are
+    -1.  The `records_count` of a compressed message is -1, too: it is unknown before inflating.
+    """
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record that the producer wrote, even if compaction has removed it."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + layout.LOG_OVERHEAD
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether it is a compressed message of magic 0 or 1, whose first offset is not known."""
+        return self.magic < layout.FIRST_BATCH_MAGIC and bool(self.codec)
+
+    @property
+    def codec(self) -> int:
+        """Number of the compression codec; only 0 to 4 have a meaning."""
+        return self.attributes & layout.CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether the producer or the broker set the timestamps, or neither."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType(int(bool(self.attributes & layout.TIMESTAMP_TYPE_MASK)))
+
+    @property
+    def first_timestamp(self) -> int:
+        """Timestamp of the first record, or the largest one if the header lacks the first."""
+        is_known = self.delete_horizon_ms is None and self.base_timestamp >= 0
+        is_append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        return self.base_timestamp if is_known and not is_append_time else self.max_timestamp
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & layout.TRANSACTIONAL_MASK)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a marker for brokers instead of records for applications."""
+        return bool(self.attributes & layout.CONTROL_MASK)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """Time from which compaction may drop the batch's tombstones (KIP-534), if it is set."""
+        return self.base_timestamp if self.attributes & layout.DELETE_HORIZON_MASK else None
+
+
+def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
+    """Header of the batch at byte `at`; the fields are not checked.
+
+    Raises
+    ------
+    struct.error
+        If `buf` ends before the header does: 61 bytes, or 26 for a message of magic 0 or 1.
+    """
+    if len(buf) - at > layout.MAGIC_AT and buf[at + layout.MAGIC_AT] < layout.FIRST_BATCH_MAGIC:
+        return _parse_message(buf, at)
+    return BatchHeader._make(_HEADER.unpack_from(buf, at))
+
+
+def _parse_message(buf: bytes | bytearray | memoryview, at: int) -> BatchHeader:
+    """Header of the message of magic 0 or 1 at byte `at`; the fields are not checked."""
+    offset, size, crc, magic, attributes = _MESSAGE.unpack_from(buf, at)
+    timestamp = -1
+    attributes &= layout.CODEC_MASK | (layout.TIMESTAMP_TYPE_MASK if magic else 0)
+    if magic:
+        (timestamp,) = _TIMESTAMP.unpack_from(buf, at + layout.LEGACY_TIMESTAMP_AT)
+    count = -1 if attributes & layout.CODEC_MASK else 1
+    return BatchHeader(
+        offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, count
+    )
+
+
+def is_too_high(header: BatchHeader, first_offset: int, least_offset: int, next_base: int) -> bool:
+    """Whether, of two batches whose offsets overlap, the first has the wrong base offset.
+
+    No checksum covers base offsets.  It is the first batch if clearing one bit puts it between
+    the batch before it and the second batch; otherwise, the second has the wrong base offset.
+
+    Parameters
+    ----------
+    header : of the first batch.
+    first_offset : its first offset, which the header of a wrapper lacks.
+    least_offset : least possible first offset: the offset after the batch before it.
+    next_base : base offset of the second batch; at most the last offset of the first.
+    """
+    most = next_base - 1 - (header.last_offset - first_offset)
+    return any(
+        header.base_offset >> bit & 1 and least_offset <= first_offset - (1 << bit) <= most
+        for bit in range(63)
+    )

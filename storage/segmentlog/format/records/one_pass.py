@@ -1,0 +1,220 @@
+"""Bytes of a log to Arrow batches in one pass, for the batches that nearly all logs consist of.
+
+A `OnePassDecoder` stops before every batch that is not of the usual kind.  A `BatchScanner` and a
+`RecordDecoder` take that batch, and name its fault if it has one.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.format.kernels import output, status, windows
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
+from segmentlog.format.kernels.windows import decode_windows
+from segmentlog.format.records.arenas import Arenas
+from segmentlog.format.records.columns import Constants, Output
+from segmentlog.format.records.decoder import FIRST_ROWS, MOST_BYTES, MOST_ROWS
+from segmentlog.format.records.read_memory import ReadMemory, Workspace
+from segmentlog.format.records.schema import CONSTANT_COLUMNS, is_in_milliseconds
+from segmentlog.model import (
+    ALL_OFFSETS,
+    MAX_INFLATED_BATCH_BYTES,
+    OffsetRange,
+    TimestampRange,
+    TimestampType,
+    TopicPartition,
+)
+
+__all__ = ["OnePassDecoder", "Stop"]
+
+_MICROSECONDS, _MILLISECONDS = 1000, 1  # in a millisecond
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_ROOM_BYTES = 8 << 20
+_SMALL_ROOM_BYTES = 1 << 20  # a read of so few bytes takes no arena
+_SCRATCH_BYTES = 256 << 10  # for one inflated batch: it should stay in the second cache
+_ARENAS = Arenas(_ROOM_BYTES + COPY_SLACK, 2)  # for keys, and for values
+_IN_VAIN = (status.OUTPUT_FULL, status.SCRATCH_FULL)  # at the end: the batch is too large
+
+
+class Stop(Enum):
+    """Why a call of `OnePassDecoder.decode` ended."""
+
+    END = status.OK
+    CUT_SHORT = status.NEED_MORE  #: the next batch is not whole
+    UNUSUAL = status.UNUSUAL  #: the careful decoder has to take the next batch
+
+
+class OnePassDecoder:
+    """Turns the bytes of usual batches of one partition into Arrow batches.
+
+    An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
+    unusual batch comes, or until `flush` is called.
+
+    Parameters
+    ----------
+    topic_partition : of the rows.
+    schema : the requested columns, of `segmentlog.format.records.schema`; see `suits`.
+    offsets : of the rows.
+    max_inflated_batch_bytes : most bytes that one batch may inflate to.
+    timestamps : batches that cannot have records of these times are skipped.
+    memory : of the read, for its rows; by default, of this decoder alone.
+    workspace : for the work; by default, of this decoder alone.
+
+    Attributes
+    ----------
+    position : byte of the buffer after the last batch taken.
+    next_offset : offset after the last batch taken.
+    flushed_offset : offset after the last batch whose rows were yielded.
+    stop : why the last call of `decode` ended.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        schema: pa.Schema,
+        offsets: OffsetRange = ALL_OFFSETS,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        timestamps: TimestampRange | None = None,
+        memory: ReadMemory | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        self._offsets = offsets
+        self._memory = memory or ReadMemory()
+        self._workspace = workspace or Workspace()
+        first_ms, end_ms = timestamps or (_SMALLEST, _LARGEST + 1)
+        self._first_ms = min(max(first_ms, _SMALLEST), _LARGEST)
+        self._last_ms = min(max(end_ms - 1, _SMALLEST), _LARGEST)
+        self._schema = schema
+        self._scale = _MILLISECONDS if is_in_milliseconds(schema) else _MICROSECONDS
+        self._constants = Constants.of(topic_partition)
+        self._state: Int64s = np.zeros(output.N_STATE, np.int64)
+        self._room: Output | None = None
+        self._max_inflated_bytes = max_inflated_batch_bytes
+        is_awaited = self._memory.are_first and not self._memory.are_ahead
+        self._n_rows = FIRST_ROWS if is_awaited else MOST_ROWS
+        self._room_bytes = min(self._memory.batch_bytes, _ROOM_BYTES)
+        self.position = 0
+        self.next_offset = self.flushed_offset = ALL_OFFSETS.start_offset
+        self.stop = Stop.END
+
+    @staticmethod
+    def suits(schema: pa.Schema) -> bool:
+        """Whether these columns can be decoded in one pass.
+
+        The careful decoder takes headers, and columns that need no records at all.
+        """
+        return "headers" not in schema.names and not CONSTANT_COLUMNS.issuperset(schema.names)
+
+    def decode(
+        self,
+        buf: Bytes,
+        start: int,
+        end: int,
+        next_offset: int,
+        *,
+        offset_limit: int = ALL_OFFSETS.end_offset,
+        most_bytes: int = _ROOM_BYTES,
+        window: Int64s | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Full Arrow batches of the usual batches from byte `start` on.
+
+        Parameters
+        ----------
+        buf : uint8 array, shape (n_bytes,); read only, and valid until the iterator ends; the last
+            `segmentlog.format.kernels.memory.COPY_SLACK` bytes belong to no usual batch
+        start, end : half-open byte range that begins at a batch
+        next_offset : the least base offset that the first batch may have
+        offset_limit : a batch that reaches this offset is not usual
+        most_bytes : bytes of the range and of all that is still to come
+        window : int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,), of a
+            window that may move on over its file, with `end` in it; `buf` is written then, and
+            `position` is a byte of the moved window
+        """
+        self.position, self.next_offset = start, next_offset
+        if window is None:
+            window = np.zeros(windows.N_WINDOW_COLUMNS, np.int64)
+            window[windows.END] = end
+        range_start, range_end = self._offsets
+        range_end = min(range_end, offset_limit)
+        codecs = self._workspace.codecs
+        while True:
+            if self._room is None:
+                is_inflating = self._workspace.inflated.size > COPY_SLACK
+                n_bytes = self._room_bytes
+                self._make_room(
+                    self._n_rows, n_bytes if is_inflating else min(most_bytes, n_bytes)
+                )
+            code, self.position, self.next_offset = decode_windows(
+                buf, self.position, self.next_offset, range_start, range_end, self._first_ms,
+                self._last_ms, self._scale, self._max_inflated_bytes, codecs.addresses,
+                self._workspace.inflated, self._arrays, self._state, window,
+            )  # fmt: skip
+            if code == status.OUTPUT_FULL and self._state[output.N_ROWS]:
+                yield from self.flush()
+            elif code == status.UNUSUAL and self.next_offset < range_start:
+                # The range may begin inside this batch: `flush` cuts off the rows before it.
+                range_start = self.next_offset
+            elif not self._provide(code):
+                break
+        if code in _IN_VAIN:
+            code = status.UNUSUAL
+        if code == status.UNUSUAL:
+            yield from self.flush()
+        self.stop = Stop(code)
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """The rows that were not yet yielded."""
+        self.flushed_offset = self.next_offset
+        # Not used again, even if it has no rows: nulls of the unusual batch may be marked in it.
+        room, self._room = self._room, None
+        if room is None or not self._state[output.N_ROWS]:
+            return
+        self._n_rows = MOST_ROWS
+        self._memory.are_first = False
+        timestamp_type = TimestampType(int(self._state[output.TIMESTAMP_TYPE] != 0))
+        rows = room.to_arrow(self._state, self._constants, timestamp_type)
+        offsets = self._arrays.offsets[: rows.num_rows]
+        if offsets[0] < self._offsets.start_offset:  # the range begins inside a batch
+            rows = rows.slice(int(np.searchsorted(offsets, self._offsets.start_offset)))
+        if rows.num_rows:
+            yield rows
+
+    def _provide(self, code: int) -> bool:
+        """Provide what the kernel needs for the next batch; return whether it may try again."""
+        if code == status.OUTPUT_FULL:
+            return self._make_room_for_one()
+        if code == status.CODEC_NEEDED:
+            self._workspace.codecs.load(int(self._state[output.DETAIL]))
+            return True
+        n_bytes = self._workspace.inflated.size - COPY_SLACK
+        if code != status.SCRATCH_FULL or n_bytes >= min(MOST_BYTES, self._max_inflated_bytes):
+            return False
+        n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), MOST_BYTES)
+        self._workspace.inflated = np.empty(n_bytes + COPY_SLACK, np.uint8)
+        return True
+
+    def _make_room_for_one(self) -> bool:
+        """Make room for the batch that does not fit an empty output, unless it is too large."""
+        n_rows, n_bytes = self._state[output.DETAIL : output.DETAIL_2 + 1].tolist()
+        if n_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+            return False
+        self._make_room(max(n_rows, self._n_rows), n_bytes)
+        return True
+
+    def _make_room(self, n_rows: int, n_bytes: int) -> None:
+        n_rows = min(n_rows, n_bytes // SMALLEST_RECORD_BYTES + 1)
+        if _SMALL_ROOM_BYTES < n_bytes <= _ROOM_BYTES:
+            n_bytes = max(n_bytes, self._room_bytes)
+            self._room = Output(self._schema, n_rows, n_bytes, 0, _ARENAS)
+        else:
+            self._room = Output(self._schema, n_rows, n_bytes, 0)
+        arrays = self._room.plain_arrays
+        if not len(arrays.offsets):
+            arrays = arrays._replace(offsets=np.empty(n_rows, np.int64))
+        if not len(arrays.timestamps):
+            arrays = arrays._replace(timestamps=np.empty(n_rows, np.int64))
+        self._arrays = arrays
+        self._room.begin(self._state)

@@ -1,0 +1,234 @@
+"""Arrow columns in the form that `segmentlog.format.kernels.encode` takes: mostly views, few copies."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike, NDArray
+
+from segmentlog.errors import ColumnError
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
+
+__all__ = ["array_view", "bitmap_view", "buffer_view", "cast_column", "headers_type",
+           "pooled_array", "record_source"]  # fmt: skip
+
+_ACCEPTED = {
+    "key": "a key is binary or string",
+    "value": "a value is binary or string",
+    "headers": "headers are array<struct<key: string, value: binary>>",
+}
+_OUT_OF_ORDER = "bounds of a column of {} are not in order, or lie outside its values"
+#: Matches the names of Arrow's types that have bounds of 64 bits, or whose values may need them.
+_WIDE = re.compile("large|view")
+#: A column is copied, to get `COPY_SLACK` bytes after it, if it has at most this many bytes
+#: for each row that lacks them: keys that are nearly all null, for example.
+_SPARSE_BYTES = 16
+
+
+def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
+    """Columns ``key``, ``value`` and ``headers`` of `batch`; a missing column is all null.
+
+    The views keep the memory of the columns alive.
+
+    Parameters
+    ----------
+    batch : the rows; other columns are ignored.  Keys and values are binary or string, also of a
+        fixed size, in dictionaries, large or as views; headers are lists of them
+    timestamps : int64 array, shape (n_rows,); epoch milliseconds, -1 for none
+
+    Raises
+    ------
+    ColumnError
+        If a column has another type.
+    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
+        If the buffers of `batch` are smaller than its lengths, or bounds lie outside the buffers.
+    ValueError
+        If the numbers of timestamps and rows differ.
+    """
+    if timestamps.shape != (batch.num_rows,):
+        message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
+        raise ValueError(message)
+    batch.validate()
+    n_rows = batch.num_rows
+    columns = {name: batch.column(name) for name in _ACCEPTED if name in batch.schema.names}
+    # All columns get one width: a kernel is compiled for each of two, and for no mixture.
+    is_wide = any(_WIDE.search(str(column.type)) for column in columns.values())
+    kind = pa.large_binary() if is_wide else pa.binary()
+    keys = _binary(_cast(columns, "key", n_rows, kind))
+    values = _binary(_cast(columns, "value", n_rows, kind))
+    headers = _headers(columns, n_rows, kind)
+    source = SourceArrays(
+        array_view(timestamps),
+        keys,
+        values,
+        *headers,
+        pooled_array(n_rows, np.int64),
+        min(_n_wide_rows(keys), _n_wide_rows(values), _n_wide_lists(n_rows, *headers)),
+    )
+    if not measure_rows(source):
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
+    return source
+
+
+def array_view(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, read-only and without gaps."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def pooled_array(n_items: int, dtype: DTypeLike) -> NDArray[Any]:
+    """An array that is not filled, in memory of Arrow's pool, which keeps freed memory.
+
+    Numpy returns arrays as large as a task's rows to the system at once, and gets them back with a
+    page fault for each 4 KiB, which took a fifth of the time of staging.
+    """
+    return np.frombuffer(pa.allocate_buffer(n_items * np.dtype(dtype).itemsize), dtype)
+
+
+def buffer_view(
+    buffer: pa.Buffer, dtype: DTypeLike, n_items: int = -1, start: int = 0
+) -> NDArray[Any]:
+    """Items of an Arrow buffer from byte `start` on, read-only."""
+    return array_view(np.frombuffer(buffer, dtype, n_items, start))
+
+
+_NO_BYTES: Bytes = array_view(np.empty(0, np.uint8))
+
+
+def bitmap_view(array: pa.Array) -> tuple[Bytes, int]:
+    """Bitmap of the rows that are not null, empty if no row is null, and the bit of the first."""
+    if not array.null_count:
+        return _NO_BYTES, 0
+    return buffer_view(array.buffers()[0], np.uint8), array.offset
+
+
+def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataType) -> pa.Array:
+    """The column as `kind`; all null if it is missing."""
+    column = columns.get(name)
+    return pa.nulls(n_rows, kind) if column is None else cast_column(name, column, kind)
+
+
+def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column ``key``, ``value`` or ``headers`` as `kind`.
+
+    Raises
+    ------
+    ColumnError
+        If its type cannot be written.
+    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
+        If its values point outside of it, or are too many for `kind`.
+    """
+    if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
+        raise ColumnError(name, str(column.type), _ACCEPTED[name])
+    if "view" in str(column.type):
+        column.validate(full=True)  # a cast reads the targets of views unchecked
+    try:
+        return column.cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise ColumnError(name, str(column.type), _ACCEPTED[name]) from error
+
+
+def _are_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a dictionary can be written; a cast refuses numbers with another error."""
+    is_narrow = pa.types.is_binary(kind) or pa.types.is_string(kind) or pa.types.is_null(kind)
+    is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    return bool(is_narrow or is_wide or pa.types.is_fixed_size_binary(kind))
+
+
+def _ends(array: pa.Array, n_items: int) -> Ends:
+    """Bounds of the rows of a variable-length column of `n_items` bytes or headers.
+
+    The first and the last bound are checked.  An array without rows may lack bounds.
+    """
+    is_wide = _WIDE.match(str(array.type))
+    dtype = np.dtype(np.int64 if is_wide else np.int32)
+    if not len(array):
+        return array_view(np.zeros(1, dtype))
+    start = array.offset * dtype.itemsize
+    ends: Ends = buffer_view(array.buffers()[1], dtype, len(array) + 1, start)
+    if ends[0] < 0 or ends[-1] > n_items:
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(array.type))
+    return ends
+
+
+def _check_order(ends: Ends, kind: pa.DataType) -> None:
+    """Refuse bounds that fall; for keys and values, `measure_rows` checks this itself."""
+    if np.any(ends[1:] < ends[:-1]):
+        raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
+
+
+def _binary(array: pa.Array) -> BinaryArrays:
+    buffer = array.buffers()[2]
+    data = _NO_BYTES if buffer is None else buffer_view(buffer, np.uint8)
+    column = BinaryArrays(_ends(array, data.size), *bitmap_view(array), data)
+    if data.size <= _SPARSE_BYTES * (len(array) - _n_wide_rows(column)):
+        padded = np.concatenate([data, np.zeros(COPY_SLACK, np.uint8)])
+        return column._replace(data=array_view(padded))
+    return column
+
+
+def _n_wide_rows(column: BinaryArrays) -> int:
+    """The number of rows that have `COPY_SLACK` bytes of the column after them."""
+    return _n_below(column.ends, min(column.data.size - COPY_SLACK, int(column.ends[-1])))
+
+
+def _n_below(ends: Ends, limit: int) -> int:
+    """The number of rows that end at `limit` or before."""
+    # The limit has the type of the bounds, or numpy would convert all bounds.
+    after = np.searchsorted(ends, ends.dtype.type(limit), side="right")
+    return max(0, int(after) - 1)
+
+
+def _headers(
+    columns: dict[str, pa.Array], n_rows: int, kind: pa.DataType
+) -> tuple[Ends, Bytes, int, BinaryArrays, BinaryArrays]:
+    """Bounds, bitmap and its first bit of the lists of headers; their keys and their values."""
+    if "headers" not in columns:
+        nothing = _binary(pa.nulls(0, kind))
+        return nothing.ends[:0], _NO_BYTES, 0, nothing, nothing
+    of_pairs = headers_type(columns["headers"].type, kind)
+    lists = _cast(columns, "headers", n_rows, of_pairs)
+    pairs = lists.values.flatten()  # a pair that is null has a null key
+    keys, values = (_binary(each) for each in pairs)
+    ends = _ends(lists, len(pairs[0]))
+    for each in (ends, keys.ends, values.ends):
+        _check_order(each, lists.type)
+    return ends, *bitmap_view(lists), keys, values
+
+
+def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """Lists of headers whose keys and values have the type `kind`, with bounds of its width.
+
+    Raises
+    ------
+    ColumnError
+        If `given` is not a type of headers.
+    """
+    if not _are_headers(given):
+        raise ColumnError("headers", str(given), _ACCEPTED["headers"])
+    pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
+    return pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
+
+
+def _n_wide_lists(
+    n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
+) -> int:
+    """The number of rows without headers, or whose headers have `COPY_SLACK` bytes after them."""
+    if not len(ends):
+        return n_rows
+    return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))
+
+
+def _are_headers(kind: pa.DataType) -> bool:
+    """Whether these are lists of pairs, or nothing but nulls: a cast would invent the fields."""
+    if pa.types.is_null(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return (
+        is_list
+        and pa.types.is_struct(kind.value_type)
+        and [field.name for field in kind.value_type] == ["key", "value"]
+    )

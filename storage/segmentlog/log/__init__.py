@@ -1,0 +1,1 @@
+"""One partition on disk: its segments and where they end, indexes, checkpoints, producers."""

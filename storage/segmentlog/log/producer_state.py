@@ -1,0 +1,162 @@
+"""The producers of a log, as a broker would know them at some offset.
+
+Their state comes from the newest snapshot at or below that offset, updated from the batches after
+it (``ProducerStateManager``).  Producers that have been idle for long are kept: the
+broker that loads a snapshot drops them by its own ``producer.id.expiration.ms``.  A snapshot at or
+below the log start counts, too.  A broker ignores it, and so accepts a repeated batch as a new one
+if the original was deleted.
+"""
+
+import logging
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count
+
+import numpy as np
+
+from segmentlog.format.kernels import layout, producer_table
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.producer_table import follow_producers
+from segmentlog.log.batches import WalkedBatches, walk_batches
+from segmentlog.log.producer_snapshot import (
+    ProducerSnapshot,
+    newest_snapshot,
+    snapshot_path,
+    write_snapshot,
+)
+from segmentlog.log.segment import Segment
+from segmentlog.log.transaction_index import AbortedTransaction
+
+__all__ = ["ProducerStates"]
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
+_NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)
+
+
+class ProducerStates:
+    """Follows the batches of one log, and keeps the state of its producers.
+
+    Parameters
+    ----------
+    partition_path : the partition's directory.
+    offset : up to which `producers` is known.
+    producers : the producers at that offset.
+    """
+
+    def __init__(
+        self, partition_path: str, offset: int, producers: Iterable[ProducerSnapshot] = ()
+    ) -> None:
+        self._partition_path = partition_path
+        self._states: Int64s = np.array(list(producers), np.int64)
+        self._states = self._states.reshape(-1, producer_table.STATE_COLUMNS)
+        ids = self._states[:, producer_table.PRODUCER_ID].tolist()
+        self._rows = {producer_id: row for row, producer_id in enumerate(ids)}
+        self._snapshot_offset = offset
+        self.end_offset = offset
+
+    @classmethod
+    def load(cls, partition_path: str, offset: int) -> "ProducerStates":
+        """The state of the newest snapshot up to `offset`."""
+        found = newest_snapshot(partition_path, 0, offset)
+        return cls(partition_path, *(found or (-1, ())))
+
+    def follow(
+        self, walked: WalkedBatches, after: Int64s | None = None
+    ) -> list[AbortedTransaction]:
+        """Take batches that follow `end_offset`; the transactions that they abort.
+
+        Parameters
+        ----------
+        walked : the batches.
+        after : shape (n_batches, `producer_table.STATE_COLUMNS`); written: the state of a batch's
+            producer after it, in the rows of batches that change a state.
+        """
+        self.end_offset, headers = walked.next_offset, walked.scanned.headers
+        ids = headers[:, layout.PRODUCER_ID]
+        if ids.max() < 0:
+            return []
+        is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+        aborted: Int64s = np.empty(
+            (int(is_control.sum()), producer_table.ABORTED_COLUMNS), np.int64
+        )
+        rows = self.rows_of(ids)
+        after = _NOT_WANTED if after is None else after
+        n_aborted = follow_producers(
+            walked.scanned.buf, headers, rows, self._states, aborted, after
+        )
+        return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
+
+    @property
+    def states(self) -> Int64s:
+        """The state, shape (n_producers, `producer_table.STATE_COLUMNS`); not to be changed."""
+        return self._states
+
+    def rows_of(self, ids: Int64s) -> Int64s:
+        """Row of each id in `states`; a new producer gets a new row, and -1 stands for no id."""
+        different, which = np.unique(ids, return_inverse=True)
+        found = different.tolist()
+        new = [each for each in found if each >= 0 and each not in self._rows]
+        if new:
+            begun: Int64s = np.array([(each, *_UNKNOWN) for each in new], np.int64)
+            self._rows.update(zip(new, count(len(self._states)), strict=False))
+            self._states = np.concatenate([self._states, begun])
+        rows: Int64s = np.array([self._rows.get(each, -1) for each in found], np.int64)
+        return rows[which]
+
+    def add_removed(self, producers: Iterable[ProducerSnapshot], before: int) -> None:
+        """Take the state of producers from a later snapshot, if their batches are gone by now.
+
+        Parameters
+        ----------
+        producers : of the snapshot.
+        before : offset; a batch at or after it, or at or after `end_offset`, does not count.
+        """
+        before = min(before, self.end_offset)
+        found: Int64s = np.array(
+            [each for each in producers if 0 <= each.last_offset < before], np.int64
+        ).reshape(-1, producer_table.STATE_COLUMNS)
+        rows = self.rows_of(found[:, producer_table.PRODUCER_ID])
+        ours, epoch, last = self._states[rows], producer_table.EPOCH, producer_table.LAST_OFFSET
+        is_later = (found[:, epoch] == ours[:, epoch]) & (found[:, last] > ours[:, last])
+        is_later |= found[:, epoch] > ours[:, epoch]
+        self._states[rows[is_later]] = found[is_later]
+
+    @property
+    def known(self) -> list[ProducerSnapshot]:
+        """The producers at `end_offset`."""
+        return [ProducerSnapshot._make(each) for each in self._states.tolist()]
+
+    def advance(self, offset: int) -> None:
+        """Move to `offset`: no batch lies between `end_offset` and it."""
+        self.end_offset = max(self.end_offset, offset)
+
+    def follow_to(
+        self, segments: Sequence[Segment], offset: int, snapshots_at: Collection[int] = ()
+    ) -> None:
+        """Follow the batches below `offset`, the base of a segment or the log end.
+
+        Parameters
+        ----------
+        segments : all segments of the log.
+        snapshots_at : base offsets at which a snapshot is taken on the way.
+        """
+        bases = [segment.base_offset for segment in segments]
+        for segment in segments[max(bisect_right(bases, self.end_offset) - 1, 0) :]:
+            if segment.base_offset >= offset:
+                break
+            self.advance(segment.base_offset)
+            if segment.base_offset in snapshots_at:
+                self.take_snapshot()
+            for walked in walk_batches([segment], self.end_offset):
+                self.follow(walked)
+        self.advance(offset)
+
+    def take_snapshot(self) -> None:
+        """Write the state at `end_offset`, if it is newer than the last snapshot."""
+        if self.end_offset <= self._snapshot_offset:
+            return
+        path = snapshot_path(self._partition_path, self.end_offset)
+        write_snapshot(path, sorted(self.known))
+        self._snapshot_offset = self.end_offset

@@ -1,0 +1,210 @@
+"""The search for the next good batch after damage."""
+
+import contextlib
+import os
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+import crc32c
+import numpy as np
+
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.format.kernels import layout
+from segmentlog.format.names import parse_segment_file
+from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.model import ALL_OFFSETS
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import after_zeros
+
+if TYPE_CHECKING:  # the kernels load with the arrays' types
+    from segmentlog.format.kernels.memory import Bytes, Int64s
+
+__all__ = [
+    "GoodBatch", "find_good_batch", "first_offset", "good_batch_after", "is_good_batch",
+    "is_newer_format",
+]  # fmt: skip
+
+_SEARCH_BYTES = 16 << 20
+_OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
+
+#: Candidates are looked for in so many bytes at a time: each may take fifty times as much memory.
+_BLOCK_BYTES = 1 << 20
+
+#: A batch may begin with so many zeros: a base offset of 0, and a length below 256.
+_MOST_ZEROS = layout.LOG_OVERHEAD - 1
+
+#: Bytes may be made so that every few of them look like a batch of megabytes.  Computing all these
+#: checksums would cost the square of the number of bytes, so a search gives up here.
+_MOST_CHECKED_BYTES = 1 << 30
+
+
+class GoodBatch(NamedTuple):
+    """A good batch: the byte of the file that it begins at, and its first offset."""
+
+    position: int
+    base_offset: int
+
+
+def good_batch_after(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
+    """First good batch after the bad one at byte `position`; None if there is none before `end`.
+
+    The claimed end of the bad batch is tried first: a record of the bad batch may hold a copy of a
+    batch, which a search would take for a batch of the log.  A batch that a search finds before
+    the claimed end counts only if its offset is below that of the batch at the claimed end: the
+    claimed length then jumps over batches.
+
+    Parameters
+    ----------
+    position, end : where the bad batch begins, and how far to look.
+    next_offset : the least base offset that the good one may have.
+    """
+    claimed = _claimed_end(file, position, end, next_offset)
+    limit = _offset_limit(file)
+    found = _first(file, position + 1, claimed.position if claimed else end, next_offset, limit)
+    if claimed is None:
+        return found
+    return found if found and found.base_offset < claimed.base_offset else claimed
+
+
+def _claimed_end(
+    file: ReadableFile, position: int, end: int, next_offset: int
+) -> GoodBatch | None:
+    """The good batch at the claimed end of the bad one, or None."""
+    prefix = file.read(position, layout.LOG_OVERHEAD)
+    length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
+    at = position + layout.LOG_OVERHEAD + length
+    if length < layout.MIN_LEGACY_LENGTH or at >= end:
+        return None
+    data = file.read(at, min(_SEARCH_BYTES, end - at))
+    return _found(file, at, next_offset) if is_good_batch(data, 0, next_offset) else None
+
+
+def _offset_limit(file: ReadableFile) -> int:
+    """Offset that no message of magic 0 or 1 in a segment reaches, by its name.
+
+    A compressor may leave a whole message of magic 0 or 1 as it was.  With its right checksum it
+    looks like a batch of the log, but the bytes before it, where its offset would stand, are the
+    compressor's.
+    """
+    name = parse_segment_file(os.path.basename(file.path))
+    return ALL_OFFSETS.end_offset if name is None else name.offset + layout.SEGMENT_OFFSETS
+
+
+def _first(
+    file: ReadableFile, at: int, end: int, next_offset: int, limit: int
+) -> GoodBatch | None:
+    """First good batch that begins at byte `at` or after it."""
+    while (data_at := after_zeros(file, at, end)) < end:
+        at = max(at, data_at - _MOST_ZEROS)
+        data = file.read(at, min(_SEARCH_BYTES, end - at))
+        found = find_good_batch(data, 0, next_offset, limit)
+        if found is not None:
+            return _found(file, at + found, next_offset)
+        at += _SEARCH_BYTES - _OVERLAP_BYTES
+    return None
+
+
+def _found(file: ReadableFile, at: int, next_offset: int) -> GoodBatch:
+    """The good batch at byte `at`."""
+    head = file.read(at, layout.HEADER_BYTES)
+    first = first_offset(file, at, parse_header(head.ljust(layout.HEADER_BYTES, b"\0")))
+    return GoodBatch(at, max(first, next_offset))
+
+
+def first_offset(file: ReadableFile, position: int, header: BatchHeader) -> int:
+    """First offset of the batch at byte `position`; of a wrapper, the one inside it.
+
+    The header of a wrapper has only its last offset.  That is returned, too, if its messages
+    cannot be read.
+    """
+    if not header.is_wrapper:
+        return header.base_offset
+    # Compiled kernels load here, at damage in logs that hardly exist any more.
+    from segmentlog.format.records.one_batch import read_timestamps
+
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        batch = file.read(position, header.size_in_bytes)
+        offsets, _ = read_timestamps(batch, file.path, position)
+        if len(offsets):
+            return int(offsets[0])
+    return header.last_offset
+
+
+def find_good_batch(
+    data: bytes, start: int, next_offset: int, limit: int = ALL_OFFSETS.end_offset
+) -> int | None:
+    """First byte from `start` on at which a whole batch with a correct checksum begins.
+
+    Parameters
+    ----------
+    data : bytes of a log.
+    start : where to begin.
+    next_offset : the least base offset that the batch may have.
+    limit : offset that the base offset of a message of magic 0 or 1 does not reach.
+    """
+    candidates = np.frombuffer(data, np.uint8)
+    n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1
+    n_checked = 0
+    for begin in range(start, n_starts, _BLOCK_BYTES):
+        # A byte that can be a magic number is common; with a length that fits, it is rare.
+        magics = candidates[layout.MAGIC_AT :][begin : min(begin + _BLOCK_BYTES, n_starts)]
+        starts = np.flatnonzero(magics <= layout.NEWEST_MAGIC) + begin
+        lengths = _big_endian(candidates, starts + layout.BATCH_LENGTH_AT, 4)
+        fits = lengths >= np.array(layout.MIN_LENGTHS)[magics[starts - begin]]
+        fits &= lengths <= len(data) - layout.LOG_OVERHEAD - starts
+        starts, lengths = starts[fits], lengths[fits]
+        offsets = _big_endian(candidates, starts + layout.BASE_OFFSET_AT, 8)
+        is_batch = magics[starts - begin] >= layout.FIRST_BATCH_MAGIC
+        fits = (offsets >= next_offset) & (is_batch | (offsets < limit))
+        for at, length in zip(starts[fits].tolist(), lengths[fits].tolist(), strict=True):
+            n_checked += length
+            if n_checked > _MOST_CHECKED_BYTES:
+                return None
+            if is_good_batch(data, at, next_offset):
+                return int(at)
+    return None
+
+
+def is_newer_format(rest: bytes, next_offset: int, n_bytes: int) -> bool:
+    """Whether a whole batch of a magic above 2 comes next; no half-written batch looks like one.
+
+    `rest` begins where the batch would begin, and `n_bytes` are there in all.  No checksum
+    covers the magic.  It is of a newer format, or it is damage that hides acknowledged records,
+    and the read has to report either.
+    """
+    if len(rest) < layout.HEADER_BYTES or rest[layout.MAGIC_AT] <= layout.NEWEST_MAGIC:
+        return False
+    header = parse_header(rest)
+    is_whole = layout.HEADER_BYTES <= header.size_in_bytes <= n_bytes
+    return is_whole and 0 <= header.base_offset - next_offset < layout.SEGMENT_OFFSETS
+
+
+def _big_endian(data: "Bytes", starts: "Int64s", n_bytes: int) -> "Int64s":
+    """The numbers that begin at `starts`; eight bytes wrap, as a signed number does."""
+    numbers: Int64s = np.zeros(len(starts), np.int64)
+    for i in range(n_bytes):
+        numbers = numbers << 8 | data[starts + i]
+    return numbers
+
+
+def is_good_batch(data: bytes, at: int, next_offset: int) -> bool:
+    """Whether a whole batch with a correct checksum, at or above `next_offset`, begins at `at`."""
+    if (
+        len(data) - at < layout.SMALLEST_BATCH_BYTES
+        or data[at + layout.MAGIC_AT] > layout.NEWEST_MAGIC
+    ):
+        return False
+    least = layout.LOG_OVERHEAD + layout.MIN_LENGTHS[data[at + layout.MAGIC_AT]]
+    if len(data) - at < least:
+        return False
+    header = parse_header(data, at)
+    end = at + header.size_in_bytes
+    if end > len(data) or header.size_in_bytes < least:
+        return False
+    if header.base_offset < next_offset or header.last_offset_delta < 0:
+        return False
+    if header.magic < layout.FIRST_BATCH_MAGIC:
+        return zlib.crc32(data[at + layout.MAGIC_AT : end]) == header.crc
+    return crc32c.crc32c(data[at + layout.ATTRIBUTES_AT : end]) == header.crc

@@ -1,0 +1,225 @@
+"""The offset and the time index of a segment, and Kafka's binary search over them.
+
+Both share everything but the entry: entries are appended, both fields grow, a file may be
+preallocated with zeros after its last entry, and there is no checksum.  So an index is a hint, and
+its users check each entry against the log.
+
+The offset index leads from an offset to a byte position (``org.apache.kafka…log.OffsetIndex``)::
+
+     0                 4                 8
+    +-----------------+-----------------+
+    | relative offset | position        |   big-endian, one entry for every few KiB of log
+    +-----------------+-----------------+
+
+An entry means: the batch at `position` and those before it in the same append end at or before
+``base offset + relative offset``.  The offset is the last offset of the append, the position is
+its first byte.  So a record with a lower offset may still stand after `position`; a record with
+an equal or higher offset cannot stand before it.
+
+The time index leads from a timestamp to an offset (``org.apache.kafka…log.TimeIndex``)::
+
+     0                        8                12
+    +------------------------+-----------------+
+    | timestamp (epoch ms)   | relative offset |   big-endian
+    +------------------------+-----------------+
+
+An entry means: `timestamp` is the largest up to and including the batch that ends at ``base offset
++ relative offset``.  So every record with a larger timestamp stands after this batch.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.model import TimestampAndOffset
+from segmentlog.store.closing import Closing
+from segmentlog.store.index_file import IndexFile
+
+__all__ = [
+    "OFFSET_ENTRY",
+    "TIME_ENTRY",
+    "OffsetIndex",
+    "OffsetPosition",
+    "SparseIndex",
+    "TimeIndex",
+]
+
+#: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch
+#: the pages before (``AbstractIndex.warmEntries``).
+_WARM_BYTES = 8192
+
+
+class SparseIndex(Closing):
+    """Entries of one index file, opened for a few look-ups.
+
+    Parameters
+    ----------
+    path : the file; a missing, empty or damaged file merely holds fewer entries.
+    base_offset : of the segment; entries hold offsets relative to it.
+    mapped : whether the file may be memory-mapped, see `segmentlog.store.index_file`.
+
+    Attributes
+    ----------
+    entry_bytes : bytes of an entry.
+    key_bytes : bytes of the number by which it is sorted, which comes first.
+    """
+
+    entry_bytes: int
+    key_bytes: int
+
+    def __init__(self, path: str, base_offset: int, *, mapped: bool) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._file = IndexFile(path, mapped=mapped)
+        self.n_entries = self._count_entries()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _raw(self, slot: int) -> bytes:
+        return self._file.read(slot * self.entry_bytes, self.entry_bytes)
+
+    def _count_entries(self) -> int:
+        """Entries before the zeros of preallocation; fields grow, so zeros are only at the end."""
+        low, high = 0, self._file.size // self.entry_bytes
+        zeros = bytes(self.entry_bytes)
+        if high and self._raw(high - 1) != zeros:
+            return high  # trimmed, as every closed segment's index is
+        while low < high:
+            middle = (low + high) // 2
+            if self._raw(middle) == zeros:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _stored(self, slot: int) -> int:
+        """The sort key of entry `slot`, as the file has it."""
+        key = self._file.read(slot * self.entry_bytes, self.key_bytes)
+        return int.from_bytes(key, "big", signed=True)
+
+    def _floor(self, target: int) -> int:
+        """Slot of the greatest stored key not above `target`, or -1 (``indexSlotRangeFor``)."""
+        if not self.n_entries:
+            return -1
+        last = self.n_entries - 1
+        first_warm = max(0, last - _WARM_BYTES // self.entry_bytes)
+        if self._stored(first_warm) < target:
+            return self._floor_between(target, first_warm, last)
+        if self._stored(0) > target:
+            return -1
+        return self._floor_between(target, 0, first_warm)
+
+    def _floor_between(self, target: int, low: int, high: int) -> int:
+        """Binary search in the slots from `low`, whose key is not above `target`, to `high`."""
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._stored(middle) <= target:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+#: An entry as in the file, for many at a time; `_OFFSET_ENTRY` is for one.
+OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+_OFFSET_ENTRY = struct.Struct(">ii")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset, and the byte of the log from which to look for it."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(SparseIndex):
+    """Entries of an ``.index`` file."""
+
+    entry_bytes = _OFFSET_ENTRY.size
+    key_bytes = 4
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Entry `slot`, from 0."""
+        relative_offset, position = _OFFSET_ENTRY.unpack(self._raw(slot))
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """Entry with the greatest offset not above `offset`, or the start of the segment."""
+        slot = self._floor(offset - self.base_offset)
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def lookup_before(self, offset: int) -> OffsetPosition:
+        """The entry before the one that `lookup` finds, or the start of the segment."""
+        slot = self._floor(offset - self.base_offset) - 1
+        return self.entry(slot) if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def entries_from(self, offset: int) -> Iterator[OffsetPosition]:
+        """Entries from the one with the least offset that is not below `offset`."""
+        for slot in range(self._floor(offset - 1 - self.base_offset) + 1, self.n_entries):
+            yield self.entry(slot)
+
+    def last_at_or_before_position(self, position: int) -> OffsetPosition:
+        """Entry with the greatest position not above `position`, or the start of the segment.
+
+        The position of a damaged entry may be negative, and no byte of the log is there.
+        """
+        slot = self.slot_at_or_before_position(position)
+        found = self.entry(slot) if slot >= 0 else None
+        if found is None or found.position < 0:
+            return OffsetPosition(self.base_offset, 0)
+        return found
+
+    def slot_at_or_before_position(self, position: int) -> int:
+        """Slot of the entry with the greatest position not above `position`, or -1."""
+        low, high = -1, self.n_entries - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.entry(middle).position <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+#: An entry as in the file, for many at a time; `_TIME_ENTRY` is for one.
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class TimeIndex(SparseIndex):
+    """Entries of a ``.timeindex`` file."""
+
+    entry_bytes = _TIME_ENTRY.size
+    key_bytes = 8
+
+    def entry(self, slot: int) -> TimestampAndOffset:
+        """Entry `slot`, from 0."""
+        timestamp_ms, relative_offset = _TIME_ENTRY.unpack(self._raw(slot))
+        return TimestampAndOffset(timestamp_ms, self.base_offset + relative_offset)
+
+    def lookup(self, timestamp_ms: int) -> TimestampAndOffset:
+        """Entry with the greatest timestamp not above `timestamp_ms`, or (-1, base offset)."""
+        slot = self._floor(timestamp_ms)
+        return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
+
+    def lookup_before(self, timestamp_ms: int) -> TimestampAndOffset:
+        """The last entry but one below `timestamp_ms`, or (-1, base offset).
+
+        Nothing in the log contradicts a wrong offset in an entry if many batches have the entry's
+        timestamp.  But the offset is too high only if it is not below the offset of the next entry
+        as well, or if that entry still shows that all records up to there are older.
+        """
+        slot = self._floor(timestamp_ms - 1)
+        if slot > 0:
+            found, after = self.entry(slot - 1), self.entry(slot)
+            if found.timestamp_ms <= after.timestamp_ms and found.offset <= after.offset:
+                return found
+        return TimestampAndOffset(-1, self.base_offset)
+
+    def last(self) -> TimestampAndOffset:
+        """The last entry, which has a closed segment's largest timestamp, or (-1, base offset)."""
+        return self.entry(self.n_entries - 1) if self.n_entries else self.lookup(-(2**63))

@@ -1,0 +1,1 @@
+"""Keep the last record of each key, as a broker's log cleaner does; erase keys."""

@@ -1,0 +1,361 @@
+"""Erase keys: remove every record with one of some keys, and leave all else where it is.
+
+The rule is that of `segmentlog.format.kernels.compaction`; the durable steps are those of a
+compaction (`segmentlog.txn.swap_segments`).  An erasure goes through all chosen logs first, and
+writes nothing.  So a damaged batch is found before the first segment is replaced.
+
+Then each segment with such records is replaced by itself.  A log whose active segment has such
+records begins a new segment first.  Segments are not replaced together: a broker that finishes an
+interrupted swap removes all segments between the first and the last new one (``LogLoader``), and
+segments without these keys are not written again.
+
+Two replicas with equal batches have equal batches after the same erasure.  It depends on no clock,
+no state of producers and no border of a segment: a batch keeps its bytes or loses its records, and
+if none is left, its header stays.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from segmentlog.arguments import (
+    LARGEST_INT,
+    instance_of,
+    refused,
+    topic_names,
+    whole_number,
+)
+from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.dialects import one_dialect
+from segmentlog.format.names import is_deleted_directory, partition_path
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.maintain.compaction.remaining import CopySearch, RemainingCopy
+from segmentlog.maintain.places import log_directory
+from segmentlog.model import INTERNAL_TOPICS, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.reads.choose import partitions_of
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.aside import remove_deleted
+from segmentlog.store.contract import FileType
+from segmentlog.store.partitions import NamedPartition, list_partitions
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.held import HeldDirectory, hold
+from segmentlog.txn.topics import check_partition_path
+from segmentlog.writes.prepare import ready_to_append
+
+if TYPE_CHECKING:  # the kernels load with the first segment that is read
+    from segmentlog.maintain.compaction.clean_segments import Counts, SegmentCleaner
+    from segmentlog.maintain.compaction.key_map import OffsetMap
+
+__all__ = ["ErasedPartition", "erase"]
+
+#: The place of copies that belong to no partition.
+_NO_PARTITION = TopicPartition("", -1)
+
+
+class ErasedPartition(NamedTuple):
+    """The records that an erasure has removed from a partition, or would remove, and their copies.
+
+    A copy that belongs to no partition is in a row without a topic, with partition -1.
+
+    Attributes
+    ----------
+    records : how many; 0 if only copies have such records.
+    batches : that lost records.
+    emptied_batches : of these, batches that lost all; their headers stay.
+    first_offset, last_offset : of the removed records.
+    segments : base offsets of the segments that were written again.
+    bytes_before, bytes_after : of the logs of these segments; the latter is -1 in a dry run.
+    remaining : copies in the log directory, outside the log, that still have records with these
+        keys after the call, or may have some.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    batches: int
+    emptied_batches: int
+    first_offset: int
+    last_offset: int
+    segments: tuple[int, ...]
+    bytes_before: int
+    bytes_after: int = -1
+    remaining: tuple[RemainingCopy, ...] = ()
+
+
+@one_dialect()
+@storage_errors()
+def erase(
+    path: str | os.PathLike[str],
+    keys: bytes | str | Collection[bytes | str],
+    topics: str | Collection[str] = (),
+    partitions: Collection[int] = (),
+    *,
+    dry_run: bool = False,
+    purge: bool = False,
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+    on_log: Callable[[str], object] = lambda _: None,
+) -> list[ErasedPartition]:
+    """Remove every record whose key is one of some keys, from a directory without a broker.
+
+    The records go from all segments, whether they are committed, aborted, below the log start or
+    after the high watermark.  All other records keep their offsets, and a batch that loses no
+    record keeps its bytes.  A batch that loses all its records stays as an empty batch, for its
+    offsets and the sequence of its producer.  End markers of transactions stay.  The same call on
+    two replicas of a log leaves the same batches.
+
+    Copies outside the logs stay, and the result names those in this directory that have such
+    records: replaced and deleted segments until their delay is over, bytes that a recovery has
+    cut off, and directories that a broker has renamed (``-future``, ``-delete``, ``-stray``).  A
+    ``-future`` directory would come back as the log when a broker starts.  Staged rows of write
+    jobs, and segments in tiered storage by the broker's list, are named without a search.  Other
+    replicas, snapshots of volumes and backups are not known here.
+    Values and headers are not searched.
+
+    Parameters
+    ----------
+    path : the log directory.
+    keys : one key or several; a text stands for its bytes in UTF-8.  Records without a key have
+        none of them.
+    topics : one name or several; by default all but brokers' own.
+    partitions : of these topics; all by default.
+    dry_run : whether nothing is changed, and the result is what would be removed.
+    purge : whether the replaced files, and all others that left these logs, are removed at once,
+        and not ``file.delete.delay.ms`` later.  A reader that still needs one fails with
+        `LogChangedError`.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    lock_timeout_seconds : how long to wait for a writer.
+    on_log : called with the name of each log's directory before the log is read, such as
+        ``orders-0``.
+
+    Returns
+    -------
+    list of ErasedPartition
+        The partitions that had such records, or of which copies still have them, in their order.
+        After the last copy is gone, the same call returns an empty list.
+
+    Raises
+    ------
+    OptionError
+        If no key is given, or a key is neither bytes nor text; if `partitions` are not numbers.
+    UnknownTopicOrPartitionError
+        If the directory does not hold a topic, or none of its partitions.
+    LogDirectoryError
+        If `path` is not a log directory; if a log is damaged, or may not be written to.
+    LogLockedError
+        If a broker or a writer holds the directory.
+    CorruptLogError, UnsupportedFormatError, CorruptIndexError, CorruptCheckpointError
+        If a batch, a transaction index or a checkpoint is damaged; nothing is removed then.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.  Segments that were
+        replaced before stay replaced: the same call continues.
+    """
+    from segmentlog.maintain.compaction.key_map import OffsetMap  # the kernels load here
+
+    wanted = OffsetMap.of_erased(_bytes_of(keys))
+    topics = topic_names("topics", topics)
+    instance_of("partitions", partitions, Collection, "give numbers of partitions")
+    numbers = [whole_number("partitions", each, most=LARGEST_INT) for each in partitions]
+    directory = log_directory(path)
+
+    @cache  # called under the lock: another process may change settings while this one waits
+    def known() -> DirectorySettings:
+        return DirectorySettings.read(
+            directory, None, metadata, server_properties,
+            is_optional=True, topics=topics, purge=purge,
+        )  # fmt: skip
+
+    with hold(
+        directory, lock_timeout_seconds, lambda topic: known().config(topic), dry_run=dry_run
+    ) as held:
+        opened = open_log_dir(directory)
+        left_out = _left_out(directory, topics, numbers)
+        chosen = _chosen(opened, topics, numbers, left_out)
+        if held.may_write:
+            for each in chosen:
+                check_partition_path(partition_path(directory, each))
+            ready_to_append(held, chosen, flush=True)
+            held.checkpoints.write()
+            opened = open_log_dir(directory)
+        # All logs are read before the first is changed.
+        found, numbered = [], {}
+        for each in chosen:
+            on_log(str(each))
+            erased, numbered[each] = _find(opened.log(*each), held.config_of(each.topic), wanted)
+            found += [erased] if erased.records else []
+        if held.may_write:
+            for each in chosen:
+                remove_deleted(partition_path(directory, each), held.delay_of(each.topic))
+            found = _carry_out(held, found, wanted)
+        search = CopySearch(directory, wanted)
+        copies = {
+            each: search.beside(each, held.delay_of(each.topic), by_inode, is_unchanged=dry_run)
+            for each, by_inode in numbered.items()
+        }
+        for each, copy in [*search.partitions(left_out), *search.in_tier(chosen)]:
+            copies.setdefault(each, []).append(copy)
+        copies[_NO_PARTITION] = [*copies.get(_NO_PARTITION, ()), *search.staged()]
+    return _with_copies(found, copies, dry_run=dry_run)
+
+
+def _chosen(
+    opened: LogDirectory,
+    topics: Collection[str],
+    partitions: Collection[int],
+    left_out: Collection[NamedPartition],
+) -> list[TopicPartition]:
+    """The logs to read; none of a topic of which only `left_out` has something."""
+    known = opened.topics(internal=True)
+    with_logs = [
+        name
+        for name in topics
+        if name in known or not any(_is_of(each, name) for each in left_out)
+    ]
+    if topics and not with_logs:
+        return []
+    return [
+        each
+        for each in partitions_of(opened, with_logs, partitions)
+        if topics or each.topic not in INTERNAL_TOPICS
+    ]
+
+
+def _left_out(
+    directory: str, topics: Collection[str], partitions: Collection[int]
+) -> list[NamedPartition]:
+    """The chosen partitions that readers leave out: directories that are not in use, and links."""
+    return [
+        each
+        for each in list_partitions(directory)
+        if (each.type is FileType.LINK or not each.is_current)
+        and (not partitions or each.topic_partition.partition in partitions)
+        and (
+            any(_is_of(each, name) for name in topics)
+            if topics
+            else each.topic_partition.topic not in INTERNAL_TOPICS and not each.is_metadata
+        )
+    ]
+
+
+def _is_of(each: NamedPartition, topic: str) -> bool:
+    """Whether a partition is one of a topic, whose name may be cut short in the directory's."""
+    return each.topic_partition.topic == topic or is_deleted_directory(each.name, topic)
+
+
+def _with_copies(
+    found: Sequence[ErasedPartition],
+    copies: Mapping[TopicPartition, Sequence[RemainingCopy]],
+    *,
+    dry_run: bool,
+) -> list[ErasedPartition]:
+    """The results with the copies, and results for partitions that have nothing but copies."""
+    erased = {TopicPartition(*each[:2]): each for each in found}
+    for place, remaining in copies.items():
+        if remaining:
+            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
+            erased[place] = erased.get(place, none)._replace(remaining=tuple(remaining))
+    return [erased[place] for place in sorted(erased)]
+
+
+def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
+    """The different keys as bytes."""
+    accepted = "give a key as bytes or text, or several keys"
+    given: object = [keys] if isinstance(keys, bytes | str) else keys
+    if not isinstance(given, Collection) or not given:
+        raise refused("keys", keys, accepted)
+    found: dict[bytes, None] = {}
+    for each in given:
+        if not isinstance(each, bytes | str):
+            raise refused("keys", each, accepted)
+        try:
+            found[each.encode() if isinstance(each, str) else each] = None
+        except UnicodeEncodeError:
+            raise refused("keys", each, "give a key that is not valid text as bytes") from None
+    return [*found]
+
+
+def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
+    """Cleans segments of a log of these keys."""
+    from segmentlog.maintain.compaction.batch_fates import KeptHeaders
+    from segmentlog.maintain.compaction.clean_segments import Cleaning, SegmentCleaner
+
+    indexed = [
+        entry
+        for segment in log.segments
+        for entry in read_transaction_index(segment.transaction_index_path)
+    ]
+    return SegmentCleaner(Cleaning(log.path, config, keys, KeptHeaders(indexed), erases=True))
+
+
+def _find(
+    log: Log, config: TopicConfig, keys: "OffsetMap"
+) -> tuple[ErasedPartition, dict[int, int]]:
+    """Find the records that an erasure would remove from a log; the whole log is read.
+
+    Returns
+    -------
+    erased : as a dry run returns it.
+    n_records : number of such records in each segment, by inode.
+    """
+    segments = log.untorn_segments
+    ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]
+    cleaner = _cleaner_of(log, config, keys)
+    found: list[Counts] = []
+    bases, n_bytes, n_records = [], 0, {}
+    for segment, end in zip(segments, ends, strict=True):
+        counts = cleaner.count(segment, end)
+        n_records[segment.inode] = counts.n_read - counts.n_kept
+        if counts.n_cut:
+            found.append(counts)
+            bases.append(segment.base_offset)
+            n_bytes += segment.size
+    erased = ErasedPartition(
+        *log.topic_partition,
+        sum(each.n_read - each.n_kept for each in found),
+        sum(each.n_cut for each in found),
+        sum(each.n_emptied for each in found),
+        min((each.first_replaced for each in found), default=-1),
+        max((each.last_replaced for each in found), default=-1),
+        tuple(bases),
+        n_bytes,
+    )
+    return erased, n_records
+
+
+def _carry_out(
+    held: HeldDirectory, found: Sequence[ErasedPartition], keys: "OffsetMap"
+) -> list[ErasedPartition]:
+    """Remove what was found; the results with the bytes after it."""
+    from segmentlog.maintain.move_log_starts import LogStartMove
+    from segmentlog.txn.swap_segments import swap_in
+
+    opened = open_log_dir(held.directory)
+    places = [TopicPartition(each.topic, each.partition) for each in found]
+    rolls = [
+        place
+        for place, each in zip(places, found, strict=True)
+        if opened.log(*place).segments[-1].base_offset == each.segments[-1]
+    ]
+    if rolls:
+        LogStartMove(held, rolls).commit({}, rolls)
+        opened = open_log_dir(held.directory)
+    done = []
+    for place, each in zip(places, found, strict=True):
+        log = opened.log(*place)
+        cleaner = _cleaner_of(log, held.config_of(place.topic), keys)
+        delay_ms = held.delay_of(place.topic)
+        n_bytes = 0
+        for segment, successor in pairwise(log.segments):
+            if segment.base_offset in each.segments:
+                cleaned = cleaner.clean([segment], [successor.base_offset])
+                swap_in(log.path, {segment.base_offset}, {segment.base_offset})
+                n_bytes += cleaned.size
+                if not delay_ms:  # the disk need not have space for all segments twice
+                    remove_deleted(log.path, delay_ms)
+        done.append(each._replace(bytes_after=n_bytes))
+    return done

@@ -1,0 +1,132 @@
+"""The offset map of one pass of compaction: the last offset of each key of the dirty part.
+
+`segmentlog.format.kernels.offset_map` has the table.  Its memory is bounded: a map that is full
+ends the pass where it stands, and leaves the rest of the log to the next pass
+(``Cleaner.buildOffsetMap``).
+"""
+
+import os
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import numpy as np
+
+from segmentlog.format.kernels import layout, offset_map, siphash, status
+from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
+from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.format.records.filler import RecordFiller
+from segmentlog.log.batches import walk_batches
+from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.segment import Segment
+from segmentlog.log.windows import BatchWindows
+from segmentlog.maintain.compaction.compressed import inflated_runs
+from segmentlog.maintain.compaction.settings import ENTRY_BYTES, MapBounds
+from segmentlog.store.readable import open_file
+
+__all__ = ["OffsetMap", "build_offset_map"]
+
+_LEAST_ENTRIES = 64
+_WINDOW_BYTES = 4 << 20
+_AFTER_ALL = 2**63 - 2  #: the greatest offset that the table takes
+
+
+class OffsetMap:
+    """The keys that were put, and up to which offset they are known.
+
+    Parameters
+    ----------
+    bounds : its largest size.
+    most_records : how many records may come; a small table stays in the processor's caches.
+
+    Attributes
+    ----------
+    table, state, secret, waiting : arrays of `segmentlog.format.kernels.offset_map`.
+    """
+
+    def __init__(self, bounds: MapBounds, most_records: int) -> None:
+        n_entries = min(bounds.n_entries, 2 * most_records + _LEAST_ENTRIES)
+        # Pages of zeros come from the system one by one, as they are used.
+        self.table: Int64s = np.zeros((n_entries, offset_map.ENTRY_COLUMNS), np.int64)
+        self.state: Int64s = np.zeros(offset_map.STATE_COLUMNS, np.int64)
+        # One entry stays free: a search ends there.
+        self.state[offset_map.MOST_KEYS] = min(bounds.most_keys, n_entries - 1)
+        self.state[offset_map.LATEST_OFFSET] = -1
+        self.secret: Bytes = np.array(bytearray(os.urandom(siphash.SECRET_BYTES)), np.uint8)
+        self.waiting: Int64s = np.zeros(
+            (offset_map.N_WAITING, offset_map.WAITING_COLUMNS), np.int64
+        )
+
+    @property
+    def n_keys(self) -> int:
+        """Number of keys."""
+        return int(self.state[offset_map.N_KEYS])
+
+    @property
+    def latest_offset(self) -> int:
+        """Offset up to which the keys are known; -1 for an empty map."""
+        return int(self.state[offset_map.LATEST_OFFSET])
+
+    @classmethod
+    def of_erased(cls, keys: Collection[bytes]) -> "OffsetMap":
+        """A map in which each key has its last record after every record of a log.
+
+        All records with these keys are then older than the last one, and are removed.
+
+        Parameters
+        ----------
+        keys : at least one.
+        """
+        known = cls(MapBounds(ENTRY_BYTES * (2 * len(keys) + _LEAST_ENTRIES), 0.9), len(keys))
+        ends: Int64s = np.cumsum([len(each) for each in keys], dtype=np.int64)
+        joined: Bytes = np.frombuffer(bytearray().join([*keys, bytes(COPY_SLACK)]), np.uint8)
+        code = offset_map.put_all(
+            joined, ends, _AFTER_ALL, known.table, known.state, known.secret, known.waiting
+        )
+        assert code == status.OK, code  # noqa: S101 - the table was made for these keys
+        return known
+
+    def reach(self, offset: int) -> None:
+        """Say that there is no key between the latest offset and `offset`."""
+        self.state[offset_map.LATEST_OFFSET] = offset
+
+
+def build_offset_map(
+    segments: Sequence[Segment], start_offset: int, end_offset: int, bounds: MapBounds
+) -> OffsetMap:
+    """Read the dirty part of a log into a map, or as much of it as the map takes.
+
+    Parameters
+    ----------
+    segments : all segments of the log; transactions may end after the dirty part.
+    start_offset : at which the dirty part begins.
+    end_offset : base of the segment at which it ends.
+
+    Raises
+    ------
+    CorruptLogError, UnsupportedFormatError
+        If a batch is damaged; it names the place.
+    """
+    known = OffsetMap(bounds, end_offset - start_offset)
+    transactions = EndMarkers(partial(walk_batches, segments))
+    filler, windows = RecordFiller(), BatchWindows(_WINDOW_BYTES)
+    bases = [each.base_offset for each in segments] + [end_offset]
+    for segment, after in zip(segments, bases[1:], strict=True):
+        if after <= start_offset or segment.base_offset >= end_offset:
+            continue
+        begin = segment.floor_position(start_offset)
+        scanner = BatchScanner(segment.path, 0 if begin else segment.base_offset)
+        with open_file(segment.path) as file:
+            for batches in windows.batches(file.read_into, scanner, begin, segment.size):
+                left_out = transactions.find_aborted(batches, batches.next_offset)
+                left_out |= batches.headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0
+                for run, rows in inflated_runs(filler, batches):
+                    code, row = offset_map.put_keys(
+                        run.buf, filler.inflated, run.headers, left_out[rows], start_offset,
+                        known.table, known.state, known.secret, known.waiting,
+                    )  # fmt: skip
+                    if code == status.TABLE_FULL:
+                        return known
+                    if code != status.OK:
+                        raise run.malformed(row, status.REASONS[code])
+        known.reach(min(after, end_offset) - 1)
+    return known

@@ -1,0 +1,353 @@
+"""The plan of a restoration: where each partition goes, and every reason against it."""
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.cluster.placement import Placement, TargetCluster
+from segmentlog.errors import LogDirectoryError
+from segmentlog.format.names import partition_path
+from segmentlog.log.metadata import known_topic_id
+from segmentlog.maintain.restoration.records import OpenTransactions, RestoredRecords
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    OffsetRange,
+    OnCorruptBatch,
+    ReadUpTo,
+    TopicPartition,
+)
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.local import device_of
+from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
+from segmentlog.txn.topics import check_partition_path
+
+__all__ = [
+    "TOPICS_OF_BROKERS",
+    "GroupOffset",
+    "Preflight",
+    "Restoration",
+    "RestoredPartition",
+]
+
+#: Topics that are not restored.  The list of remote segments names segments of the lost cluster;
+#: Kafka does not count its topic among the internal topics.
+TOPICS_OF_BROKERS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA}
+
+
+class RestoredPartition(NamedTuple):
+    """A partition that is restored.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    source : path of the copy that is the log.
+    topic_id : that the topic has at the target; None if the target does not have it.
+    log_start_offset, log_end_offset : half-open range of the offsets of the source.
+    n_ended : number of open transactions that are ended.
+    n_left_out : offsets at the end of the log that belong to open transactions, or come after the
+        beginning of one.
+    n_bytes : bytes of the ``.log`` files of the source.
+    n_records : number of records that were restored; 0 in a dry run.
+    problems : reasons for which the partition cannot be restored, and what to do.
+    directories : log directories of the target that get a replica, the one of the preferred leader
+        first.
+    restored_before : those of them that have these records already, by an earlier run.
+    missing_brokers : brokers that are assigned a replica, and whose directory is not among the
+        targets.
+    """
+
+    topic: str
+    partition: int
+    source: str
+    topic_id: str | None
+    log_start_offset: int
+    log_end_offset: int
+    n_ended: int
+    n_left_out: int
+    n_bytes: int
+    n_records: int
+    problems: tuple[str, ...]
+    directories: tuple[str, ...] = ()
+    restored_before: tuple[str, ...] = ()
+    missing_brokers: tuple[int, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its name and number, as one."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def offsets(self) -> OffsetRange:
+        """The range of the offsets of the source."""
+        return OffsetRange(self.log_start_offset, self.log_end_offset)
+
+
+class GroupOffset(NamedTuple):
+    """The place of a group in a restored partition: the offset is the one at the target."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Restoration(NamedTuple):
+    """The result of `restore`.
+
+    Attributes
+    ----------
+    partitions : sorted by topic and partition.
+    offsets : places of the groups of the lost cluster, sorted; see `offsets_csv`.
+    problems : reasons that apply to a whole directory.
+    """
+
+    partitions: tuple[RestoredPartition, ...]
+    offsets: tuple[GroupOffset, ...]
+    problems: tuple[str, ...]
+
+
+class Preflight:
+    """The check of sources and targets before a restoration; it changes nothing.
+
+    Parameters
+    ----------
+    source : the log directories of the lost cluster.
+    cluster : the targets.
+    metadata : the log directory that holds their metadata, if it is not one of them.
+    server_properties : the file with the static settings of the targets' brokers.
+    records : that are to be restored.
+    times_ms : bounds of their times, in epoch milliseconds.
+    treatment : of open transactions.
+    leaves_out_replicas : whether replicas without a directory are left out.
+    """
+
+    def __init__(
+        self,
+        source: LogDirectory,
+        cluster: TargetCluster,
+        *,
+        metadata: str | os.PathLike[str] | None,
+        server_properties: str | os.PathLike[str] | None,
+        records: RestoredRecords,
+        times_ms: tuple[int, int],
+        treatment: OpenTransactions,
+        leaves_out_replicas: bool,
+    ) -> None:
+        self._source, self._cluster, self._records = source, cluster, records
+        self._times_ms, self._treatment = times_ms, treatment
+        self._leaves_out_replicas = leaves_out_replicas
+        self._opened = {each: open_log_dir(each) for each in cluster.directories}
+        self._settings = {
+            each: DirectorySettings.read(
+                each, None, metadata, server_properties, kafka_defaults=True
+            )
+            for each in cluster.directories
+        }
+        known = [each for each in source.paths if metadata_path(each)]
+        self._source_settings = (
+            DirectorySettings.read(known[0], None, is_optional=True) if known else None
+        )
+
+    def plan(self, chosen: Collection[TopicPartition]) -> Restoration:
+        """Each partition, with the reasons against its restoration."""
+        n_partitions: dict[str, int] = {}
+        for topic, partition in chosen:
+            n_partitions[topic] = max(n_partitions.get(topic, 0), partition + 1)
+        found = tuple(
+            self._partition(self._source.log(*each), n_partitions[each.topic]) for each in chosen
+        )
+        return Restoration(found, (), tuple(_lacks_of_room(found)))
+
+    def _partition(self, log: Log, n_partitions: int) -> RestoredPartition:
+        topic, partition = topic_partition = log.topic_partition
+        opened = log.open_transactions(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
+        end, n_ended = log.log_end_offset, 0
+        if opened and self._treatment is OpenTransactions.END:
+            n_ended = len(opened)
+        elif opened:
+            end = log.last_stable_offset(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
+        n_left_out = log.log_end_offset - end
+        placement, problems = Placement((), ()), self._lacks(topic, n_partitions)
+        if not problems:
+            placement = self._cluster.place(topic_partition)
+            problems = [*self._lacks_of_replicas(topic_partition, placement)]
+        if not problems:
+            problems = [*self._losses(log, placement), *self._refusals(topic, placement)]
+        if opened and self._treatment is OpenTransactions.REFUSE:
+            problems.append(
+                f"a transaction is open since offset {end}, and {n_left_out} offsets follow; "
+                "open_transactions (--open-transactions) 'end' leaves out its records, and "
+                "'leave-out' leaves out all records from there on"
+            )
+        found = RestoredPartition(
+            topic, partition, log.path, self._cluster.topic_id(topic_partition),
+            log.log_start_offset, end, n_ended, n_left_out, log.size_bytes, 0, tuple(problems),
+            placement.directories, (), placement.missing,
+        )  # fmt: skip
+        return found if problems else self._with_earlier_run(found)
+
+    def _lacks(self, topic: str, n_partitions: int) -> list[str]:
+        """A topic that the target lacks, or that has another number of partitions."""
+        n_known = self._cluster.n_partitions(topic)
+        if n_known == n_partitions:
+            return []
+        have = f"has {n_known} partitions" if n_known else "does not exist"
+        make = f"kafka-topics.sh --create --topic {topic} --partitions {n_partitions}"
+        reason = (
+            f"the topic {have} at the target; make it with {n_partitions} ({make}; segmentlog "
+            "placement proposes brokers), and stop the brokers again"
+        )
+        return [reason]
+
+    def _lacks_of_replicas(
+        self, topic_partition: TopicPartition, placement: Placement
+    ) -> Iterator[str]:
+        """Replicas without a directory or with two, and directories of another topic."""
+        if not placement.directories or (placement.missing and not self._leaves_out_replicas):
+            replicas = self._cluster.partitions[topic_partition]["replicas"]
+            yield (
+                f"the metadata assigns it to brokers {_listed(replicas)}, and the targets are "
+                f"directories of brokers {_listed(self._cluster.nodes)}: add the log directory "
+                f"of broker {_listed(placement.missing)} that is to have it (--to), or leave "
+                "these replicas out (leave_out_replicas, --leave-out-replicas)"
+            )
+        yield from placement.problems
+        topic_id = self._cluster.topic_id(topic_partition)
+        for each in placement.directories:
+            path = partition_path(each, topic_partition)
+            try:
+                check_partition_path(path)
+            except LogDirectoryError as error:
+                yield str(error)
+                continue
+            known = known_topic_id(path)
+            if known and known != topic_id:
+                yield (
+                    f"{path} belongs to a topic with the id {known}, and the metadata has the id "
+                    f"{topic_id}: start the broker once, so that it moves the directory aside"
+                )
+
+    def _losses(self, log: Log, placement: Placement) -> list[str]:
+        """Settings of the topic that would delete records."""
+        problems = []
+        skips = self._records.on_corrupt_batch == OnCorruptBatch.SKIP
+        times = [each.largest_timestamp(skips=skips) for each in log.untorn_segments]
+        since, until = self._times_ms
+        # A segment is as old as its newest record, within the records that are restored.
+        ages = [min(each, until) for each in times if each >= max(since, 0)]
+        topic = log.topic_partition.topic
+        for each in placement.directories:
+            config = self._settings[each].config(topic)
+            if "compact" in config.cleanup_policy and not self._was_compacted(topic):
+                problems.append(
+                    "cleanup.policy is compact, and the lost cluster kept all records: the broker "
+                    "would remove all but the last record of each key; set cleanup.policy=delete "
+                    "for the topic"
+                )
+            if "delete" not in config.cleanup_policy:
+                continue
+            if config.retention_ms >= 0 and ages:
+                oldest_kept = time.time_ns() // 1_000_000 - config.retention_ms
+                n_old = sum(age < oldest_kept for age in ages)
+                if n_old:
+                    is_all = n_old == len(ages)
+                    which = "all records" if is_all else "records of its first segments"
+                    problems.append(
+                        f"retention.ms is {config.retention_ms}, and {which} are older: the "
+                        "broker would delete them within minutes; set retention.ms=-1 for the "
+                        "topic, or name the broker's server.properties if it has another default"
+                    )
+            if 0 <= config.retention_bytes < log.size_bytes:
+                problems.append(
+                    f"retention.bytes is {config.retention_bytes}, and the log has "
+                    f"{log.size_bytes} bytes: the broker would delete its first segments; set "
+                    "retention.bytes=-1 for the topic"
+                )
+        return [*dict.fromkeys(problems)]
+
+    def _refusals(self, topic: str, placement: Placement) -> Iterator[str]:
+        """Settings of the topic with which the target takes no such records."""
+        accepted = min(
+            self._settings[each].config(topic).max_message_bytes for each in placement.directories
+        )
+        allowed = self._most_message_bytes(topic)
+        if allowed > accepted:
+            yield (
+                f"max.message.bytes is {accepted}, and the lost cluster took records of up to "
+                f"{allowed} bytes: set max.message.bytes={allowed} for the topic"
+            )
+        if self._cluster.setting(topic, "remote.storage.enable") == "true":
+            yield (
+                "remote.storage.enable is true: the broker would move the restored segments into "
+                "its tier; make the topic without it, and set it after the restoration"
+            )
+
+    def _was_compacted(self, topic: str) -> bool:
+        """Whether the lost cluster compacted the topic, or nothing shows whether it did."""
+        known = self._source_settings
+        return known is None or "compact" in known.config(topic).cleanup_policy
+
+    def _most_message_bytes(self, topic: str) -> int:
+        """``max.message.bytes`` of the lost cluster's topic; 0 if it is not known."""
+        known = self._source_settings
+        return known.config(topic).max_message_bytes if known else 0
+
+    def _with_earlier_run(self, found: RestoredPartition) -> RestoredPartition:
+        """The partition, with the replicas that an earlier run has restored.
+
+        A run that was killed may have written some of the replicas.
+        """
+        topic_partition = found.topic_partition
+        logs = {
+            each: log
+            for each in found.directories
+            if topic_partition in self._opened[each].topic_partitions()
+            and (log := self._opened[each].log(*topic_partition)).log_end_offset
+        }
+        if not logs:
+            return found
+        from segmentlog.maintain.verification.compare import AS_STORED, COMPARED, digest_of
+
+        wanted = digest_of(
+            each.select([*COMPARED]) for each in self._records.of(topic_partition, found.offsets)
+        )
+        for log in logs.values():
+            with log.scan_offsets(
+                log.bounds(read_up_to=ReadUpTo.LOG_END), COMPARED, AS_STORED
+            ) as batches:
+                if digest_of(batches) == wanted:
+                    continue
+            problem = (
+                f"{log.path} has offsets up to {log.log_end_offset}, and other records: only an "
+                "empty partition can take the offsets of another log"
+            )
+            return found._replace(problems=(*found.problems, problem))
+        return found._replace(restored_before=tuple(logs))
+
+
+def _lacks_of_room(found: Collection[RestoredPartition]) -> Iterator[str]:
+    """Disks of the targets without room for their replicas."""
+    needed: dict[int, int] = defaultdict(int)
+    paths: dict[int, str] = {}
+    for partition in found:
+        for each in partition.directories:
+            if each not in partition.restored_before:
+                disk = device_of(each)
+                paths.setdefault(disk, each)
+                needed[disk] += partition.n_bytes
+    for disk, path in paths.items():
+        free = shutil.disk_usage(path).free
+        if needed[disk] > free:
+            yield (
+                f"the logs have {needed[disk]} bytes, and the disk of {path} has {free} free bytes"
+            )
+
+
+def _listed(nodes: Collection[int]) -> str:
+    return ", ".join(map(str, nodes))

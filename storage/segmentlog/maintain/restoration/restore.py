@@ -1,0 +1,450 @@
+"""Restore topics of a lost cluster on the brokers of another one, after a check of both.
+
+Records keep their offsets, times and headers.  They are written, and not copied as files: a broker
+moves a partition aside whose topic id it does not know, and followers cut batches whose leader
+epoch lies beyond that of their leader.  So the partitions of the target have the topic ids and
+leader epochs of the target, and the records come into them in one atomic commit for each log
+directory.  Producer ids of the lost cluster do not come along: the target gives the same numbers
+to other producers.  Aborted records and end markers are left out, so that their offsets are gaps.
+So an open transaction can be ended as a coordinator would abort it: its records are left out, and
+no marker is needed.
+
+The replicas of a partition are written side by side, from the same rows and with the same leader
+epoch, and are identical byte by byte.  A run that was killed between the commits of two
+directories is repeated: a replica that has exactly the records stays, and the others are written.
+
+All targets are held from the check until the last commit.  So no other writer, and no broker, can
+change what the check has found.
+
+Rules: ``LogManager`` (stray partitions), KIP-101, ``ConsumerGroupCommand`` (``--from-file``).
+"""
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from segmentlog.arguments import LARGEST_LONG, LEAST_LONG, one_of, topic_names
+from segmentlog.cluster.placement import TargetCluster, node_of
+from segmentlog.cluster.replicated import open_replicas
+from segmentlog.dialects import one_dialect
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
+from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
+from segmentlog.maintain.restoration.plan import (
+    TOPICS_OF_BROKERS,
+    GroupOffset,
+    Preflight,
+    Restoration,
+    RestoredPartition,
+)
+from segmentlog.maintain.restoration.records import OpenTransactions, RestoredRecords
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, OnCorruptBatch, TopicPartition
+from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.apart import identity_of, refuse_overlap
+from segmentlog.store.output_file import OutputFile
+from segmentlog.store.paths import local_path
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.times import Time, epoch_milliseconds
+from segmentlog.txn.held import HeldDirectory, hold, take
+from segmentlog.txn.topics import create_replica
+
+if TYPE_CHECKING:
+    from segmentlog.maintain.restoration.restored_offsets import OffsetMap
+    from segmentlog.writes.writer import LogWriter
+
+__all__ = [
+    "GroupOffset",
+    "OpenTransactions",
+    "Restoration",
+    "RestoredPartition",
+    "offsets_csv",
+    "restore",
+]
+
+logger = logging.getLogger(__name__)
+
+_OFFSETS = "__consumer_offsets"
+_MOST_NAMED = 100  #: partitions of a topic that an error names
+
+
+@one_dialect()
+@storage_errors()
+def restore(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    topics: str | Collection[str] = (),
+    since: Time | None = None,
+    until: Time | None = None,
+    target_metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    open_transactions: OpenTransactions | str = OpenTransactions.REFUSE,
+    leave_out_replicas: bool = False,
+    include_deleted_topics: bool = False,
+    on_corrupt_batch: OnCorruptBatch | str = OnCorruptBatch.FAIL,
+    offset_map: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    on_records: Callable[[int], object] = lambda _: None,
+    on_phase: Callable[[str], object] = lambda _: None,
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> Restoration:
+    """Restore topics on the stopped brokers of another cluster.
+
+    The topics must exist at the target, with the same number of partitions and without records.
+    In one log directory, all topics are restored or nothing is.  After a kill between the commits
+    of several directories, the restoration has to be repeated before a broker starts.
+
+    Parameters
+    ----------
+    path, more : log directories of the lost cluster's brokers; `open_replicas` chooses the logs.
+    to : log directories of the target's brokers, which are stopped.  Each replica is written into
+        the directory that the target's metadata assigns to it.
+    topics : one or several; all but brokers' own by default.
+    since, until : times, as `Log.scan` takes them: only records between them are restored, and
+        groups that stood before them stand at the first record.
+    target_metadata : the log directory that holds the target's ``__cluster_metadata-0``; by
+        default, the newest copy in `to`.
+    server_properties : the file with the static settings of the target's brokers, such as
+        ``log.retention.ms``.  Without it, Kafka's defaults count.
+    open_transactions : by default, an open transaction is a problem.  ``end`` aborts it, as its
+        coordinator does after a timeout.  ``leave-out`` leaves out all records at and after its
+        beginning, also those of other producers.
+    leave_out_replicas : whether a partition is restored although the directory of one of its
+        replicas is not in `to`.  By default, that is a problem: the replica would be empty, and
+        its broker could become the leader.
+    include_deleted_topics : as of `open_replicas`.
+    on_corrupt_batch : ``skip`` leaves out corrupt batches of the sources, and logs their offsets;
+        all other records keep theirs.
+    offset_map : a Parquet file that shows where each record is
+        (`segmentlog.maintain.restoration.restored_offsets`).  It gets its name, and replaces the
+        file of an earlier run, after the last commit; a run that fails leaves the earlier file.
+    dry_run : whether nothing is changed, and the result has the problems.
+    on_records : called with the number of records of each piece once it is read.
+    on_phase : called with a log and with what is done to it, such as ``orders-0: copies``.
+    lock_timeout_seconds : how long to wait for a writer at the target.
+
+    Returns
+    -------
+    Restoration
+        With the places of groups, if the sources have ``__consumer_offsets``.
+
+    Raises
+    ------
+    LogDirectoryError
+        If there is a problem, and this is not a dry run; if the target has no metadata, or a path
+        is not a log directory.
+    OptionError
+        If one of `topics` is a topic of brokers; if `since` or `until` is not a time; if
+        `open_transactions` is not one of the three words; if `to` is empty, or names a directory
+        twice; if `offset_map` is a directory, or its directory does not exist.
+    UnknownTopicOrPartitionError
+        If the sources lack one of `topics`.
+    LogLockedError
+        If a broker or a writer holds one of the targets.
+    CorruptLogError, MalformedRecordError, CorruptCheckpointError, UnsupportedFormatError
+        If a log, or the metadata of the target, cannot be read.
+    CommitInDoubtError, SyncFailedError, StorageError
+        If the disk is full or fails, or if this user lacks a permission.
+    """
+    names = topic_names("topics", topics)
+    on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
+    treatment = one_of("open_transactions", open_transactions, OpenTransactions)
+    for each in names:
+        if each in TOPICS_OF_BROKERS:
+            accepted = "give topics of applications: brokers write their own topics by themselves"
+            raise OptionError("topics", each, accepted)
+    times_ms = (
+        LEAST_LONG if since is None else epoch_milliseconds("since", since),
+        LARGEST_LONG if until is None else epoch_milliseconds("until", until),
+    )
+    source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
+    directories = _targets(to, source)
+    chosen = [each for each in partitions_of(source, names) if each.topic not in TOPICS_OF_BROKERS]
+    for partition, offsets in only_in_a_tier(source, chosen).items():
+        logger.warning(
+            "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
+        )
+    records = RestoredRecords(source, (since, until), treatment, on_corrupt)
+    with ExitStack() as stack:
+        map_file = None
+        if offset_map is not None and not dry_run:
+            map_file = stack.enter_context(OutputFile("offset_map", offset_map))
+        # All processes take the locks in one order, so two restorations never wait for each other.
+        held = {
+            each: stack.enter_context(
+                take(each, lock_timeout_seconds, dry_run=True)
+                if dry_run
+                else hold(each, lock_timeout_seconds)
+            )
+            for each in sorted(directories, key=os.path.realpath)
+        }
+        holders = directories if target_metadata is None else [local_path(target_metadata)]
+        cluster = TargetCluster(directories, holders)
+        plan = Preflight(
+            source, cluster, metadata=target_metadata, server_properties=server_properties,
+            records=records, times_ms=times_ms, treatment=treatment,
+            leaves_out_replicas=leave_out_replicas,
+        ).plan(chosen)  # fmt: skip
+        absent = tuple(_absent(source, chosen))
+        plan = plan._replace(
+            offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
+        )
+        if dry_run:
+            return plan
+        _refuse_problems(plan, directories)
+        return _placed(_carry_out(records, plan, cluster, held, map_file, on_records, on_phase))
+
+
+def _refuse_problems(plan: Restoration, directories: Collection[str]) -> None:
+    problems = [*plan.problems]
+    for partition in plan.partitions:
+        problems += [f"{partition.topic_partition}: {each}" for each in partition.problems]
+    if problems:
+        reason = f"cannot take the records: {'; '.join(problems)}"
+        raise LogDirectoryError(", ".join(directories), reason)
+
+
+def _targets(
+    to: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], source: LogDirectory
+) -> list[str]:
+    """The log directories of the target: different ones, and apart from the sources."""
+    given = [to] if isinstance(to, str | os.PathLike) else [*to]
+    directories = [local_path(each) for each in given]
+    if not directories:
+        raise OptionError("to", "", "give the log directory of at least one broker")
+    seen = set()
+    for each in directories:
+        refuse_overlap(each, source.paths)
+        if identity_of(each) in seen:
+            raise OptionError("to", each, "give each log directory once")
+        seen.add(identity_of(each))
+        node_of(each)  # before a lock file is made in a directory that is not a broker's
+    return directories
+
+
+def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
+    """Partitions of the chosen topics that the sources lack, in words."""
+    topics = {each.topic for each in chosen}
+    absent = {each.topic_partition for each in missing_of(source, topics)}
+    more: dict[str, int] = {}
+    for topic in topics:
+        held = {each.partition for each in chosen if each.topic == topic}
+        # The name of one directory may stand for two thousand million partitions.
+        gaps = (each for each in range(max(held)) if each not in held)
+        absent |= {TopicPartition(topic, each) for each in islice(gaps, _MOST_NAMED)}
+        more[topic] = max(held) + 1 - len(held) - _MOST_NAMED
+    for each in sorted(absent):
+        yield f"{each} is not in the sources: add the directory of a broker that has it"
+    for topic, number in sorted(more.items()):
+        if number > 0:
+            yield f"{number} more partitions of {topic} are not in the sources"
+
+
+def _carry_out(
+    records: RestoredRecords,
+    plan: Restoration,
+    cluster: TargetCluster,
+    held: Mapping[str, HeldDirectory],
+    map_file: OutputFile | None,
+    on_records: Callable[[int], object],
+    on_phase: Callable[[str], object],
+) -> Restoration:
+    """Write all replicas, and the offset map.
+
+    The order on the disk is: the rows of the map under a temporary name, the records, the name of
+    the map.  So a full disk is noticed before a record is visible, and a run that fails leaves the
+    map of an earlier run.  After a kill before the last step, the restoration is repeated, and the
+    map is written again.
+    """
+    _make_replicas(plan, cluster, held)
+    restored = _write(records, plan, held, map_file, on_records, on_phase)
+    if map_file is not None:
+        try:
+            map_file.publish()
+        except BaseException:
+            logger.warning("the records are restored, without the offset map: restore again")
+            raise
+    return restored
+
+
+def _make_replicas(
+    plan: Restoration, cluster: TargetCluster, held: Mapping[str, HeldDirectory]
+) -> None:
+    """Make the partitions that brokers have not made yet, and give all replicas one epoch.
+
+    A leader writes its epoch before it appends.  Followers that were never in touch with a leader
+    have none, and their batches would differ.
+    """
+    for directory, of_directory in held.items():
+        for each in plan.partitions:
+            if directory not in each.directories or directory in each.restored_before:
+                continue
+            path = partition_path(directory, each.topic_partition)
+            create_replica(directory, each.topic_partition, each.topic_id or "")
+            checkpoint = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+            write_leader_epochs(checkpoint, [(_epoch(each, cluster), 0)])
+        of_directory.forget_checkpoints()
+
+
+def _epoch(partition: RestoredPartition, cluster: TargetCluster) -> int:
+    """The leader epoch of the batches: that of an earlier run, or the current one."""
+    for each in partition.restored_before:
+        path = partition_path(each, partition.topic_partition)
+        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+        if epochs:
+            return epochs[0][0]
+    return int(cluster.partitions[partition.topic_partition]["leader_epoch"])
+
+
+def _write(
+    records: RestoredRecords,
+    plan: Restoration,
+    held: Mapping[str, HeldDirectory],
+    map_file: OutputFile | None,
+    on_records: Callable[[int], object],
+    on_phase: Callable[[str], object],
+) -> Restoration:
+    """Write all replicas, and commit one log directory after the other."""
+    from segmentlog.maintain.restoration.restored_offsets import OffsetMap
+
+    directories = dict.fromkeys(
+        each for partition in plan.partitions for each in partition.directories
+    )
+    restored = []
+    with ExitStack() as stack:
+        writers = {each: stack.enter_context(_writer(held[each])) for each in directories}
+        with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
+            for each in plan.partitions:
+                rewritten = [
+                    writers[directory]
+                    for directory in each.directories
+                    if directory not in each.restored_before
+                ]
+                on_phase(f"{each.topic_partition}: copies")
+                restored.append(_append(records, each, rewritten, offset_map, on_records))
+        if map_file is not None:
+            map_file.finish()
+        on_phase(f"{len(plan.partitions)} logs: become visible")
+        _commit(writers)
+    return plan._replace(partitions=tuple(restored))
+
+
+def _writer(held: HeldDirectory) -> "LogWriter":
+    """A writer of rows that keep their places, for a directory that stays held."""
+    from segmentlog.writes.config import ProducerConfig
+    from segmentlog.writes.job import WriteJob  # the compiled kernels load here
+    from segmentlog.writes.request import WriteRequest
+    from segmentlog.writes.writer import LogWriter
+
+    request = WriteRequest(held.directory, ProducerConfig().preserving(), auto_create_topics=False)
+    return LogWriter(lambda _: WriteJob.begin(request, held), held=held)
+
+
+def _commit(writers: "dict[str, LogWriter]") -> None:
+    """Commit in each log directory."""
+    committed: list[str] = []
+    for directory, writer in writers.items():
+        try:
+            writer.close()
+        except BaseException:
+            if committed:
+                logger.warning(
+                    "%s does not have the records, and %s has them: restore again before a broker "
+                    "starts, and the other directories get them",
+                    directory, ", ".join(committed),
+                )  # fmt: skip
+            raise
+        committed.append(directory)
+
+
+def _append(
+    records: RestoredRecords,
+    partition: RestoredPartition,
+    writers: "Sequence[LogWriter]",
+    offset_map: "OffsetMap | None",
+    on_records: Callable[[int], object],
+) -> RestoredPartition:
+    """Append the records of a partition to its replicas, and note their offsets."""
+    n_records, end = 0, 0
+    for batch in records.of(partition.topic_partition, partition.offsets, on_records):
+        for writer in writers:
+            writer.append(batch)
+        n_records += batch.num_rows
+        if batch.num_rows:
+            end = batch["offset"][-1].as_py() + 1
+        if offset_map is not None:
+            offset_map.add(partition.topic_partition, batch["offset"].to_numpy())
+    if offset_map is not None:
+        offset_map.end(partition.topic_partition, partition.log_end_offset, end)
+    return partition._replace(n_records=n_records)
+
+
+def _placed(plan: Restoration) -> Restoration:
+    """The restoration, with the places of groups within the logs of the target."""
+    opened = {
+        each: open_log_dir(each) for each in {found.directories[0] for found in plan.partitions}
+    }
+    logs = {
+        each.topic_partition: opened[each.directories[0]].log(*each.topic_partition)
+        for each in plan.partitions
+    }
+    offsets = []
+    for place in plan.offsets:
+        log = logs[TopicPartition(place.topic, place.partition)]
+        offset = min(max(place.offset, log.log_start_offset), log.log_end_offset)
+        offsets.append(place._replace(offset=offset))
+    return plan._replace(offsets=tuple(offsets))
+
+
+def _group_offsets(
+    source: LogDirectory, partitions: Collection[RestoredPartition]
+) -> tuple[GroupOffset, ...]:
+    """The places of groups in these partitions, within the offsets that are restored."""
+    if _OFFSETS not in source.topics(internal=True):
+        return ()
+    from segmentlog.kafka_tables.open_table import table
+
+    ranges = {
+        TopicPartition(each.topic, each.partition): (each.log_start_offset, each.log_end_offset)
+        for each in partitions
+    }
+    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
+    found = [
+        GroupOffset(group, topic, partition, min(max(offset, start), end))
+        for group, topic, partition, offset in zip(*rows.to_pydict().values(), strict=True)
+        if (topic, partition) in ranges and offset is not None
+        for start, end in [ranges[TopicPartition(topic, partition)]]
+    ]
+    return tuple(sorted(found))
+
+
+@one_dialect()
+def offsets_csv(offsets: Collection[GroupOffset]) -> tuple[str, str]:
+    """The places of groups as a file for ``kafka-consumer-groups.sh``, and its command line.
+
+    Parameters
+    ----------
+    offsets : as in a `Restoration`.
+
+    Returns
+    -------
+    text : the lines of the file: group, topic, partition and offset.
+    command : the arguments that apply the file, with ``FILE`` and ``BOOTSTRAP`` to be replaced.
+    """
+    import csv
+    import io
+    import shlex
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(offsets)
+    groups = sorted({each.group for each in offsets})
+    named = " ".join(f"--group {shlex.quote(each)}" for each in groups)
+    command = (
+        "kafka-consumer-groups.sh --bootstrap-server BOOTSTRAP --reset-offsets --from-file FILE "
+        f"{named} --execute"
+    )
+    return text.getvalue(), command

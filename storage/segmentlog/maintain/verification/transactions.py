@@ -1,0 +1,184 @@
+"""Verify transactions: transactions without a marker, markers without a transaction, the index."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from segmentlog.errors import CorruptIndexError, MalformedBatchError
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.transactions import ABORT, COMMIT, MARKER_TYPE
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.log.batches import markers_among
+from segmentlog.log.segment import Segment
+from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.maintain.verification.indexes import index_remedy
+
+__all__ = ["TransactionCheck"]
+
+_DATA = -1  # beside the types of markers
+
+
+def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
+    """Rows that determine which transactions are open or aborted, in their order.
+
+    Batches that continue their producer's transaction are left out.  So are transactions that
+    begin and are committed among these rows.  Few of millions of batches remain.
+    """
+    rows = np.argsort(producer_ids, kind="stable")
+    ids, kind, epoch = producer_ids[rows], kinds[rows], epochs[rows]
+    goes_on = np.zeros(len(rows), np.bool_)
+    goes_on[1:] = (
+        (ids[1:] == ids[:-1])
+        & (epoch[1:] == epoch[:-1])
+        & (kind[1:] == _DATA)
+        & (kind[:-1] == _DATA)
+    )
+    rows = rows[~goes_on]
+    ids, is_data, is_commit = producer_ids[rows], kinds[rows] == _DATA, kinds[rows] == COMMIT
+    is_next = ids[1:] == ids[:-1]
+    begins = is_next[:-1] & ~is_data[:-2] & is_data[1:-1]
+    is_whole = begins & is_next[1:] & is_commit[2:]
+    is_telling = np.ones(len(rows), np.bool_)
+    is_telling[1:-1] &= ~is_whole
+    is_telling[2:] &= ~is_whole
+    found: Int64s = np.sort(rows[is_telling])
+    return found
+
+
+class TransactionCheck:
+    """Follows the transactions of one log from its first batch to its last.
+
+    Parameters
+    ----------
+    finding : makes findings.
+    """
+
+    def __init__(self, finding: MakeFinding) -> None:
+        self._finding = finding
+        self._open: dict[int, tuple[int, int, str]] = {}  # first offset, epoch and file, by id
+        self._aborted: dict[int, tuple[int, int]] = {}  # id and first offset, by the marker's
+        self._ended: dict[int, int] = {}  # offset of the last marker, by id
+        self._ended_before: dict[int, int] = {}  # the same, by the abort marker's offset
+
+    def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """Follow some batches."""
+        headers, path = batches.headers, batches.path
+        is_in = headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK != 0
+        if not is_in.any():
+            return
+        batches = batches.only(is_in & (headers[:, layout.RECORDS_COUNT] > 0))
+        rows, buf = batches.headers, batches.buf
+        try:
+            markers = markers_among(batches)
+        except MalformedBatchError as error:
+            yield self._finding(
+                Severity.ERROR, FindingKind.CORRUPT_BATCH, path, error.position,
+                error.base_offset, str(error),
+            )  # fmt: skip
+            return
+        kinds = np.full(len(rows), _DATA)
+        kinds[rows[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = markers[:, MARKER_TYPE]
+        self._note_markers(rows, kinds)
+        epoch_at = rows[:, layout.POSITION] + layout.PRODUCER_EPOCH_AT
+        epochs = buf[epoch_at].astype(np.int64) << 8 | buf[epoch_at + 1]
+        telling = _telling(rows[:, layout.PRODUCER_ID], kinds, epochs)
+        columns = [layout.POSITION, layout.BASE_OFFSET, layout.PRODUCER_ID]
+        for (position, offset, producer_id), kind, epoch in zip(
+            rows[telling][:, columns].tolist(),
+            kinds[telling].tolist(),
+            epochs[telling].tolist(),
+            strict=True,
+        ):
+            at = batches.file_position + position
+            if kind == _DATA:
+                yield from self._data(path, at, offset, producer_id, epoch)
+            else:
+                yield from self._marker(path, at, offset, producer_id, kind)
+
+    def _note_markers(self, rows: Int64s, kinds: Int64s) -> None:
+        """Note where the transaction before each aborted transaction has ended."""
+        markers = np.flatnonzero(kinds != _DATA)
+        markers = markers[np.argsort(rows[markers, layout.PRODUCER_ID], kind="stable")]
+        ids, offsets = rows[markers, layout.PRODUCER_ID], rows[markers, layout.BASE_OFFSET]
+        before: Int64s = np.full(len(markers), -1)
+        before[1:] = np.where(ids[1:] == ids[:-1], offsets[:-1], -1)
+        aborts = kinds[markers] == ABORT
+        for producer_id, offset, end in zip(
+            ids[aborts].tolist(), offsets[aborts].tolist(), before[aborts].tolist(), strict=True
+        ):
+            self._ended_before[offset] = end if end >= 0 else self._ended.get(producer_id, -1)
+        self._ended.update(zip(ids.tolist(), offsets.tolist(), strict=True))
+
+    def _marker(
+        self, path: str, position: int, offset: int, producer_id: int, kind: int
+    ) -> Iterator[Finding]:
+        begun = self._open.pop(producer_id, None)
+        if begun is None:
+            yield self._finding(
+                Severity.NOTE, FindingKind.MARKER_WITHOUT_DATA, path, position, offset,
+                f"producer {producer_id} ends a transaction that has no records in the log: "
+                "compacted away, below the log start, or lost",
+            )  # fmt: skip
+        elif kind == ABORT:
+            self._aborted[offset] = producer_id, begun[0]
+
+    def _data(
+        self, path: str, position: int, offset: int, producer_id: int, epoch: int
+    ) -> Iterator[Finding]:
+        begun = self._open.setdefault(producer_id, (offset, epoch, path))
+        if begun[1] != epoch:
+            yield self._finding(
+                Severity.ERROR, FindingKind.DATA_WITHOUT_MARKER, path, position, offset,
+                f"producer {producer_id} writes with epoch {epoch}, but its transaction of epoch "
+                f"{begun[1]}, begun at offset {begun[0]}, has no end marker",
+            )  # fmt: skip
+            self._open[producer_id] = offset, epoch, path
+
+    def index_of(self, segment: Segment) -> Iterator[Finding]:
+        """Compare the segment's index with the abort markers since the last call."""
+        path = segment.transaction_index_path
+        aborted, self._aborted = self._aborted, {}
+        ended_before, self._ended_before = self._ended_before, {}
+        try:
+            entries = list(read_transaction_index(path))
+        except CorruptIndexError as error:
+            yield self._finding(
+                Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
+                f"{error.reason}; {index_remedy(segment)}",
+            )  # fmt: skip
+            return
+        listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
+        for offset, (producer_id, first_offset) in aborted.items():
+            if offset not in listed:
+                yield self._finding(
+                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    f"the transaction of producer {producer_id} from offset {first_offset} was "
+                    f"aborted at {offset}, and the index does not contain it: a broker serves it "
+                    f"as committed; {index_remedy(segment)}",
+                )  # fmt: skip
+        for offset, (producer_id, first_offset) in listed.items():
+            known = aborted.get(offset)
+            if known is None:
+                continue
+            # Compaction may have removed the first batches: then the index begins earlier.
+            is_earlier = ended_before[offset] < first_offset <= known[1]
+            if producer_id != known[0] or not is_earlier:
+                yield self._finding(
+                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    f"the index has a transaction of producer {producer_id} from offset "
+                    f"{first_offset}, but the log has producer {known[0]} from offset "
+                    f"{known[1]}; {index_remedy(segment)}",
+                )  # fmt: skip
+
+    def at_the_end(self) -> Iterator[Finding]:
+        """Transactions that are still open."""
+        for producer_id, (offset, _, path) in sorted(
+            self._open.items(), key=lambda item: item[1][0]
+        ):
+            yield self._finding(
+                Severity.NOTE, FindingKind.OPEN_TRANSACTION, path, -1, offset,
+                f"the transaction of producer {producer_id} from offset {offset} has no end "
+                "marker: a consumer with read_committed stops at this offset",
+            )  # fmt: skip

@@ -1,0 +1,332 @@
+"""Verify log directories: read everything, and report what does not fit."""
+
+import errno
+import os
+from collections.abc import Callable, Collection, Iterator
+from typing import SupportsIndex
+
+from segmentlog.arguments import instance_of, topic_names, whole_number
+from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
+from segmentlog.cluster.replicated import ReplicatedDirectory
+from segmentlog.dialects import one_dialect
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogChangedError,
+    OptionError,
+    RemoteSegmentError,
+    SegmentLogError,
+)
+from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    parse_partition_directory,
+)
+from segmentlog.log.checkpoint import read_offsets
+from segmentlog.log.listing import list_segments
+from segmentlog.maintain.verification.findings import (
+    Finding,
+    FindingKind,
+    Severity,
+    unfinished_commits,
+)
+from segmentlog.maintain.verification.start_findings import (
+    LoadingDirectory,
+    as_finding,
+    directory_steps,
+)
+from segmentlog.model import RemoteStorageLayout
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
+from segmentlog.store.readable import exists, is_directory
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.tiered_location import is_tiered, plain_path
+
+__all__ = ["verify"]
+
+#: Batches at which a recovery cuts a log.
+_CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
+
+
+#: Errors that a single log, or an object of a tier, may have, and the others not.
+_OF_ONE_LOG = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EIO}
+
+
+@one_dialect()
+@storage_errors()
+def verify(
+    path: str | os.PathLike[str] | LogDirectory | None = None,
+    *more: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    partitions: int | Collection[int] = (),
+    records: bool = False,
+    producers: bool = False,
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
+    on_finding: Callable[[Finding], object] = lambda _: None,
+    on_bytes: Callable[[int], object] = lambda _: None,
+) -> list[Finding]:
+    """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
+
+    Nothing is changed.  A directory to which a broker is writing may have findings that are gone a
+    moment later.
+
+    Parameters
+    ----------
+    path, more : as `open_log_dir` takes them, or one `LogDirectory`; None for a tier alone.
+    topics, partitions : one or several; by default all, brokers' own topics included.
+    records : whether records are also decompressed and parsed.
+    producers : whether the sequences of idempotent producers are also checked.
+    remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.  The tier
+        is also compared with the broker's list of its segments (``__remote_log_metadata``), if
+        the log directory has it, and with the local log where both have an offset.
+    on_finding : called with each finding once it is found.
+    on_bytes : called with the bytes of ``.log`` files done since the last call.
+
+    Returns
+    -------
+    list of Finding
+        Unfinished commits, checkpoints that cannot be read, missing partitions, logs of the tier
+        that no partition has, and then the findings of each log: about its tier, and in the order
+        of its files; at the end large leftovers, if all topics are verified.  A log that cannot be
+        listed is a finding.  If the logs are sound, no finding has the severity `Severity.ERROR`.
+
+    Raises
+    ------
+    OptionError
+        If an argument is not accepted.
+    UnknownTopicOrPartitionError
+        If one of `topics` is missing, or has none of `partitions`.
+    LogDirectoryError, CorruptCheckpointError, StorageError
+        If a path is not a log; if the intent of an unfinished commit cannot be read; if the disk
+        or the store fails.
+    """
+    names = topic_names("topics", topics)
+    numbers = [partitions] if isinstance(partitions, SupportsIndex) else partitions
+    instance_of("partitions", numbers, Collection, "give the number of a partition, or several")
+    numbers = [whole_number("partitions", each) for each in numbers]
+    if isinstance(path, LogDirectory):
+        if remote_storage is not None:
+            accepted = "the directory was opened without it: give it to open_log_dir"
+            raise OptionError("remote_storage", os.fsdecode(remote_storage), accepted)
+        directory = path
+    else:
+        directory = open_log_dir(
+            *(() if path is None else (path, *more)),
+            remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
+            remote_storage_key_file=remote_storage_key_file,
+            fail_on_data_loss=False,  # missing offsets are findings
+        )  # fmt: skip
+    missing = missing_of(directory, names, numbers)
+    chosen = partitions_of(directory, names, numbers, missing)
+    corrupt = directory.corrupt_checkpoints
+    reported = {*map(str, corrupt)}
+
+    def findings() -> Iterator[Finding]:
+        yield from unfinished_commits(directory.unfinished_commits)
+        yield from _of_directories(directory, names, numbers)
+        yield from map(_checkpoint, corrupt)
+        yield from map(_missing, missing)
+        tiers = None
+        if is_tiered(directory.paths[0]):
+            from segmentlog.maintain.verification.tier import TierCheck  # the kernels load here
+
+            tiers = TierCheck(with_records=records)
+            yield from tiers.unknown_logs(directory.paths, names, numbers)
+        for each in chosen:
+            log = directory.log_without_checkpoints(each)
+            try:
+                log = directory.log(*each)
+            except SegmentLogError as error:
+                if str(error) not in reported:
+                    yield _unreadable(log, error)
+                    continue
+            if tiers is not None:
+                yield from _or_unreadable(log, reported, tiers.findings(log))
+            of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
+            yield from _or_unreadable(log, reported, of_log)
+            found = diskless_partitions([os.path.dirname(log.path)])
+            if each in found:
+                yield Finding(
+                    Severity.NOTE, FindingKind.DISKLESS, *each, log.path, -1, -1,
+                    elsewhere(found[each], log.log_end_offset),
+                )  # fmt: skip
+        if not names and not numbers:
+            yield from _leftovers(directory)
+
+    found = []
+    for finding in findings():
+        found.append(finding)
+        on_finding(finding)
+    return found
+
+
+def _of_directories(
+    directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
+) -> Iterator[Finding]:
+    """The actions of a starting broker on whole log directories."""
+    paths = [
+        each
+        for each in map(plain_path, directory.paths)
+        if not is_url(each) and is_directory(each) and not _is_partition(each)
+    ]
+    # The directories of several brokers are not those of one start.
+    together = (
+        [[each] for each in paths] if isinstance(directory, ReplicatedDirectory) else [paths]
+    )
+    for each in filter(None, together):
+        yield from map(as_finding, directory_steps(BrokerStart(each), topics, partitions))
+
+
+def _is_partition(path: str) -> bool:
+    """Whether a directory is that of a partition, and not a log directory with such a name."""
+    has_form = parse_partition_directory(os.path.basename(path)) is not None
+    return has_form and not is_of_a_broker(path) and bool(list_segments(path))
+
+
+def _of_start(log: Log) -> list[StartStep]:
+    """The actions of a starting broker on a log; missing indexes have findings of their own."""
+    path = plain_path(log.path)
+    parent = os.path.dirname(path)
+    if is_url(path) or not is_directory(path) or not is_of_a_broker(parent):
+        return []
+    steps = LoadingDirectory(parent).log(log.topic_partition, path).steps()
+    return [
+        each for each in steps
+        if each.action != StartAction.REBUILD and not each.path.endswith(".timeindex")
+    ]  # fmt: skip
+
+
+def _or_unreadable(
+    log: Log, reported: Collection[str], findings: Iterator[Finding]
+) -> Iterator[Finding]:
+    """Findings about a log; what ends them is one, too, unless its text was `reported`.
+
+    A failure of the whole disk or store is not a finding.
+    """
+    try:
+        yield from findings
+    except OSError as error:
+        if error.errno not in _OF_ONE_LOG:
+            raise
+        yield _unreadable(log, error)
+    except SegmentLogError as error:
+        if str(error) not in reported:
+            yield _unreadable(log, error)
+
+
+def _unreadable(log: Log, error: OSError | SegmentLogError) -> Finding:
+    path, reason = getattr(error, "path", log.path), str(error)
+    if isinstance(error, OSError):
+        path, reason = error.filename or log.path, error.strerror or reason
+    return Finding(
+        Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition, path, -1, -1,
+        f"{reason}; the log is not verified to its end",
+    )  # fmt: skip
+
+
+def _checkpoint(error: CorruptCheckpointError) -> Finding:
+    return Finding(
+        Severity.ERROR, FindingKind.CHECKPOINT, "", -1, error.path, -1, -1,
+        f"line {error.line}: {error.reason}; {error.remedy}",
+    )  # fmt: skip
+
+
+def _of_log(
+    log: Log, *, records: bool, producers: bool, on_bytes: Callable[[int], object]
+) -> Iterator[Finding]:
+    """The findings of a log, and the loss by a recovery if it has bad batches."""
+    from segmentlog.maintain.verification.verify_log import (
+        verify_log,  # the compiled kernels load here
+    )
+
+    steps = _of_start(log)
+    tails = [each for each in steps if each.action == StartAction.KEEP]
+    yield from (as_finding(each) for each in steps if each not in tails)
+    is_damaged = False
+    try:
+        for finding in verify_log(
+            log, with_records=records, with_producers=producers, progress=on_bytes
+        ):
+            is_damaged |= finding.kind in _CUT_AT
+            if finding.kind == FindingKind.TORN_TAIL and tails:
+                message = f"{finding.message}; {tails[0].message}"
+                yield finding._replace(message=message)
+                continue
+            yield finding
+    except LogChangedError as error:
+        yield Finding(
+            Severity.NOTE, FindingKind.VANISHED_SEGMENT, *log.topic_partition, log.path, -1, -1,
+            f"{error}; the log is not verified to its end",
+        )  # fmt: skip
+        return
+    except RemoteSegmentError as error:
+        yield Finding(
+            Severity.ERROR, FindingKind.REMOTE_SEGMENT, *log.topic_partition, error.path, -1, -1,
+            f"{error.reason}; {error.remedy}; the log cannot be joined with its tier, and is not "
+            "verified",
+        )  # fmt: skip
+        return
+    if is_damaged:
+        yield from _would_lose(log)
+
+
+def _would_lose(log: Log) -> Iterator[Finding]:
+    """The whole batches that a recovery would cut off."""
+    from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
+
+    directory = os.path.dirname(log.path)
+    if is_url(log.path) or not is_directory(log.path):
+        return
+    is_clean = exists(os.path.join(directory, CLEAN_SHUTDOWN_FILE))
+    try:
+        point, log_start, committed_to = (
+            read_offsets(directory, name).get(log.topic_partition, otherwise)
+            for name, otherwise in (
+                (RECOVERY_POINT_CHECKPOINT, 0),
+                (LOG_START_CHECKPOINT, 0),
+                (HIGH_WATERMARK_CHECKPOINT, -1),
+            )
+        )
+        plan = plan_log(log.path, point, log_start, committed_to, is_clean=is_clean)
+    except SegmentLogError:  # recovery leaves such a log as it is
+        return
+    if plan is None or plan.lost is None:
+        return
+    lost = plan.loss.replace(" are cut off", "", 1)
+    way_out = f"{plan.lost.n_records} good records lie after the damage, and segmentlog recover "
+    way_out += "--on-corrupt-batch skip keeps them"
+    yield Finding(
+        Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
+        plan.end_offset, f"recovery would cut off {lost}; {way_out}", plan.lost_to,
+    )  # fmt: skip
+
+
+def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
+    """A note for each kind of leftovers, if they are large; its path is the largest place."""
+    by_kind: dict[UsageKind, list[UsedSpace]] = {}
+    # Those of a broker have a note each, which says what the broker does with them.
+    paths = [each for each in directory.log_directories if not is_of_a_broker(plain_path(each))]
+    for used in large_leftovers(paths):
+        by_kind.setdefault(used.kind, []).append(used)
+    for kind, found in by_kind.items():
+        n_bytes = sum(used.n_bytes for used in found)
+        more = f", the largest of {len(found)} places" if len(found) > 1 else ""
+        yield Finding(
+            Severity.NOTE, FindingKind.LEFTOVERS, "", -1, found[0].path, -1, -1,
+            f"{kind} files take {n_bytes:,} bytes and are part of no log{more}; removed by: "
+            f"{kind.removal}",
+        )  # fmt: skip
+
+
+def _missing(each: MissingPartition) -> Finding:
+    return Finding(
+        Severity.ERROR, FindingKind.MISSING_PARTITION, *each.topic_partition, each.checkpoint,
+        -1, -1, f"{each.topic_partition}: {each.reason}",
+    )  # fmt: skip

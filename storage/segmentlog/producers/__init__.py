@@ -1,1 +1,0 @@
-"""Idempotent producers: their snapshots, their state, their sequences."""

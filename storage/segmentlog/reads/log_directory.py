@@ -1,0 +1,784 @@
+"""A broker's log directories: their topic-partitions and checkpoints."""
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from operator import is_
+from typing import NamedTuple, TypeAlias
+
+from segmentlog.arguments import instance_of, whole_number
+from segmentlog.dialects import class_of_one_dialect, nearest, one_dialect
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogDirectoryError,
+    OptionError,
+    SegmentLogError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.format.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    DirectoryState,
+    is_deleted_directory,
+    parse_partition_directory,
+)
+from segmentlog.log.metadata import read_meta_properties
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    IsolationLevel,
+    OnCorruptBatch,
+    ReadUpTo,
+    RemoteStorageLayout,
+    TopicPartition,
+)
+from segmentlog.reads.collector import without_collector
+from segmentlog.reads.directory_view import DirectoryView
+from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.log import KeptLog, Log, keep
+from segmentlog.reads.moment import Listing
+from segmentlog.reads.summary import html_table
+from segmentlog.store.partitions import logs_in, misnamed
+from segmentlog.store.paths import readable_path, why_not_there
+from segmentlog.store.readable import exists, is_file, survey
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.remote.requests import side_by_side
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.store.tiered_location import plain_path, tiered_paths
+from segmentlog.txn.guard import list_guards
+from segmentlog.txn.state import State
+
+__all__ = [
+    "LogDirectory",
+    "MissingPartition",
+    "open_log_dir",
+    "report_diskless",
+    "report_missing",
+]
+
+logger = logging.getLogger(__name__)
+
+_MOST_SHOWN = 20  # partitions, in a notebook
+_MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
+
+
+class MissingPartition(NamedTuple):
+    """A partition that had records according to a checkpoint, and whose directory is gone.
+
+    Attributes
+    ----------
+    topic_partition : its topic and number.
+    high_watermark : its entry in the checkpoint; above 0.
+    checkpoint : path of the ``replication-offset-checkpoint`` that names it.
+    """
+
+    topic_partition: TopicPartition
+    high_watermark: int
+    checkpoint: str
+
+    @property
+    def reason(self) -> str:
+        """The promise that is broken, as messages word it."""
+        promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
+        return f"{promised}, but its log is gone"
+
+
+def report_missing(
+    missing: Sequence[MissingPartition], option: str, *, fail_on_data_loss: bool
+) -> None:
+    """Refuse a read of topics that lack partitions, or log what it leaves out.
+
+    Parameters
+    ----------
+    missing : the partitions of the topics that are read.
+    option : how the caller asks for the remaining partitions, such as ``failOnDataLoss=false``.
+    fail_on_data_loss : whether they are an error.
+
+    Raises
+    ------
+    UnknownTopicOrPartitionError
+        If partitions are missing, and this is an error.
+    """
+    if not missing:
+        return
+    first, more = missing[0], len(missing) - 1
+    if fail_on_data_loss:
+        also = f" (and {more} more partitions)" if more else ""
+        hint = (
+            f"{first.reason}{also}: put the log back, or also read the directory to which it was "
+            f"moved; {option} reads the other partitions"
+        )
+        directory = os.path.dirname(first.checkpoint)
+        raise UnknownTopicOrPartitionError(*first.topic_partition, directory, hint)
+    for each in missing[:_MOST_NAMED]:
+        logger.warning(
+            "%s is left out, because of %s: %s", each.topic_partition, option, each.reason
+        )
+    if more >= _MOST_NAMED:
+        logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
+
+
+def report_diskless(
+    directory: "LogDirectory",
+    topic_partitions: Iterable[TopicPartition],
+    option: str,
+    *,
+    fail_on_data_loss: bool,
+    told: "_Told" = None,
+) -> None:
+    """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
+
+    Parameters
+    ----------
+    option, fail_on_data_loss : as of `report_missing`.
+    told : as of `LogDirectory.end_offsets`.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a partition is diskless, and this is an error.
+    """
+    diskless = diskless_partitions(_resolve(each)[0] for each in directory.paths)
+    found = {}
+    for each in topic_partitions if diskless else ():
+        if each in diskless:
+            log = directory.log(*each)
+            found[each] = elsewhere(diskless[each], log.log_end_offset)
+            if fail_on_data_loss:
+                reason = f"{found[each]}; {option} reads those that are here"
+                raise LogDirectoryError(log.path, reason)
+    for each in _news("elsewhere", found, told):
+        logger.warning("%s: %s; they are not read", directory.log(*each).path, found[each])
+
+
+@class_of_one_dialect()
+class LogDirectory:
+    """One or several log directories, only to read: no lock is taken, nothing is written.
+
+    `open_log_dir` makes it.  It shows one moment; `refresh` returns a later one.
+
+    Parameters
+    ----------
+    paths : absolute paths of log directories, partition directories or ``.log`` files.
+    before : the same paths at an earlier moment.
+    views : of the directories of these paths, by path, if they are known.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        before: "LogDirectory | None" = None,
+        views: Mapping[str, DirectoryView] | None = None,
+    ) -> None:
+        self.paths = tuple(paths)
+        self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
+        self._doubled: dict[TopicPartition, tuple[str, str]] = {}
+        self._misnamed: dict[TopicPartition, LogDirectoryError] = {}
+        self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
+        self._left_out: dict[TopicPartition, str] = {}  # the reasons
+        self._logs: dict[TopicPartition, Log] = {}
+        self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
+        self._listed: list[TopicPartition] = []  # since the last look at their ends
+        self._views = dict(views or {})
+        self._whole: list[DirectoryView] = []
+        self._resolved = [*map(_resolve, self.paths)]
+        self._is_remote = any(map(is_url, self.paths))
+        # A path whose name has the form of a partition's may become one, or cease to be one.
+        self._names_one = any(
+            only or parse_partition_directory(os.path.basename(parent))
+            for parent, only in self._resolved
+        )
+        for parent, only in self._resolved:
+            view = self._views.get(parent) or DirectoryView(parent)
+            self._views[parent] = view
+            if not only:
+                self._whole.append(view)
+        if before is not None and self._holds_as(before):
+            self._places, self._doubled = before._places, before._doubled
+            self._misnamed = before._misnamed
+            self._copies = before._copies
+            return
+        for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
+            found = {only: path} if only else self._views[parent].partitions()
+            for topic_partition, place in found.items():
+                self._add(topic_partition, parent, place)
+                if not only and (fault := misnamed(place, topic_partition)):
+                    self._misnamed[topic_partition] = fault
+
+    def _holds_as(self, before: "LogDirectory") -> bool:
+        """Whether the same partitions are in the same places."""
+        was = before._views
+        return self._resolved == before._resolved and all(
+            view.census.partitions is was[path].census.partitions
+            for path, view in self._views.items()
+        )
+
+    def __repr__(self) -> str:
+        return self._counted(self._places)
+
+    def _counted(self, partitions: Collection[TopicPartition]) -> str:
+        counted = (
+            f"topics={len({each.topic for each in partitions})}, partitions={len(partitions)}"
+        )
+        if n_missing := len(self.missing_partitions()):
+            counted += f", missing={n_missing}"
+        return f"LogDirectory({', '.join(map(repr, self.paths))}, {counted})"
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs of all topics but brokers' own, by topic and partition; `log` opens others."""
+        for topic, partitions in self.topics().items():
+            for partition in partitions:
+                yield self.log(topic, partition)
+
+    def __len__(self) -> int:
+        """Number of the logs that iteration yields."""
+        return sum(map(len, self.topics().values()))
+
+    def __bool__(self) -> bool:
+        """True: a directory without logs is a directory, too."""
+        return True
+
+    def _repr_html_(self) -> str:
+        shown = [
+            each
+            for each in self.topic_partitions()
+            if each.topic not in INTERNAL_TOPICS and each not in self._doubled
+        ]
+        try:
+            logs = [self.log(*each) for each in shown[:_MOST_SHOWN]]
+        except CorruptCheckpointError as error:
+            return html_table(f"{self!r}: {error}", [], len(shown))
+        title = self._counted(shown)
+        if n_hidden := len(self._places) - len(shown):
+            title += f"; not shown: {n_hidden:,} in brokers' topics or held twice"
+        return html_table(title, logs, len(shown) - len(logs))
+
+    def _add(self, topic_partition: TopicPartition, parent: str, path: str) -> None:
+        known = self._places.get(topic_partition)
+        if known is not None:
+            reason = (
+                f"holds partition {topic_partition}, and so does {known[1]}; a partition has one "
+                "log: leave out one of the two directories"
+            )
+            if os.path.realpath(path) == os.path.realpath(known[1]):
+                raise LogDirectoryError(path, reason)  # the same directory is named twice
+            # Directories of two brokers may both hold `__consumer_offsets-0`.  This does not
+            # affect a read of other topics.
+            self._doubled[topic_partition] = (path, reason)
+            self._copies.setdefault(topic_partition, [known]).append((parent, path))
+        else:
+            self._places[topic_partition] = (parent, path)
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """All topic-partitions, internal topics too, sorted by topic and partition."""
+        return sorted(self._places)
+
+    def topics(self, *, internal: bool = False) -> dict[str, list[int]]:
+        """Partitions of each topic, sorted; brokers' own topics only when `internal`."""
+        topics: dict[str, list[int]] = {}
+        for topic, partition in self.topic_partitions():
+            if internal or topic not in INTERNAL_TOPICS:
+                topics.setdefault(topic, []).append(partition)
+        return topics
+
+    def missing_partitions(self, topics: Collection[str] | None = None) -> list[MissingPartition]:
+        """Partitions whose records a checkpoint promises, and whose directory is gone.
+
+        A broker holds only its own replicas, so gaps among the numbers mean nothing.
+
+        Parameters
+        ----------
+        topics : names of topics; by default all but brokers' own, which copies often leave out.
+        """
+        return [
+            each
+            for each in self._missing
+            if (each.topic_partition.topic not in INTERNAL_TOPICS if topics is None
+                else each.topic_partition.topic in topics)
+        ]  # fmt: skip
+
+    @cached_property
+    def _missing(self) -> list[MissingPartition]:
+        return sorted(
+            MissingPartition(each, end, os.path.join(view.path, HIGH_WATERMARK_CHECKPOINT))
+            for view in self._whole
+            for each, end in view.missing().items()
+            if each not in self._places and each not in self._left_out
+        )
+
+    def partitions_not_in_use(self) -> dict[str, list[str]]:
+        """By topic, the renamed directories of partitions that have no other directory here.
+
+        A broker renames the directory of a partition that is deleted (``-delete``), that the
+        cluster does not assign to it (``-stray``), or that is being moved here (``-future``).
+        """
+        found: dict[str, list[str]] = {}
+        for each in (each for view in self._whole for each in view.renamed()):
+            if each.topic_partition not in self._places:
+                found.setdefault(each.topic_partition.topic, []).append(each.path)
+        return dict(sorted(found.items()))
+
+    def where_renamed(self, topic: str, partition: int = -1) -> str:
+        """For messages: the renamed directories of a partition, or of a whole topic; or empty."""
+        found = [
+            each
+            for view in self._whole
+            for each in view.renamed()
+            if (each.topic_partition.topic == topic or is_deleted_directory(each.name, topic))
+            and partition in (-1, each.topic_partition.partition)
+        ]
+        if not found:
+            return ""
+        shown = ", ".join(each.path for each in found[:_MOST_NAMED])
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        warning = (
+            "a broker removes -delete directories a minute after the deletion, or after its start "
+            "(log.segment.delete.delay.ms): "
+            if any(each.state is DirectoryState.DELETE for each in found)
+            else ""
+        )
+        return (
+            f"its logs are still in {shown}{more}; {warning}to read them, copy these directories "
+            f"elsewhere and name the copies {topic}-<partition>"
+        )
+
+    @property
+    def log_directories(self) -> list[str]:
+        """Paths of the local log directories that were opened as a whole, without their tier."""
+        return [view.path for view in self._whole if not is_url(view.path)]
+
+    def log(self, topic: str, partition: int) -> Log:
+        """The log of one topic-partition; the same object each time.
+
+        Raises
+        ------
+        UnknownTopicOrPartitionError
+            If the directories do not hold it.
+        OptionError
+            If an argument is not the name of a topic, or not the number of a partition.
+        LogDirectoryError
+            If two of them hold it: nothing shows which of the two is the log; if the name of its
+            directory has zeros before the number.
+        CorruptCheckpointError
+            If a checkpoint beside it cannot be read.
+        """
+        instance_of("topic", topic, str, "give the name of a topic")
+        topic_partition = TopicPartition(topic, whole_number("partition", partition, -1))
+        if topic_partition not in self._logs:
+            if topic_partition not in self._places:
+                raise self._unknown(topic, partition)
+            if topic_partition in self._misnamed:
+                raise self._misnamed[topic_partition]
+            self._logs[topic_partition] = self._chosen(topic_partition)
+        return self._logs[topic_partition]
+
+    def _chosen(self, topic_partition: TopicPartition) -> Log:
+        """The log of a partition that these directories hold."""
+        if topic_partition in self._doubled:
+            raise LogDirectoryError(*self._doubled[topic_partition])
+        return self._open(topic_partition, *self._places[topic_partition])
+
+    def _state_of(self, parent: str) -> State:
+        """The state of one of the log directories, at the moment at which it was opened.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If it cannot be understood.
+        """
+        return self._views[parent].census.opened.state.decoded()
+
+    def _open(
+        self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
+    ) -> Log:
+        """The log at one place.  A high watermark that is given overrides the checkpoint."""
+        census = self._views[parent].census
+        moment = census.opened
+        start, end = moment.bounds(topic_partition)
+        promised = moment.high_watermarks
+        kept = self._kept.get(topic_partition)
+        if kept is not None:
+            census.note_listed(topic_partition)
+            if not kept.is_file:
+                listed = kept.listed.beside(is_clean=moment.is_clean)
+                kept = kept if listed is kept.listed else kept._replace(listed=listed)
+        known = promised if isinstance(promised, CorruptCheckpointError) else end
+        return Log(
+            topic_partition,
+            path,
+            log_start_checkpoint=start,
+            high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
+            list_files=partial(_noting, self._listed, census.list_partition),
+            synced_to=partial(self._views[parent].synced_to, topic_partition),
+            cleaned_to=partial(self._views[parent].cleaned_to, topic_partition),
+            is_file=None if path in self.paths else False,
+            kept=kept,
+        )
+
+    def log_without_checkpoints(self, topic_partition: TopicPartition) -> Log:
+        """A log as its files alone show it, for work that a damaged checkpoint does not end."""
+        _, path = self._places[topic_partition]
+        return Log(topic_partition, path, is_file=None if path in self.paths else False)
+
+    @property
+    def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
+        """The checkpoints beside the partitions that cannot be read, each with its error."""
+        return [error for view in self._views.values() for error in view.corrupt_checkpoints]
+
+    @property
+    def unmoved(self) -> Collection[TopicPartition]:
+        """Partitions whose logs have not changed since the `refresh` that made this object.
+
+        Their logs were listed before that, and their bounds and ends are those of the earlier
+        object.
+        """
+        return self._kept.keys()
+
+    def refresh(self, *, log_ends: bool = False) -> "LogDirectory":
+        """The directories as they are now; this object, if nothing has changed.
+
+        The result equals what `open_log_dir` returns for the same paths at this moment.  Logs that
+        have not changed keep their lists of segments and the ends that were looked up.
+
+        Parameters
+        ----------
+        log_ends : whether to look at the files of every log that was opened as well, with a call
+            of ``stat`` for its directory and one for its active segment.  A read with
+            ``readUpTo=logEnd`` needs that.
+
+        Notes
+        -----
+        Without `log_ends`, a refresh looks at the top of each log directory alone: at the names in
+        it, at the checkpoints, and at the state of the last commit.  This look shows every commit
+        of `segmentlog`, every new or removed partition, and every high watermark and log start
+        that a broker writes.  It does not show three changes that a running broker makes:
+
+        - records beyond the high watermark in its checkpoint, which a read to the high watermark
+          does not return;
+        - new segments;
+        - segments that retention removes from a log whose high watermark stays where it is.  The
+          log then keeps its earlier `Log.log_start_offset`.  A read of the removed records fails
+          with `LogChangedError`, as if they had been removed after the directory was opened.
+
+        A log without a high watermark, or whose files end before its high watermark, is looked at
+        in any case: the end of its files is the end of the log.  So a copy without checkpoints
+        takes two calls for each partition.  At a URL, everything is requested from the store
+        again.
+
+        A time of a file proves nothing until the clock of the file system has moved on.  For about
+        a second after a change, each refresh reads names and checkpoints, and compares them.  A
+        partition that was removed and made again is recognized by the inode of its directory.  If
+        the file system has given it the earlier inode, and its high watermark is the earlier one,
+        `log_ends` recognizes it, or a read does by the topic id.
+
+        Raises
+        ------
+        LogDirectoryError
+            If a path is no longer one of a log directory.
+        CorruptCheckpointError
+            If a commit is unfinished, and its intent or the state cannot be read.
+        StorageError
+            If a directory cannot be read.
+        """
+        if self._is_remote:
+            return open_log_dir(*self.paths)
+        with storage_errors():
+            return self._refreshed(log_ends=log_ends)
+
+    def _refreshed(self, *, log_ends: bool) -> "LogDirectory":
+        try:
+            views = {path: view.refresh() for path, view in self._views.items()}
+            is_same = all(map(is_, views.values(), self._views.values()))
+            may_differ = self._names_one or not is_same
+            if may_differ and self._resolved != [*map(_resolve, self.paths)]:
+                return LogDirectory(self.paths)
+        except (OSError, LogDirectoryError):
+            return LogDirectory(self.paths)  # or its error
+        moved = self._moved(log_ends=log_ends)
+        if is_same and not moved:
+            return self
+        with without_collector():
+            newer = LogDirectory(self.paths, self, views)
+            newer._keep(self, moved)
+        return newer
+
+    def _moved(self, *, log_ends: bool) -> set[TopicPartition]:
+        """Logs whose files are not as they were listed, among those that have to be looked at."""
+        if log_ends:
+            opened: Collection[TopicPartition] = {**self._kept, **self._logs}
+            return {each for each in opened if not self.log(*each).is_as_listed()}
+        listed = set()
+        while self._listed:  # and other threads add to it
+            listed.add(self._listed.pop())
+        uncertain = [each for each in listed if self._is_uncertain(each)]
+        self._listed += uncertain
+        return {each for each in uncertain if not self.log(*each).is_as_listed()}
+
+    def _is_uncertain(self, topic_partition: TopicPartition) -> bool:
+        """Whether the log may change without a trace at the top of its directory."""
+        parent, _ = self._places[topic_partition]
+        if topic_partition in self._views[parent].census.opened.unfinished:
+            return True
+        return not self.log(*topic_partition).ends_at_its_high_watermark
+
+    def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
+        """Take over the logs of an earlier moment, but for those that have changed since."""
+        logs = [*before._logs.items()]
+        kept = {each: found for each, log in logs if (found := keep(log)) is not None}
+        self._kept = before._kept | kept
+        gone = set(moved)
+        if self._places is not before._places:
+            was, now = before._places, self._places
+            gone |= {each for each in self._kept if was[each] != now.get(each)}
+            gone |= self._doubled.keys()
+        for path, view in before._views.items():
+            moved_in = self._views[path].moved_since(view)
+            if moved_in is None:
+                moved_in = {each for each in self._kept if before._places[each][0] == path}
+            gone |= moved_in
+        for each in gone:
+            self._kept.pop(each, None)
+        self._listed += [each for each in before._listed if each in self._kept]
+
+    def _unknown(self, topic: str, partition: int) -> SegmentLogError:
+        where = ", ".join(map(plain_path, self.paths))
+        for left_out, reason in self._left_out.items():
+            if left_out.topic == topic and partition in (-1, left_out.partition):
+                return UnknownTopicOrPartitionError(topic, partition, where, reason)
+        for each in self._missing:
+            if each.topic_partition == (topic, partition):
+                return UnknownTopicOrPartitionError(topic, partition, where, each.reason)
+        topics = self.topics(internal=True)
+        if topic in topics:
+            if partition < 0:
+                return OptionError("partition", str(partition), "give a number from 0")
+            hint = f"it has partitions {', '.join(map(str, topics[topic]))}"
+            if renamed := self.where_renamed(topic, partition):
+                hint += f"; {renamed}"
+            return UnknownTopicOrPartitionError(topic, partition, where, hint)
+        if renamed := self.where_renamed(topic):
+            return UnknownTopicOrPartitionError(topic, -1, where, renamed)
+        near = nearest(topic, topics)
+        hint = f"did you mean {near!r}?" if near else _held(sorted(self.topics()))
+        return UnknownTopicOrPartitionError(topic, -1, where, hint)
+
+    @without_collector()
+    def end_offsets(
+        self,
+        topic_partitions: Iterable[TopicPartition],
+        read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+        *,
+        told: "dict[tuple[str, TopicPartition], str] | None" = None,
+        fail_on_data_loss: bool = True,
+    ) -> dict[TopicPartition, int]:
+        """`Log.end_offset` of several partitions, and one warning about what lies beyond.
+
+        A crashed broker's high watermarks are up to five seconds old, so whole batches may lie
+        after them; ``readUpTo=logEnd`` reads these batches, too.  Records beyond the last stable
+        offset are held back by open transactions.
+
+        Parameters
+        ----------
+        told : what a reader that follows the logs was told at earlier calls: only what has
+            changed is a warning.  It will read the records beyond the high watermark, and those of
+            a transaction unless this stays open from call to call.
+        """
+        topic_partitions = list(topic_partitions)
+        if any(map(is_url, self.paths)):
+            side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
+        ends: dict[TopicPartition, int] = {}
+        beyond: _Found = {}
+        undecided: _Found = {}
+        lost: _Found = {}
+        between: _Found = {}
+        short: _Found = {}
+        for topic_partition in topic_partitions:
+            log = self.log(*topic_partition)
+            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
+            short[topic_partition] = log.short_of_high_watermark(read_up_to)
+            gone = None if fail_on_data_loss else log.lost_offsets
+            if gone and read_up_to != ReadUpTo.LOG_END:
+                lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
+            if not is_url(log.path):
+                found = [log.lost_start, *log.lost_segments]
+                gaps = [f"[{each.start_offset}, {each.end_offset})" for each in found if each]
+                between[topic_partition] = ", ".join(gaps)
+            if end < log.log_end_offset and told is None:
+                beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
+            ends[topic_partition] = end
+            if isolation_level == IsolationLevel.READ_COMMITTED:
+                ends[topic_partition] = stable = log.last_stable_offset(
+                    read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
+                )
+                if stable < end and _stays(told, topic_partition, stable):
+                    held = f"{end - stable} " if told is None else ""
+                    undecided[topic_partition] = f"{held}from {stable}"
+        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them", told)
+        self._warn("whose segments are gone", lost, "; data loss does not fail this read", told)
+        self._warn("between two segments, or before the first,", between, ": segments are gone "
+                   "whose indexes are there; put them back", told)  # fmt: skip
+        self._warn("after the first open transaction", undecided, ": it was neither committed "
+                   "nor aborted", told)  # fmt: skip
+        for each in _news("short", short, told):
+            logger.warning("%s: %s", self.log(*each).path, short[each])
+        return ends
+
+    def _warn(self, where: str, offsets: "_Found", remedy: str, told: "_Told") -> None:
+        """Say once which offsets of which partitions are not read."""
+        if found := [f"{each}: {offsets[each]}" for each in _news(where, offsets, told)]:
+            more = len(found) - _MOST_NAMED
+            logger.warning(
+                "%s: offsets %s are not read (%s%s)%s",
+                ", ".join(self.paths),
+                where,
+                ", ".join(found[:_MOST_NAMED]),
+                f", and {more} more partitions" if more > 0 else "",
+                remedy,
+            )
+
+    @property
+    def unfinished_commits(self) -> list[str]:
+        """Paths of the present guards, of running or of crashed writers.
+
+        No broker starts on a directory with a guard.
+        """
+        parents = dict.fromkeys(_resolve(path)[0] for path in self.paths)
+        return [guard.path for parent in parents for guard in list_guards(parent)]
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Cluster id from ``meta.properties``, or None."""
+        return self._meta("cluster.id")
+
+    @property
+    def node_id(self) -> int | None:
+        """Node id (in old directories: broker id) from ``meta.properties``, or None."""
+        number = self._meta("node.id") or self._meta("broker.id")
+        return int(number) if number and number.isdecimal() else None
+
+    def meta_properties(self) -> list[Mapping[str, str]]:
+        """The ``meta.properties`` of the log directory of each path; empty without the file."""
+        return [read_meta_properties(parent) for parent, _ in map(_resolve, self.paths)]
+
+    def _meta(self, key: str) -> str | None:
+        return next((each[key] for each in self.meta_properties() if key in each), None)
+
+
+#: What is not read of partitions; empty where all is.
+_Found: TypeAlias = dict[TopicPartition, str]
+_Told: TypeAlias = dict[tuple[str, TopicPartition], str] | None
+
+
+def _news(where: str, found: _Found, told: _Told) -> list[TopicPartition]:
+    """The partitions of which something is not read, and of which this was not told before."""
+    news = [
+        each
+        for each, text in found.items()
+        if text and (told is None or told.get((where, each)) != text)
+    ]
+    if told is not None:
+        told.update({(where, each): text for each, text in found.items()})
+    return news
+
+
+def _stays(told: _Told, topic_partition: TopicPartition, stable: int) -> bool:
+    """Whether a transaction is open that was open at the last call; always without one."""
+    if told is None:
+        return True
+    key = "last stable offset", topic_partition
+    was, told[key] = told.get(key), str(stable)
+    return was == str(stable)
+
+
+def _noting(
+    listed: list[TopicPartition],
+    list_files: Callable[[TopicPartition, str], Listing],
+    topic_partition: TopicPartition,
+    path: str,
+) -> Listing:
+    """List the files of a log, and note that this was done."""
+    listed.append(topic_partition)
+    return list_files(topic_partition, path)
+
+
+def _held(topics: list[str]) -> str:
+    more = f" and {len(topics) - 5} more" if len(topics) > 5 else ""
+    return f"its topics are {', '.join(topics[:5])}{more}" if topics else "it holds no topics"
+
+
+def _resolve(path: str) -> tuple[str, TopicPartition | None]:
+    """Log directory of `path`, and its one requested partition, or None for all.
+
+    A directory is a partition's if its name has the form of one and it holds a ``.log`` file.
+    """
+    if not exists(path):
+        raise LogDirectoryError(path, why_not_there(path))
+    if is_file(path):
+        if ".log" not in os.path.basename(path):
+            raise LogDirectoryError(path, "is a file, but not a .log file of a partition")
+        directory = os.path.dirname(path)
+        named = parse_partition_directory(os.path.basename(directory))
+        lone = TopicPartition(os.path.basename(directory), 0)
+        return os.path.dirname(directory), named[0] if named else lone
+    parsed = parse_partition_directory(os.path.basename(path))
+    if parsed is not None and _holds_log_file(path):
+        return os.path.dirname(path), parsed[0]
+    return path, None
+
+
+def _holds_log_file(path: str) -> bool:
+    try:
+        return any(is_file(os.path.join(path, name)) for name in logs_in(path))
+    except OSError as error:
+        raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
+
+
+@one_dialect()
+@storage_errors()
+@without_collector()
+def open_log_dir(
+    *path: str | os.PathLike[str],
+    remote_storage: str | os.PathLike[str] | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: str | os.PathLike[str] | None = None,
+    fail_on_data_loss: bool = True,
+) -> LogDirectory:
+    """Open one or several of a broker's log directories for reading.
+
+    Parameters
+    ----------
+    path : each a log directory, one partition directory (``…/orders-0``), or one ``.log`` file;
+        relative paths, ``~`` and URLs (``file:``, ``s3:`` and others) are accepted.
+    remote_storage : the tier into which the brokers have copied segments (KIP-405): a directory,
+        or a URL with the prefix of its keys.  Each partition of the directories then begins with
+        its remote segments.  With no path, the partitions are those of the tier, and end with it.
+    remote_storage_layout : how the tier is arranged: ``local``, the default, is Kafka's own
+        ``LocalTieredStorage``, and ``aiven`` the plugin of Aiven (S3, GCS, Azure, file system).
+    remote_storage_key_file : the PEM file of the private key of an encrypted tier, or, with
+        several keys, ``id=path`` pairs with commas between them.
+    fail_on_data_loss : whether offsets that are missing between two segments of the tier are an
+        error, or are left out with a warning.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a path is none of these, or is given twice.  `LogDirectory.log` refuses a partition that
+        two of them hold.
+    OptionError
+        If there is no path and no tier, or an option of the tier is not accepted.
+    RemoteSegmentError
+        If an object of the tier is missing or damaged; when its partition is listed.
+    CorruptCheckpointError
+        If a commit is unfinished, and its intent or the state cannot be read.
+    StorageError
+        If a directory cannot be read.
+    """
+    given = tiered_paths(
+        path, remote_storage, remote_storage_layout, remote_storage_key_file,
+        fail_on_data_loss=fail_on_data_loss,
+    )  # fmt: skip
+    paths = [readable_path(each) for each in given]
+    for each in paths:
+        survey(each)
+    return LogDirectory(paths)

@@ -1,1 +1,0 @@
-"""After a crash: finish or undo commits, cut logs to what is valid, build indexes again."""

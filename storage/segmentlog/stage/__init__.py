@@ -1,1 +1,0 @@
-"""In a task: rows become partitions, batches and staged files."""

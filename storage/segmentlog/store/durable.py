@@ -1,0 +1,421 @@
+"""Writes that a crash leaves whole or absent: the files to sync, and the order.
+
+A rename is atomic, but neither the rename nor the bytes of the file outlive a power cut by
+themselves.  First the file is synced, then it is renamed, then the directory that holds its name
+is synced.  An error from ``fsync`` is final: Linux has dropped the pages and does not report the
+error again.  It is never retried, and reaches the caller as a `SyncFailedError`.
+
+New files get the owner of their directory: a broker takes its whole log directory offline if it
+cannot open one file.  A user who cannot give them to this owner makes no file there.
+
+That owner may be a stranger to root, and may put links into the directory at any moment.
+So files are opened, renamed and removed by their name in an open directory, no link is followed,
+and only what was just made changes its owner, by its descriptor.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterable, Iterator
+
+from segmentlog.errors import LogDirectoryError, SyncFailedError
+from segmentlog.store.owners import another_owner, is_planted, user
+from segmentlog.store.system_errors import naming
+
+__all__ = [
+    "create_directory",
+    "create_file",
+    "cut_file",
+    "is_synced",
+    "make_directory",
+    "open_to_write",
+    "opened_directory",
+    "parent_of",
+    "remove_directory",
+    "remove_file",
+    "rename",
+    "replace_file",
+    "sync_ancestors",
+    "sync_directory",
+    "sync_file",
+    "unsynced",
+    "writable",
+    "write_all",
+    "write_new_file",
+    "write_pieces",
+]
+
+#: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
+_MOST_AT_ONCE = 1 << 30
+
+#: Errors of a system for a directory that cannot be synced, or not by this user.
+_NOT_TO_BE_SYNCED = {
+    errno.EINVAL, errno.EACCES, errno.EPERM, errno.ENOTSUP, errno.EROFS, errno.ENOSYS,
+}  # fmt: skip
+
+#: Errors of an open for writing that follows no link, and waits for no reader of a pipe.
+_NO_FILE = {errno.ELOOP, errno.ENXIO}
+
+#: Why a name is not written to, to end a sentence.
+_REFUSED = "{}, and is not written to: bytes outside the directory would change; move it away"
+
+#: Errors for a file that cannot be given away, by this user or to this owner.
+_NOT_GIVEN = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
+
+
+def write_all(descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of `data` at byte `position`; ``pwrite`` alone may stop short without an error."""
+    view = memoryview(data)
+    while len(view):
+        with naming(descriptor):
+            written = os.pwrite(descriptor, view[:_MOST_AT_ONCE], position)
+        view, position = view[written:], position + written
+
+
+def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[int]) -> None:
+    """Write each piece of `size` bytes of `data` at its own position."""
+    with naming(descriptor):
+        for start, position in zip(range(0, len(data), size), positions, strict=True):
+            written = os.pwrite(descriptor, data[start : start + size], position)
+            if written < size:
+                write_all(descriptor, data[start + written : start + size], position + written)
+
+
+def open_to_write(path: str) -> int:
+    """A descriptor of an existing file, to change it in place.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the name is that of a link, of something that is no file, or of a file of another owner
+        that has more names: its bytes are in another directory, too.
+    """
+    with parent_of(path) as (parent, name):
+        try:  # an open of a pipe would wait for its reader
+            flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(name, flags, dir_fd=parent)
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise LogDirectoryError(path, _REFUSED.format("is a link or no file")) from error
+            raise
+        found = os.stat(descriptor)
+        what = "" if stat.S_ISREG(found.st_mode) else "is no file"
+        if is_planted(found, os.stat(parent)):
+            what = "has other names, and another owner than its directory"
+    if what:
+        os.close(descriptor)
+        raise LogDirectoryError(path, _REFUSED.format(what))
+    return descriptor
+
+
+@contextlib.contextmanager
+def writable(path: str) -> Iterator[int]:
+    """A file open for writing, which is closed at the end of the block."""
+    descriptor = open_to_write(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def cut_file(descriptor: int, size: int) -> None:
+    """Set the size of a file: cut it, or add a hole at its end."""
+    with naming(descriptor):
+        os.ftruncate(descriptor, size)
+
+
+class _Blocks(threading.local):
+    """Blocks of `unsynced` that run in a thread now."""
+
+    number = 0
+
+
+_unsynced = _Blocks()
+
+
+def is_synced() -> bool:
+    """Whether this thread syncs: it is in no block of `unsynced`."""
+    return not _unsynced.number
+
+
+@contextlib.contextmanager
+def unsynced() -> Iterator[None]:
+    """Sync nothing in this thread until the block ends: for directories of tests.
+
+    Such a directory does not outlive a power cut.  Half the time of a small write is syncs.
+    """
+    _unsynced.number += 1
+    try:
+        yield
+    finally:
+        _unsynced.number -= 1
+
+
+def sync_file(descriptor: int, path: str) -> None:
+    """Sync a file's bytes to the disk.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk reports an error; the state of the bytes is then unknown.
+    """
+    if not is_synced():
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise SyncFailedError(path, error.strerror or str(error)) from error
+
+
+@contextlib.contextmanager
+def opened_directory(path: str) -> Iterator[int]:
+    """A descriptor of a directory, to sync its names."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: str) -> None:
+    """Sync the names in a directory to the disk; see `sync_file`."""
+    with opened_directory(path) as descriptor:
+        sync_file(descriptor, path)
+
+
+def sync_ancestors(path: str) -> None:
+    """Sync the names that lead to a directory, up to the mount point of its disk.
+
+    A writer that died makes directories only below the mount, on the disk of the log directory.
+    Above the mount there may be an automounter or another server, which may not answer.
+
+    A directory that cannot be synced at all has no disk under its names (autofs, proc, some FUSE
+    file systems), or is not ours to open, and then its names were there before us.
+
+    Raises
+    ------
+    SyncFailedError
+        If the disk of one of these directories reports an error.
+    """
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        try:
+            sync_directory(path)
+        except (SyncFailedError, OSError) as error:
+            cause = error.__cause__ if isinstance(error, SyncFailedError) else error
+            if not isinstance(cause, OSError) or cause.errno not in _NOT_TO_BE_SYNCED:
+                raise
+
+
+@contextlib.contextmanager
+def parent_of(path: str) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that holds a name, and the name.
+
+    The owner of the log directory may put another directory under its path at any moment.
+    """
+    directory, name = os.path.split(path)
+    descriptor = -1
+    try:
+        descriptor = _open_directory(directory or os.curdir)
+        yield descriptor, name
+    except OSError as error:
+        if error.filename in {name, directory}:  # the system knows no more
+            error.filename = path
+        raise
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _open_directory(path: str) -> int:
+    """Open a directory.
+
+    A link to it is followed if it belongs to root, to this user or to the owner of the directory:
+    nobody else may choose where this user writes.
+    """
+    flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_DIRECTORY)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR} or not os.path.islink(path):
+            raise
+    if not hasattr(os, "O_PATH"):  # only on Linux are log directories written to
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = os.open(path, flags)
+    try:
+        owner, target = os.stat(link).st_uid, os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+    descriptor = _open_directory(os.path.join(os.path.dirname(path), target))
+    if owner not in {0, os.geteuid(), os.stat(descriptor).st_uid}:
+        os.close(descriptor)
+        reason = (
+            f"is a link of {user(owner)} to a directory of another owner, and is not followed: "
+            "name the directory itself, or let its owner or root make the link"
+        )
+        raise LogDirectoryError(path, reason)
+    return descriptor
+
+
+def _give(descriptor: int, parent: int, path: str) -> None:
+    """Give what was just made to the owner of its directory.
+
+    The group is set only if the system allows it: the owner can use the file in any case.
+
+    Raises
+    ------
+    LogDirectoryError
+        If another user stays the owner: this user is not the owner, and may not give files away.
+    """
+    owner, made = os.stat(parent), os.stat(descriptor)
+    if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid):
+        return
+    try:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        if error.errno not in _NOT_GIVEN:
+            raise
+        if made.st_uid != owner.st_uid:
+            reason = another_owner(owner.st_uid, made.st_uid)
+            raise LogDirectoryError(os.path.dirname(path), reason) from error
+
+
+def create_directory(path: str, *, must_be_given: bool = True) -> None:
+    """Make a directory that must not exist yet, for the owner of the directory above it.
+
+    Raises
+    ------
+    LogDirectoryError
+        If it cannot be given to that owner, and must be; it is then removed.
+    """
+    with parent_of(path) as (parent, name):
+        os.mkdir(name, dir_fd=parent)
+        try:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=parent)
+            try:
+                # Another may have put an older directory under the name meanwhile.
+                if not os.listdir(descriptor):
+                    _give(descriptor, parent, path)
+            finally:
+                os.close(descriptor)
+        except LogDirectoryError:
+            if must_be_given:
+                os.rmdir(name, dir_fd=parent)
+                raise
+
+
+def make_directory(path: str) -> None:
+    """Make a directory and its missing ancestors, if they are missing; the names are not synced.
+
+    Each belongs to the owner of the directory above it, if the system allows that: files in it
+    belong to its owner, and a broker could not use those of root.  Other users own what they
+    make, as in ``/tmp``.
+
+    Raises
+    ------
+    OSError
+        If something else has the name, or the system refuses it.
+    """
+    missing, at = [], path
+    while not os.path.lexists(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another was quicker
+            create_directory(each, must_be_given=False)
+    if not os.path.isdir(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def create_file(path: str, *, mode: int = 0o644) -> int:
+    """Make a file that must not exist yet; returns a descriptor to write it.
+
+    Raises
+    ------
+    LogDirectoryError
+        If the owner of its directory could not use it; the file is then removed.
+    """
+    with parent_of(path) as (parent, name):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=parent)
+        try:
+            _give(descriptor, parent, path)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=parent)
+            raise
+    return descriptor
+
+
+def write_new_file(path: str, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
+    """Write a file that must not exist yet, and sync its bytes; the caller syncs its name.
+
+    Without `sync`, the caller syncs its bytes, too.
+    """
+    descriptor = create_file(path, mode=mode)
+    try:
+        write_all(descriptor, data, 0)
+        if sync:
+            sync_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def rename(path: str, to: str) -> None:
+    """Rename a file or a directory, over what has the new name; the caller syncs the names."""
+    with parent_of(path) as (before, name), parent_of(to) as (after, new):
+        try:
+            os.rename(name, new, src_dir_fd=before, dst_dir_fd=after)
+        except OSError as error:
+            error.filename, error.filename2 = path, to
+            raise
+
+
+def remove_file(path: str, *, missing_ok: bool = False) -> None:
+    """Remove a name of a file, or a link."""
+    try:
+        with parent_of(path) as (parent, name):
+            os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory."""
+    with parent_of(path) as (parent, name):
+        os.rmdir(name, dir_fd=parent)
+
+
+def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
+    """Replace a file, as Kafka does with its checkpoints.
+
+    ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
+    An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
+    Without `sync_name`, the caller syncs the directory, once for several files.
+    """
+    temporary = f"{path}.tmp"
+    remove_file(temporary, missing_ok=True)  # left by a crash
+    try:
+        write_new_file(temporary, data, mode=_mode_of(path))
+        rename(temporary, path)
+    except Exception:  # a full disk needs the space
+        with contextlib.suppress(OSError):
+            remove_file(temporary)
+        raise
+    if sync_name:
+        sync_directory(os.path.dirname(path))
+
+
+def _mode_of(path: str) -> int:
+    """Permissions of the present file, for the file that replaces it."""
+    try:
+        mode = os.stat(path, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return 0o644
+    return mode & 0o777 if stat.S_ISREG(mode) else 0o644

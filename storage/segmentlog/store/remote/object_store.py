@@ -1,0 +1,398 @@
+"""`Disk` for a copy of a log directory in an object store.
+
+An object store has neither directories nor renames, its listings take time, and each request takes
+as long as many reads of a disk.  So a directory is surveyed when it is opened: one deep
+listing answers every later question for names, sizes and times, and small files and index entries
+are kept once they are read.  Objects that differ from the listing are gone (``ESTALE``).
+
+A file that a slice reads is opened again, wherever the task runs (`RemoteFile.expect`), and its
+bytes are requested a few pieces ahead.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from segmentlog.errors import StorageError
+from segmentlog.format.names import parse_partition_directory, parse_segment_file
+from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Entry, FileStatus, FileType, Measured
+from segmentlog.store.remote.location import Location, location_of
+from segmentlog.store.remote.ranges import KeptRanges, ReadAhead
+from segmentlog.store.remote.requests import Pending, begin, request
+from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
+
+__all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
+
+#: Bytes that a small read requests: the headers and entries after it are often wanted next.  A
+#: read that continues where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
+_SMALL_BYTES = 64 << 10
+
+#: Largest range that is kept, such as the index of a segment of 2 GiB; bytes of all of them.
+_LARGEST_KEPT = 4 << 20
+_KEPT_BYTES = 32 << 20
+
+_MOST_SURVEYS = 8
+
+_DIRECTORY = Facts(0, "", is_directory=True)
+
+
+def _gone(path: str, number: int = errno.ENOENT) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+def _status(facts: Facts) -> FileStatus:
+    """Status of an object; size and version take the place of an inode."""
+    mode = stat.S_IFDIR | 0o555 if facts.is_directory else stat.S_IFREG | 0o444
+    digest = blake2b(f"{facts.size} {facts.version}".encode(), digest_size=7).digest()
+    inode = int.from_bytes(digest, "big") or 1
+    return FileStatus(
+        mode, facts.size, inode, facts.modified_ns, facts.modified_ns, is_remembered=False,
+        n_allocated=facts.size,
+    )  # fmt: skip
+
+
+class _Object:
+    """An object, opened at the first read.
+
+    Parameters
+    ----------
+    path, key : of the object.
+    store : with the object.
+    listed : facts by a listing, or None.
+    kept : ranges that were read.
+    """
+
+    def __init__(
+        self, path: str, key: str, store: Store, listed: Facts | None, kept: KeptRanges
+    ) -> None:
+        self.path = path
+        self._key = key
+        self._store = store
+        self._listed = listed
+        self._opened: Opened | None = None
+        self._kept = kept
+        self._wanted = _SMALL_BYTES
+        self._read_to = -1  # byte after the last range that was requested
+
+    def opened(self) -> Opened:
+        """The object; ``ESTALE`` if it is no longer the listed object."""
+        if self._opened is None:
+            found = self.open_now()
+            listed = self._listed
+            if listed is not None and _status(listed).inode != _status(found.facts).inode:
+                raise _gone(self.path, errno.ESTALE)
+            self._opened = found
+        return self._opened
+
+    def open_anew(self) -> Opened:
+        """The object as it is now; without a listing, as it was when it was opened first."""
+        if self._listed is None and self._opened is not None:
+            return self._opened
+        return self.open_now()
+
+    def open_now(self) -> Opened:
+        """The object as it is now."""
+        return request(self.path, "opening", lambda: self._store.open(self._key))
+
+    @property
+    def facts(self) -> Facts:
+        """Facts by the listing, or else by the store."""
+        return self._listed if self._listed is not None else self.opened().facts
+
+    def begin(self, opened: Opened, position: int, n_bytes: int) -> Pending:
+        """Request a range."""
+
+        def fetch() -> bytes:
+            found = opened.fetch(position, n_bytes)
+            if len(found) != n_bytes:  # the connection ended early, or the object is shorter now
+                raise OSError(errno.EIO, f"only {len(found)} of {n_bytes} bytes arrived")
+            return found
+
+        return begin(self.path, f"reading bytes {position} to {position + n_bytes}", fetch)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """A range, which a larger request may have brought before."""
+        facts = self.facts
+        if facts.is_directory:
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), self.path)
+        n_bytes = min(n_bytes, facts.size - position)
+        if n_bytes <= 0:
+            return b""
+        kept = self._kept.find(self._key, position, n_bytes)
+        if kept is not None:
+            return kept
+        goes_on = 0 <= self._read_to - position < self._wanted
+        self._wanted = min(2 * self._wanted, _LARGEST_KEPT) if goes_on else _SMALL_BYTES
+        wanted = min(max(n_bytes, self._wanted), facts.size - position)
+        found: bytes = self.begin(self.opened(), position, wanted).result()
+        self._read_to = position + wanted
+        if wanted <= _LARGEST_KEPT:
+            self._kept.keep(self._key, position, found)
+        return found[:n_bytes]
+
+
+class RemoteFile(Closing):
+    """An object; see `ReadableFile`."""
+
+    __slots__ = ("_ahead", "_object", "_opened", "path")
+
+    #: No byte of an object changes: a new object takes its name instead.
+    never_cut = True
+    never_overlaps = False
+    descriptor = None
+
+    def __init__(self, found: _Object) -> None:
+        self.path = found.path
+        self._object = found
+        self._opened: Opened | None = None  # for a range that is read ahead
+        self._ahead: ReadAhead | None = None
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        return _status(self._object.facts if self._opened is None else self._opened.facts)
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`: the object is opened again, and its first bytes are requested."""
+        opened = self._opened = self._object.open_anew()
+
+        def begin_piece(position: int, n_bytes: int) -> Pending:
+            return self._object.begin(opened, position, n_bytes)
+
+        self._ahead = ReadAhead(begin_piece, start, min(end, opened.facts.size))
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`; a store has no page cache here."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`: ranges that were read before and after a change do not fit."""
+        if self._opened is not None:
+            now = self._object.open_now()
+            if (now.tag, now.facts.size) != (self._opened.tag, self._opened.facts.size):
+                said = "the object was replaced by another one while it was read"
+                raise StorageError(errno.EIO, said, self.path)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        if self._ahead is not None:
+            buffer = bytearray(n_bytes)
+            n_read = self._ahead.read_into(memoryview(buffer), position)
+            if n_read == n_bytes:
+                return bytes(buffer)
+        return self._object.read(position, n_bytes)
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        if self._ahead is not None:
+            n_read = self._ahead.read_into(buffer, position)
+            if n_read:
+                return n_read
+        found = self._object.read(position, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def map(self) -> bytes | None:
+        """See `ReadableFile`: the bytes of a small object; None for a larger or empty one."""
+        size = self.status().size
+        return self._object.read(0, size) if 0 < size <= _LARGEST_KEPT else None
+
+    def close(self) -> None:
+        """See `ReadableFile`."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+
+class _Survey:
+    """The entries of a directory when it was opened.
+
+    Parameters
+    ----------
+    key : of the directory.
+    is_deep : whether `directories` has every directory below `key`; if not, each is listed on
+        request.
+    """
+
+    def __init__(self, key: str, *, is_deep: bool) -> None:
+        self.key = key
+        self.is_deep = is_deep
+        self.directories: dict[str, dict[str, Facts]] = {}
+        self.objects: dict[str, _Object] = {}
+        self.kept = KeptRanges(_KEPT_BYTES)
+
+    def covers(self, key: str) -> bool:
+        """Whether a file or directory is in it."""
+        return not self.key or key == self.key or key.startswith(f"{self.key}/")
+
+    def add(self, key: str, facts: Facts) -> None:
+        """Take a file or a directory, and the directories above it."""
+        parent, _, name = key.rpartition("/")
+        if facts.is_directory and self.is_deep:
+            self.directories.setdefault(key, {})
+        self.directories.setdefault(parent, {})[name] = facts
+        while self.is_deep and parent != self.key and parent:
+            parent, _, name = parent.rpartition("/")
+            self.directories.setdefault(parent, {}).setdefault(name, _DIRECTORY)
+
+
+class RemoteDisk:
+    """A store; see `Disk`.  Paths are those of `segmentlog.store.remote.location`.
+
+    Parameters
+    ----------
+    root : beginning of all paths.
+    store : answers for keys.
+    """
+
+    def __init__(self, root: str, store: Store) -> None:
+        self._root = root
+        self._store = store
+        self._surveys: list[_Survey] = []
+
+    def _key(self, path: str) -> str:
+        return path[len(self._root) :].strip("/")
+
+    def survey(self, path: str) -> None:
+        """List a log directory, a partition directory or the place of a file, to open it.
+
+        Later questions for it are answered from this listing.  For a partition or a file, its log
+        directory is listed without the other partitions.
+
+        Raises
+        ------
+        StorageError
+            If the store cannot be asked.
+        """
+        key = self._key(path)
+        parent, _, name = key.rpartition("/")
+        if parse_segment_file(name) is not None:
+            found = _Survey(parent.rpartition("/")[0], is_deep=False)
+        elif parse_partition_directory(name):
+            found = _Survey(parent, is_deep=False)
+            self._list(found, key)
+            if not any(each.endswith(".log") for each in found.directories.get(key, ())):
+                found = _Survey(key, is_deep=True)
+        else:
+            found = _Survey(key, is_deep=True)
+        if found.is_deep:
+            self._list(found, key)
+            if not found.directories and key:  # a file, or nothing: its directory is asked
+                found = _Survey(parent, is_deep=False)
+        self._surveys = [each for each in self._surveys if each.key != found.key]
+        self._surveys = [found, *self._surveys[: _MOST_SURVEYS - 1]]
+
+    def forget(self, path: str) -> None:
+        """See `SurveyedDisk`."""
+        key = self._key(path)
+        self._surveys = [
+            each
+            for each in self._surveys
+            if not each.covers(key) and not f"{each.key}/".startswith(f"{key}/")
+        ]
+
+    def _list(self, survey: _Survey, key: str) -> None:
+        path = f"{self._root}/{key}".rstrip("/")
+        deep = survey.is_deep
+        try:
+            found = request(path, "listing", lambda: list(self._store.listing(key, deep=deep)))
+        except FileNotFoundError:
+            return
+        survey.directories.setdefault(key, {})
+        for each, facts in found:
+            survey.add(each, facts)
+
+    def _survey_of(self, key: str) -> _Survey | None:
+        return next((each for each in self._surveys if each.covers(key)), None)
+
+    def _in_directory(self, path: str) -> dict[str, Facts]:
+        """Names and facts in a directory."""
+        key = self._key(path)
+        survey = self._survey_of(key)
+        if survey is None:
+            survey = _Survey(key, is_deep=False)
+        if key not in survey.directories and not survey.is_deep:
+            self._list(survey, key)
+        if key not in survey.directories:
+            raise _gone(path)
+        return survey.directories[key]
+
+    def _facts(self, path: str) -> Facts:
+        key = self._key(path)
+        survey = self._survey_of(key)
+        if survey is None:
+            return request(path, "looking up", lambda: self._store.facts(key))
+        if key == survey.key:
+            self._in_directory(path)
+            return _DIRECTORY
+        parent, _, name = path.rpartition("/")
+        facts = self._in_directory(parent).get(name)
+        if facts is None:
+            raise _gone(path)
+        return facts
+
+    def open(self, path: str, *, follow: bool = True) -> RemoteFile:
+        """See `Disk`: without a survey of its directory, the store is asked."""
+        key = self._key(path)
+        survey = self._survey_of(key)
+        if survey is None:
+            found = _Object(path, key, self._store, None, KeptRanges(_KEPT_BYTES))
+            found.opened()
+            return RemoteFile(found)
+        facts = self._facts(path)
+        known = survey.objects.get(key)
+        if known is None:
+            known = _Object(path, key, self._store, facts, survey.kept)
+            survey.objects[key] = known
+        return RemoteFile(known)
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """See `Disk`."""
+        return _status(self._facts(path))
+
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """See `Disk`."""
+        found = self._in_directory(directory)
+        try:
+            statuses = [_status(found[name]) for name in names]
+        except KeyError as missing:
+            raise _gone(f"{directory}/{missing.args[0]}") from None
+        types = {i: each.type for i, each in enumerate(statuses) if not each.is_file}
+        sizes, inodes = [each.size for each in statuses], [each.inode for each in statuses]
+        return Measured(sizes, inodes, types, is_remembered=False)
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return list(self._in_directory(path))
+
+    def entries(self, path: str) -> list[Entry]:
+        """See `Disk`."""
+        return [
+            Entry(name, FileType.DIRECTORY if facts.is_directory else FileType.FILE)
+            for name, facts in self._in_directory(path).items()
+        ]
+
+    def inodes(self, path: str) -> dict[str, int]:
+        """See `Disk`."""
+        return dict.fromkeys(self._in_directory(path), 0)
+
+
+_disks: dict[tuple[int, str], RemoteDisk] = {}
+
+
+def remote_disk(path: str) -> RemoteDisk:
+    """The disk that holds a path at a URL.
+
+    Raises
+    ------
+    LogDirectoryError
+        If its scheme or its options are not supported.
+    """
+    authority = path.find("/", path.index("://") + 3)
+    root = path if authority < 0 else path[:authority]
+    key = os.getpid(), root  # a client does not outlive a fork
+    if key not in _disks:
+        location: Location = location_of(root)
+        _disks[key] = RemoteDisk(root, request(root, "connecting", lambda: store_at(location)))
+    return _disks[key]

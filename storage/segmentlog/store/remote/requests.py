@@ -1,0 +1,231 @@
+"""Requests to a store, with a deadline: none waits for ever, and none fails for one lost packet.
+
+Requests run in their own threads, which do not keep a process from ending.  Once a request is past
+its deadline, another thread takes the place of its thread.  Without that, sixteen requests that
+never end would be the last requests of their process.
+"""
+
+import atexit
+import contextlib
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
+from typing import Any, TypeVar
+
+from segmentlog.errors import SegmentLogError, StorageError
+from segmentlog.store.remote.location import without_secrets
+
+__all__ = ["Pending", "begin", "end_requests", "request", "side_by_side"]
+
+#: Requests that a process has under way; more of them wait.
+_THREADS = 16
+
+#: Requests for the same bytes.  Each of them is repeated by the store's client as well (S3: three
+#: times in all), so a store that is down for a moment goes unnoticed.
+_TRIES = 2
+
+_PAUSE_SECONDS = 0.2
+
+#: Seconds until a request has to be answered in full, its repetitions included.
+_DEADLINE_SECONDS = 120.0
+
+#: Seconds that an ending process waits for requests under way.
+_PATIENCE_SECONDS = 2.0
+
+_FORBIDDEN = ("ACCESS_DENIED", "HTTP status 401", "HTTP status 403", "INVALID_ACCESS_KEY")
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+
+class _Threads:
+    """Daemon threads that take work from one queue; `concurrent.futures` waits for its own."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.is_ending = False
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._n_threads = 0
+        self._unanswered: set[Future[Any]] = set()
+        self._replaced: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[[], _T]) -> "Future[_T]":
+        """Run `work` in one of the threads."""
+        future: Future[_T] = Future()
+        with self._lock:
+            if self.is_ending:
+                future.set_exception(_ended())
+                return future
+            self._unanswered.add(future)
+            future.add_done_callback(self._unanswered.discard)
+            if self._n_threads < _THREADS:
+                self._n_threads += 1
+                # The last function that is registered runs first, and the client of S3 registers
+                # one when the first request loads it: that one waits for all its requests.
+                atexit.unregister(end_requests)
+                atexit.register(end_requests)
+                self._start()
+        self._work.put((future, work))
+        return future
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="segmentlog store", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            future, work = self._work.get()
+            if future.set_running_or_notify_cancel():
+                _answer(future, work)
+            with self._lock:
+                is_replaced = future in self._replaced
+                self._replaced.discard(future)
+            if is_replaced:
+                return
+            del future, work
+
+    def give_up(self, future: "Future[Any]") -> None:
+        """Start another thread in place of the one that runs a request; it ends if this does."""
+        with self._lock:
+            if not future.done() and future not in self._replaced and not self.is_ending:
+                self._replaced.add(future)
+                self._start()
+
+    def end(self) -> None:
+        """Begin no more requests, wait a moment for those under way, and answer the others."""
+        with self._lock:
+            self.is_ending = True
+            unanswered = list(self._unanswered)
+        under_way = [each for each in unanswered if not each.cancel()]
+        wait(under_way, _PATIENCE_SECONDS)
+        for each in under_way:
+            with contextlib.suppress(InvalidStateError):
+                each.set_exception(_ended())
+
+
+def _answer(future: "Future[_T]", work: Callable[[], _T]) -> None:
+    with contextlib.suppress(InvalidStateError):  # `_Threads.end` has answered
+        try:
+            found = work()
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+            future.set_exception(error)
+        else:
+            future.set_result(found)
+
+
+def _ended() -> OSError:
+    return OSError(errno.ECANCELED, "the process is ending")
+
+
+_threads = _Threads()
+
+
+def end_requests() -> None:
+    """End the requests of a process that ends; later ones fail.
+
+    A client in C++ that a request has under way is torn down with the process: one process in six
+    that ended during requests to Google Cloud Storage died of SIGSEGV.  A request that takes
+    longer than `_PATIENCE_SECONDS` does not keep the process alive.
+    """
+    if _threads.process == os.getpid():
+        _threads.end()
+
+
+class Pending:
+    """A request under way.
+
+    Parameters
+    ----------
+    path : of the file or directory, for errors.
+    what : the request in words: "listing" or "reading bytes 0 to 61".
+    work : makes the request; it may be called again.
+    """
+
+    def __init__(self, path: str, what: str, work: Callable[[], Any]) -> None:
+        global _threads  # noqa: PLW0603 - a forked process has none of the threads
+        if _threads.process != os.getpid():
+            _threads = _Threads()
+        self._path, self._what = path, what
+        self._ends = time.monotonic() + _DEADLINE_SECONDS
+        self._future = _threads.submit(lambda: _repeated(work, self._ends))
+
+    def result(self) -> Any:  # noqa: ANN401 - of any request
+        """The answer.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file or directory.
+        StorageError
+            If the request failed, or was not answered in time.
+        """
+        try:
+            return self._future.result(max(self._ends - time.monotonic(), 0.0))
+        except TimeoutError:
+            if not self._future.done():
+                if not self._future.cancel():
+                    _threads.give_up(self._future)
+                said = f"{self._what} took more than {_DEADLINE_SECONDS:g} s"
+                raise StorageError(errno.ETIMEDOUT, said, self._path) from None
+            raise self._failed(TimeoutError("timed out")) from None
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path) from None
+        except CancelledError:
+            raise self._failed(_ended()) from None
+        except SegmentLogError:
+            raise
+        except Exception as error:  # noqa: BLE001 - clients of stores raise errors of any kind
+            raise self._failed(error) from None
+
+    def cancel(self) -> None:
+        """Forget the answer; a request that has not begun is not made."""
+        self._future.cancel()
+
+    def _failed(self, error: Exception) -> StorageError:
+        text = without_secrets(str(error) or type(error).__name__)
+        is_forbidden = isinstance(error, PermissionError) or any(
+            each in text for each in _FORBIDDEN
+        )
+        number = errno.EACCES if is_forbidden else errno.EIO
+        return StorageError(number, f"{self._what} failed: {text}", self._path)
+
+
+def _repeated(work: Callable[[], _T], ends: float) -> _T:
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return work()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            raise
+        except OSError as error:
+            is_last = attempt >= _TRIES or time.monotonic() > ends or _threads.is_ending
+            if is_last or any(each in str(error) for each in _FORBIDDEN):
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
+    """Results of `work`, which waits for requests most of the time, in the order of `given`.
+
+    The first error is raised once all work has ended.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_THREADS, len(given) or 1), "segmentlog plan") as threads:
+        return list(threads.map(work, given))
+
+
+def begin(path: str, what: str, work: Callable[[], Any]) -> Pending:
+    """Begin a request, and return without waiting for it."""
+    return Pending(path, what, work)
+
+
+def request(path: str, what: str, work: Callable[[], _T]) -> _T:
+    """Make a request, and wait for its answer; see `Pending.result` for errors."""
+    found: _T = Pending(path, what, work).result()
+    return found

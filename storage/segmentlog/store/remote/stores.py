@@ -1,0 +1,343 @@
+"""The three requests that are made to a store: list, open, and read a range of bytes.
+
+`pyarrow.fs` serves S3, Google Cloud Storage, Azure and HDFS, with its own credentials.  `fsspec`
+serves other schemes, if it is installed.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import quote, urlencode
+
+from segmentlog.errors import LogDirectoryError
+from segmentlog.store.remote.location import Location, without_secrets
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+__all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
+
+_OF_ARROW = {"s3", "gs", "abfs", "hdfs", "viewfs"}
+#: Options of Azure that only its own parameters take.
+_KEYS = {"account_key", "sas_token"}
+_AUTHORITIES = ("blob_storage_authority", "dfs_storage_authority")
+_NUMBERS = {"request_timeout", "connect_timeout", "load_frequency"}
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is written
+
+
+class Facts(NamedTuple):
+    """Facts about an object that need no read.
+
+    Attributes
+    ----------
+    size : in bytes.
+    version : differs for another object of the name: its time in seconds, or its ETag.  Both are
+        the same in a listing and for an opened object.
+    is_directory : whether it is the beginning of other objects' names.
+    modified_ns : time of the last write (epoch, nanoseconds), or 0.
+    """
+
+    size: int
+    version: str
+    is_directory: bool = False
+    modified_ns: int = 0
+
+
+class Opened(NamedTuple):
+    """An object that is there.
+
+    Attributes
+    ----------
+    facts : about the object when it was opened.
+    tag : differs for another object of the name, perhaps more finely than `facts`.
+    fetch : returns a number of bytes from a position; the range must lie within the object.
+    """
+
+    facts: Facts
+    tag: str
+    fetch: Callable[[int, int], bytes]
+
+
+class Store(Protocol):
+    """A store, below one root; keys have no slash at either end.
+
+    Any `OSError` may mean that the store could not be reached; a `FileNotFoundError` means that
+    the object or directory is not there.
+    """
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """Keys and facts of what is in a directory; with `deep`, of all below."""
+
+    def facts(self, key: str) -> Facts:
+        """Facts about an object or a directory."""
+
+    def open(self, key: str) -> Opened:
+        """An object, by one request."""
+
+
+class ArrowStore:
+    """A file system of `pyarrow.fs`.
+
+    Parameters
+    ----------
+    filesystem : the file system.
+    base : path of the root in it.
+    """
+
+    def __init__(self, filesystem: "FileSystem", base: str) -> None:
+        self._filesystem = filesystem
+        self._root = base
+        self._base = base.rstrip("/")
+
+    def _path(self, key: str) -> str:
+        if not self._root:  # an account, whose paths begin with a container and no slash
+            return key
+        return f"{self._base}/{key}" if key else self._base or "/"
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """See `Store`."""
+        from pyarrow.fs import FileSelector, FileType
+
+        path = self._path(key)
+        try:
+            found = self._filesystem.get_file_info(FileSelector(path, recursive=deep))
+        except OSError:
+            # The client of Google Cloud Storage raises an error like any other.
+            is_google = self._filesystem.type_name == "gcs"
+            if is_google and self._filesystem.get_file_info(path).type == FileType.NotFound:
+                raise FileNotFoundError(path) from None
+            raise
+        # The paths of the answer may begin with a slash that those of the request do not have.
+        skipped = len(self._base.strip("/"))
+        for info in found:
+            yield info.path.strip("/")[skipped:].strip("/"), _facts(info)
+
+    def facts(self, key: str) -> Facts:
+        """See `Store`."""
+        from pyarrow.fs import FileType
+
+        info = self._filesystem.get_file_info(self._path(key))
+        if info.type == FileType.NotFound:
+            raise FileNotFoundError(key)
+        return _facts(info)
+
+    def open(self, key: str) -> Opened:
+        """See `Store`; a client that gives no metadata is asked a second time."""
+        file = self._filesystem.open_input_file(self._path(key))
+        metadata = {name.lower(): value for name, value in (file.metadata() or {}).items()}
+        seconds = _seconds(metadata.get("last-modified", b""))
+        if seconds is None:
+            facts = self.facts(key)
+        else:
+            facts = Facts(file.size(), str(seconds), modified_ns=seconds * 10**9)
+        tag = metadata.get("etag", b"").decode("latin-1") or facts.version
+
+        def fetch(position: int, n_bytes: int) -> bytes:
+            found: bytes = file.read_at(n_bytes, position)
+            return found
+
+        return Opened(facts, tag, fetch)
+
+
+def _facts(info: "FileInfo") -> Facts:
+    if not info.is_file:
+        return Facts(0, "", is_directory=True)
+    modified = info.mtime_ns or 0
+    return Facts(info.size, str(modified // 10**9), modified_ns=modified)
+
+
+def _seconds(text: bytes) -> int | None:
+    """Time of ``Last-Modified`` as `pyarrow` gives it (ISO 8601), or None."""
+    from datetime import datetime
+
+    try:
+        return int(datetime.fromisoformat(text.decode("latin-1")).timestamp())
+    except ValueError:
+        return None
+
+
+class FsspecStore:
+    """A file system of `fsspec`; ranges are read without its own read-ahead.
+
+    Parameters
+    ----------
+    filesystem : the file system.
+    base : path of the root in it.
+    """
+
+    def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
+        self._filesystem = filesystem
+        self._base = base.rstrip("/")
+
+    def _path(self, key: str) -> str:
+        return f"{self._base}/{key}" if key else self._base or "/"
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """See `Store`."""
+        path = self._path(key)
+        self._filesystem.invalidate_cache()  # clients remember listings
+        depth = None if deep else 1
+        found = self._filesystem.find(path, maxdepth=depth, withdirs=True, detail=True)
+        skipped, base = len(self._base.strip("/")), path.strip("/")
+        is_empty = not found or (len(found) == 1 and next(iter(found)).strip("/") == base)
+        if is_empty and not self._filesystem.isdir(path):
+            raise FileNotFoundError(path)
+        for name, info in found.items():
+            if name.strip("/") != base:
+                yield name.strip("/")[skipped:].strip("/"), _fsspec_facts(info)
+
+    def facts(self, key: str) -> Facts:
+        """See `Store`."""
+        self._filesystem.invalidate_cache()
+        return _fsspec_facts(self._filesystem.info(self._path(key)))
+
+    def open(self, key: str) -> Opened:
+        """See `Store`."""
+        facts = self.facts(key)
+        if facts.is_directory:
+            raise FileNotFoundError(key)
+        path = self._path(key)
+
+        def fetch(position: int, n_bytes: int) -> bytes:
+            end = position + n_bytes
+            found: bytes = self._filesystem.cat_file(path, start=position, end=end)
+            return found
+
+        return Opened(facts, facts.version, fetch)
+
+
+def _fsspec_facts(info: Mapping[str, Any]) -> Facts:
+    """Facts from what a file system says: each has its own name for the time."""
+    if info["type"] == "directory":
+        return Facts(0, "", is_directory=True)
+    if info.get("size") is None:
+        raise NotImplementedError("this file system does not report the sizes of its files")
+    times = (_whole_seconds(info[name]) for name in _TIMES if info.get(name) is not None)
+    return Facts(int(info["size"]), next(times, ""))
+
+
+def _whole_seconds(time: object) -> str:
+    """A time as text: listings and files of one file system may give it in two forms."""
+    from datetime import datetime
+
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            return str(time)
+    seconds = time.timestamp() if isinstance(time, datetime) else time
+    return str(int(seconds)) if isinstance(seconds, int | float) else str(seconds)
+
+
+def store_at(location: Location) -> Store:
+    """The store with the root of `location`.
+
+    Raises
+    ------
+    LogDirectoryError
+        If its scheme is not supported here, or an option is not accepted.
+    """
+    try:
+        if location.scheme == "s3":
+            return _s3(location)
+        if location.scheme == "abfs" and (location.password or _KEYS & location.options.keys()):
+            return _azure(location)
+        if location.scheme in _OF_ARROW:
+            return _of_arrow(location)
+        return _of_fsspec(location)
+    except (ValueError, TypeError, ImportError, NotImplementedError) as error:
+        said = without_secrets(str(error))
+        raise LogDirectoryError(location.root, f"cannot be opened: {said}") from None
+
+
+def _s3(location: Location) -> Store:
+    """S3, with a client that repeats a failed request twice.
+
+    `FileSystem.from_uri` would make a client that repeats it thirty times, and takes no key that
+    is not in its environment or in the URL.
+    """
+    from pyarrow.fs import S3FileSystem, resolve_s3_region
+
+    options: dict[str, Any] = {}
+    for name, value in location.options.items():
+        if name not in _IGNORED:
+            options[name] = _parsed(name, value)
+    if location.user:
+        options |= {"access_key": location.user, "secret_key": location.password}
+    try:
+        filesystem = S3FileSystem(**options)
+    except TypeError as error:
+        message = f"its options are the parameters of pyarrow.fs.S3FileSystem: {error}"
+        raise TypeError(message) from None
+    in_environment = "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ
+    if "region" not in options and "endpoint_override" not in options and not in_environment:
+        filesystem = S3FileSystem(**options, region=resolve_s3_region(location.host))
+    return ArrowStore(filesystem, location.host)
+
+
+def _parsed(name: str, value: str) -> str | bool | float:
+    if name in _NUMBERS:
+        return float(value)
+    if name == "endpoint_override":  # Spark's catalog keeps one slash of several
+        return re.sub(r"^(https?):/+", r"\1://", value)
+    return value == "true" if value in {"true", "false"} else value
+
+
+def _azure(location: Location) -> Store:
+    """Azure, with the key or the token of an account; `FileSystem.from_uri` takes neither.
+
+    The URL is ``abfs://container@account.dfs.core.windows.net/path``; with a password,
+    ``abfs://account:key@container/path``, or ``abfs://account:key@server:port/container/path`` of
+    another server than Microsoft's.
+    """
+    from pyarrow.fs import AzureFileSystem
+
+    given = dict(location.options)
+    options: dict[str, Any] = {}
+    if given.pop("enable_tls", "true") == "false":
+        options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+    account, container = location.user, location.host
+    if ":" in location.host:
+        container = ""
+        options |= dict.fromkeys(_AUTHORITIES, location.host)
+    elif "." in location.host:
+        account, container = location.host.partition(".")[0], location.user
+    options["account_name"] = account
+    if location.password:
+        options["account_key"] = location.password
+    try:
+        return ArrowStore(AzureFileSystem(**(options | given)), container)
+    except TypeError as error:
+        message = f"its options are the parameters of pyarrow.fs.AzureFileSystem: {error}"
+        raise TypeError(message) from None
+
+
+def _of_arrow(location: Location) -> Store:
+    from pyarrow.fs import FileSystem
+
+    filesystem, base = FileSystem.from_uri(_url(location))
+    return ArrowStore(filesystem, base)
+
+
+def _url(location: Location) -> str:
+    """The URL of the root, with credentials."""
+    user = quote(location.user, "")
+    if location.password:
+        user += ":" + quote(location.password, "")
+    query = f"?{urlencode(location.options)}" if location.options else ""
+    return f"{location.scheme}://{user}{'@' * bool(user)}{location.host}/{query}"
+
+
+def _of_fsspec(location: Location) -> Store:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        kinds = ", ".join(sorted(_OF_ARROW))
+        message = f"scheme {location.scheme!r} needs fsspec (pip install fsspec); {kinds} do not"
+        raise ImportError(message) from None
+    options: dict[str, Any] = dict(location.options)
+    if location.user:
+        options |= {"username": location.user, "password": location.password}
+    return FsspecStore(*url_to_fs(f"{location.scheme}://{location.host}", **options))

@@ -1,0 +1,270 @@
+"""One atomic change of a log directory: it takes place as a whole or not at all, at any crash.
+
+A commit, an overwrite, retention, deleted records and the deletion of a topic are changes.  All of
+them take these steps, in this order; each is on the disk before the next begins:
+
+1. The guard is made, with the intent in it.  From here on no broker starts, and readers take the
+   bounds of the partitions from the intent, not from the files.
+2. The mark of a clean stop moves into the guard: it must not vouch for the next steps.  The move
+   is on the disk with step 4.  A power cut before that may bring the mark back, which does no
+   harm: the guard stands, and the undo makes the mark true again.
+3. The work is done: batches, index entries and new segments after the ends that the intent names.
+   Nothing that was there before is changed.  A deletion has no work.
+4. ``state`` is renamed from the guard to `segmentlog.state`: **the decision**.
+5. The effects of the intent are applied (`segmentlog.txn.effects`).  Then the mark comes back,
+   and the guard goes: a broker may start.
+6. The files that have left the logs are removed, if they are due.
+
+`segmentlog.txn.unfinished` undoes a change that crashed before step 4, and finishes a change
+that crashed after it.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
+from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.store.boot import boot_id
+from segmentlog.store.durable import (
+    create_directory,
+    opened_directory,
+    rename,
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_new_file,
+)
+from segmentlog.store.sync_together import SyncTogether
+from segmentlog.store.system_errors import FULL
+from segmentlog.txn.effects import Effect
+from segmentlog.txn.guard import Guard, Intent, PartitionIntent, list_guards
+from segmentlog.txn.held import HeldDirectory
+from segmentlog.txn.put_aside import topics_aside
+from segmentlog.txn.stamp import renew_stamp, set_later
+from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.unfinished import finish, give_up, withdraw
+
+__all__ = ["Change", "decide", "stand"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that is about to be made; `begin` looks at the directory before it.
+
+    Attributes
+    ----------
+    held : the log directory, without unfinished changes.
+    token : names the change, and its guard.
+    before : the state of the directory, on which the change builds.
+    was_clean : whether the directory had a broker's mark of a clean stop.
+    """
+
+    held: HeldDirectory
+    token: str
+    before: State
+    was_clean: bool
+
+    @classmethod
+    def begin(cls, held: HeldDirectory, token: str | None = None) -> "Change":
+        """A change of the directory as it is now.
+
+        Parameters
+        ----------
+        token : of a job, without a dash; random by default.
+
+        Raises
+        ------
+        CorruptCheckpointError
+            If the state of the directory cannot be understood.
+        """
+        return cls(held, token or secrets.token_hex(8), State.read(held.directory), held.is_clean)
+
+    @property
+    def directory(self) -> str:
+        """The log directory."""
+        return self.held.directory
+
+    @property
+    def boot(self) -> str:
+        """The boot during which all bytes that may be unsynced were written; ``""`` if unknown.
+
+        A directory with the mark of a clean stop has no such bytes yet.  A directory that had lost
+        the mark before this boot may have lost bytes, too.
+        """
+        return boot_id() if self.was_clean or self.before.boot == boot_id() else ""
+
+    def carry_out(
+        self,
+        partitions: Sequence[PartitionIntent],
+        effects: Sequence[Effect],
+        work: Callable[[SyncTogether], object] = lambda _: None,
+        *,
+        is_flushed: bool = True,
+        is_repeatable: bool = True,
+        noted: Callable[[State], State] = lambda state: state,
+    ) -> None:
+        """Make the change: all steps.
+
+        A callback does the work, and not the body of a ``with``: an interrupt between that body
+        and ``__exit__`` would neither undo nor decide.
+
+        Parameters
+        ----------
+        partitions : before and after the change; their logs are ready to append to.
+        effects : what follows from the decision, in this order.
+        work : step 3; what it adds to its argument is on the disk before the decision.
+        is_flushed : whether all that `work` writes is synced.
+        is_repeatable : whether `work` can be done again after an undo.  If the disk is full, the
+            effects make room, and the change is made once more.
+        noted : adds to the state that decides the change what it is to remember besides.
+
+        Raises
+        ------
+        LogLockedError
+            If another writer has committed meanwhile, although the lock should have excluded it.
+        CommitInDoubtError
+            If the system does not say whether the decision has reached the disk.
+        SyncFailedError
+            If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
+            next writer: a disk that fails cannot be trusted to carry out the undo either.
+        OSError, SegmentLogError
+            If another step before the decision failed; it is undone then.
+        """
+        # Logs that have lost records change the state when they are prepared.
+        before = State.read(self.directory) if self.held.has_cut_writes else self.before
+        intent = Intent(self.token, before.token, self.was_clean, is_flushed, partitions, effects)
+
+        def after() -> State:
+            now_ms = int(time.time() * 1000)  # after the work, which may take long
+            state = noted(before.next(self.token, now_ms))
+            aside = topics_aside(self.directory, state.aside)
+            state = replace(state, aside=aside, boot=self.boot)
+            for each in effects:
+                state = each.noted_in(state)
+            return state
+
+        self.held.forget_checkpoints()
+        try:
+            self._reach_decision(intent, work, after)
+        except OSError as error:
+            is_full = is_repeatable and error.errno in FULL
+            if not is_full or True not in [each.make_room(self.directory) for each in effects]:
+                raise
+            self._reach_decision(intent, work, after)
+        self._follow_decision(intent)
+
+    def _reach_decision(
+        self,
+        intent: Intent,
+        work: Callable[[SyncTogether], object],
+        after: Callable[[], State],
+    ) -> None:
+        """Steps 1 to 4.
+
+        A failure undoes them, except a failed sync and a lost lock.
+        """
+        guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
+        try:
+            stand(self.directory, guard, intent)
+            work(syncs)
+            # Synced before the decision: in the other order, a power cut leaves a change that is
+            # decided for all partitions, and has batches in some of them only.
+            syncs.finish()
+            decide(self.directory, guard, after())
+        except (SyncFailedError, LogLockedError):
+            raise
+        except BaseException:
+            # An interrupt may follow the decision.
+            if State.read(self.directory).token != self.token:
+                give_up(self.directory, guard, intent)
+            raise
+        finally:
+            syncs.abandon()
+
+    def _follow_decision(self, intent: Intent) -> None:
+        """Steps 5 and 6.
+
+        Decided is decided: a failure is only a warning, and the next writer does the rest.
+        """
+        guard = Guard.of_job(self.directory, self.token)
+        try:
+            finish(self.directory, guard, intent)
+        except (OSError, SegmentLogError) as error:
+            logger.warning("%s: decided, but its guard is still there: %s", guard.path, error)
+            return
+        # Without the guard: a removal may take long, and a crash in it must not keep a broker from
+        # starting.
+        for each in intent.effects:
+            try:
+                each.tidy(self.directory, self.held.delay_of)
+            except (OSError, SegmentLogError) as error:
+                logger.warning("%s: files of removed records remain: %s", self.directory, error)
+
+
+def stand(directory: str, guard: Guard, intent: Intent) -> None:
+    """Make the guard, and put the mark of a clean stop into it.
+
+    The lock excludes other writers unless it was lost while its holder was held up: a lease of a
+    network file system expired, or the machine was suspended.  Another writer's change, finished
+    or in progress, is detected here.  Our intent then describes an outdated state and must never
+    be used to undo.
+
+    Raises
+    ------
+    LogLockedError
+        If another writer has come in between.
+    """
+    create_directory(guard.path)
+    replace_file(guard.intent_path, intent.encode())
+    sync_directory(directory)
+    # Our guard stands before we look for another's: of two writers that looked first, each would
+    # find itself alone.
+    guards = [each.path for each in list_guards(directory)]
+    is_alone = guards == [guard.path]
+    if is_alone and State.read(directory).token == intent.after:
+        renew_stamp(directory)  # before the first byte is written, for readers
+        if not intent.was_clean:
+            return
+        # The mark moves once nothing can make us withdraw: `withdraw` deletes a mark that it finds
+        # in the guard, and then the next start would check every log.
+        mark = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+        with contextlib.suppress(FileNotFoundError):  # another's change has it
+            rename(mark, os.path.join(guard.path, CLEAN_SHUTDOWN_FILE))
+            return
+    with contextlib.suppress(OSError):  # it may have been taken over, and be gone
+        withdraw(directory, guard)
+    raise LogLockedError(directory, 0, 0.0)
+
+
+def decide(directory: str, guard: Guard, state: State) -> None:
+    """Put the state of the guard in the place of the last one.
+
+    Raises
+    ------
+    CommitInDoubtError
+        If the system does not say whether that has reached the disk.
+    """
+    path = os.path.join(directory, STATE_FILE)
+    write_new_file(guard.state_path, state.encode())
+    # Before the rename: a file that got its time afterwards could have the stamp of the state
+    # before for a moment, and a listing across the decision would pass for one of one moment.
+    with contextlib.suppress(PermissionError):  # a mount that forces another owner
+        set_later(guard.state_path, path)
+    # Opened before the rename: with too many open files, the decision would stay in doubt.
+    with opened_directory(directory) as descriptor:
+        try:
+            rename(guard.state_path, path)
+        except OSError:  # a network file system may have done what it reports as failed
+            if State.read(directory).token != state.token:
+                raise
+        try:
+            sync_file(descriptor, directory)
+        except SyncFailedError as error:
+            raise CommitInDoubtError(guard.path, str(error)) from error

@@ -1,0 +1,494 @@
+"""Recover one log after an unclean stop, as a starting broker does (``LogLoader.recoverLog``).
+
+Batches are read from the segment that holds the recovery point to the first bad batch.  The log
+ends before this batch.  A broker deletes the bytes that it cuts off; here they are kept beside
+the log.
+
+Each step is on the disk before the next begins, and all steps can be repeated from the start:
+
+1. The bytes after the last good batch of its segment are copied to a ``.broken`` file.
+2. The indexes of later segments are removed, and then these segments are renamed to such files.
+   Until all of them are out of the log, the bad batch that condemns them stays where it is.
+   If the log start lies after that batch, its segment and the earlier ones go last.
+3. The segment is cut.  Every segment that was read is synced.
+4. A segment with offsets that its indexes cannot hold is split, as compaction replaces segments.
+5. Indexes, producer snapshots and leader epochs are built again from the batches.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_name
+from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.format.records.header import parse_header
+from segmentlog.log.broken import copy_bytes, is_zeros, keep_segment, keep_tail
+from segmentlog.log.leader_epochs import EpochStarts
+from segmentlog.log.listing import list_segments
+from segmentlog.log.log_end import OffsetSpan, find_log_end, is_newer_format
+from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, remove_snapshots
+from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.resync import first_offset, good_batch_after, is_good_batch
+from segmentlog.log.segment import Segment
+from segmentlog.log.windows import BatchWindows
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.durable import (
+    cut_file,
+    remove_file,
+    sync_directory,
+    sync_file,
+    writable,
+    write_new_file,
+)
+from segmentlog.store.readable import exists, open_file
+from segmentlog.txn.rebuild_indexes import rebuild_indexes
+from segmentlog.txn.swap_segments import swap_in
+
+__all__ = [
+    "GoodEnd",
+    "LostBatches",
+    "RecoveryPlan",
+    "find_good_end",
+    "plan_recovery",
+    "recover_log",
+]
+
+_WINDOW_BYTES = 4 << 20
+
+
+class GoodEnd(NamedTuple):
+    """Byte and offset after the last good batch, and the damage there, if any.
+
+    `splits` are the bytes and base offsets of the segments that have to take the place of this
+    one, because its indexes cannot hold its offsets; empty if they can.
+    """
+
+    position: int
+    offset: int
+    error: CorruptLogError | UnsupportedFormatError | None = None
+    splits: tuple[tuple[int, int], ...] = ()
+
+
+def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
+    """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
+
+    Parameters
+    ----------
+    segment : to read.
+    committed_to : the offset at which the next segment begins, or else the high watermark; -1 if
+        it is unknown.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If there is a whole batch of a newer, unknown format: it may be good.
+    """
+    scanner = BatchScanner(segment.path, segment.base_offset)
+    span = OffsetSpan(segment.base_offset, committed_to)
+    end = before_doubt = GoodEnd(segment.size, segment.base_offset)
+    far: list[int] = []  # bytes of the batches that begin a span
+    with open_file(segment.path, follow=False) as file:
+        windows = BatchWindows(_WINDOW_BYTES)
+        try:
+            for batches in windows.batches(file.read_into, scanner, 0, segment.size):
+                bounds = batches.headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]]
+                is_near = bounds[-1, 1] - span.base < layout.SEGMENT_OFFSETS
+                if not is_near or span.is_in_doubt:
+                    for row, (base_offset, last_offset) in enumerate(bounds.tolist()):
+                        if span.take(base_offset, last_offset):
+                            reached = int(bounds[row - 1, 1]) + 1 if row else end.offset
+                            error = batches.malformed(row, _TOO_FAR)
+                            before_doubt = GoodEnd(batches.position_of(row), reached, error)
+                            far.append(batches.position_of(row))
+                end = end._replace(offset=batches.next_offset)
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            if isinstance(error, UnsupportedFormatError):
+                rest = file.read(error.position, layout.HEADER_BYTES)
+                if is_newer_format(rest, end.offset, segment.size - error.position):
+                    raise
+            end = end._replace(position=error.position, error=error)
+        # A good batch with a lower offset ends the walk, too, and refutes the far one before it.
+        if span.is_refuted or (span.is_in_doubt and _is_good_at(file, end.position)):
+            end = before_doubt
+            far.pop()
+        parts = [0, *(at for at in far if at)] if far else []
+        return end._replace(splits=tuple((at, _first_offset(file, at)) for at in parts))
+
+
+_TOO_FAR = (
+    "its offset is too far from the segment's base offset, and nothing that follows confirms it"
+)
+
+
+def _is_good_at(file: ReadableFile, position: int) -> bool:
+    return is_good_batch(file.read(position, _WINDOW_BYTES), 0, 0)
+
+
+def _first_offset(file: ReadableFile, at: int) -> int:
+    header = parse_header(file.read(at, layout.HEADER_BYTES).ljust(layout.HEADER_BYTES, b"\0"))
+    return first_offset(file, at, header)
+
+
+_ANY_OFFSET = 2**63 - 1
+_MOST_GAPS = 1000  #: after so many, the batches that are cut off are not counted further
+
+
+class LostBatches(NamedTuple):
+    """Whole batches that are cut off, because they follow a bad one.
+
+    Attributes
+    ----------
+    good_from : offset of the first of them.
+    n_records : records in them.
+    first_ms, last_ms : the least and the largest of their timestamps, or -1.
+    """
+
+    good_from: int
+    n_records: int = 0
+    first_ms: int = -1
+    last_ms: int = -1
+
+    def add(self, n_records: int, times: Int64s) -> "LostBatches":
+        """With further records, of which some have timestamps."""
+        first_ms, last_ms = self.first_ms, self.last_ms
+        if times.size:
+            least = int(times.min())
+            first_ms = least if first_ms < 0 else min(least, first_ms)
+            last_ms = max(int(times.max()), last_ms)
+        return LostBatches(self.good_from, self.n_records + n_records, first_ms, last_ms)
+
+
+class RecoveryPlan(NamedTuple):
+    """The plan of a log's recovery.
+
+    Attributes
+    ----------
+    path : of the partition's directory.
+    log_start : by its checkpoint, or 0.
+    recovery_point : offset up to which all records have been synced.
+    segments : all of them, before any cut.
+    first : number of the first segment that is read.
+    last : number of the last segment that stays, or -1 if none stays.
+    end : end of the last segment.
+    lost_to : offset after the last good batch that is cut off, or the log end if none is.
+    n_reached : number of segments up to the bad batch, or of all segments if none is bad.
+    lost : the whole batches after the bad one, which are cut off, too.  None if there are none:
+        the bad bytes are a torn tail.
+    splits : `GoodEnd.splits` of the segments that are split, by their numbers.
+    """
+
+    path: str
+    log_start: int
+    recovery_point: int
+    segments: tuple[Segment, ...]
+    first: int
+    last: int
+    end: GoodEnd
+    lost_to: int
+    n_reached: int
+    lost: LostBatches | None = None
+    splits: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType({})
+
+    @property
+    def n_cut_bytes(self) -> int:
+        """Bytes after the log end, zeros of preallocation included."""
+        after = sum(each.size for each in self.segments[self.last + 1 :])
+        return after + (self.segments[self.last].size - self.end.position if self.last >= 0 else 0)
+
+    @property
+    def good_from(self) -> int | None:
+        """Offset of the first whole batch that is cut off."""
+        return None if self.lost is None else self.lost.good_from
+
+    @property
+    def end_offset(self) -> int:
+        """The log end afterwards."""
+        return self.end.offset
+
+    @property
+    def loss(self) -> str:
+        """The loss in words; empty if nothing is cut off."""
+        if not self.n_cut_bytes:
+            return ""
+        if self.lost_to > self.end_offset:
+            why = f" ({self.end.error})" if self.end.error else ""
+            good = f", with whole batches from offset {self.good_from} on"
+            also = "" if self.good_from is None else good
+            return f"offsets [{self.end_offset}, {self.lost_to}) are cut off{also}{why}"
+        return f"{self.n_cut_bytes} bytes after offset {self.end_offset}, the log end, are cut off"
+
+    @property
+    def n_read(self) -> int:
+        """Number of segments that are read, and whose indexes are built again."""
+        return max(self.last + 1 - self.first, 0)
+
+
+def plan_recovery(
+    path: str, recovery_point: int, log_start: int, committed_to: int = -1
+) -> RecoveryPlan:
+    """Read the bytes that may not have reached the disk, and plan the recovery.
+
+    Parameters
+    ----------
+    path : of the partition's directory.
+    recovery_point : offset up to which all records have been synced.
+    log_start : by its checkpoint, or 0.
+    committed_to : the high watermark, or -1 if it is unknown.
+
+    Raises
+    ------
+    UnsupportedFormatError
+        If a batch has a format that is newer than this version, and cannot be judged.
+    """
+    files = list_segments(path)
+    segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
+    if not segments:
+        none_good = GoodEnd(0, log_start)
+        return RecoveryPlan(path, log_start, recovery_point, (), 0, -1, none_good, log_start, 0)
+    follows = [*(each.base_offset for each in segments[1:]), committed_to]
+    below = [i for i, each in enumerate(segments) if each.base_offset <= recovery_point]
+    first = last = max(below, default=0)
+    splits = {}
+    unsplit = first_unsplit(segments, committed_to)
+    if unsplit is not None and unsplit < first:
+        first = last = unsplit
+    for last in range(first, len(segments)):
+        end = find_good_end(segments[last], follows[last])
+        if end.splits:
+            splits[last] = end.splits
+        if end.position < segments[last].size:
+            break
+    reached = find_log_end(segments[-1], committed_to, warns=False).offset
+    n_reached = last + 1
+    is_cut = last + 1 < len(segments) or end.position < segments[last].size
+    lost = _lost_batches(segments[last:], end) if is_cut else None
+    if end.offset < log_start and 0 <= committed_to <= end.offset:
+        # Records below the high watermark alone can be deleted: the entry must be wrong, and a
+        # broker would delete the whole log because of it.
+        log_start = 0
+    if end.offset < log_start:  # only what DeleteRecords has deleted is left
+        last, end, splits = -1, GoodEnd(0, log_start), {}
+        if lost is not None:
+            is_lost = reached > log_start
+            lost = lost._replace(good_from=max(lost.good_from, log_start)) if is_lost else None
+    lost_to = max(reached, end.offset)
+    return RecoveryPlan(
+        path, log_start, recovery_point, segments, first, last, end, lost_to, n_reached,
+        lost, splits,
+    )  # fmt: skip
+
+
+def first_unsplit(segments: Sequence[Segment], end_offset: int) -> int | None:
+    """The first segment that lacks indexes, and whose indexes may not hold its offsets.
+
+    A broker builds missing indexes in any case, and may have to split such a segment.
+    """
+    follows = [*(each.base_offset for each in segments[1:]), end_offset]
+    for i, (segment, after) in enumerate(zip(segments, follows, strict=True)):
+        is_wide = after - segment.base_offset > layout.SEGMENT_OFFSETS
+        if is_wide and not _is_indexed(segment):
+            return i
+    return None
+
+
+def _is_indexed(segment: Segment) -> bool:
+    return exists(segment.offset_index_path) and exists(segment.time_index_path)
+
+
+def _lost_batches(segments: Sequence[Segment], end: GoodEnd) -> LostBatches | None:
+    """The whole batches after `end`, which lies in the first of the segments; None if none."""
+    lost: LostBatches | None = None
+    for good_from, headers in _batches_after(segments, end):
+        lost = lost or LostBatches(good_from)
+        kept = headers[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0]
+        times = kept[:, [layout.BASE_TIMESTAMP, layout.MAX_TIMESTAMP]]
+        lost = lost.add(int(kept[:, layout.RECORDS_COUNT].clip(0).sum()), times[times >= 0])
+    return lost
+
+
+def _batches_after(segments: Sequence[Segment], end: GoodEnd) -> Iterator[tuple[int, Int64s]]:
+    """First offsets and headers of the good batches after the bad one at `end`.
+
+    A batch of a newer format may be good; it comes without a header, and ends its segment.
+    """
+    windows = BatchWindows(_WINDOW_BYTES)
+    at, next_offset, is_bad = end.position, end.offset, True
+    n_gaps = 0
+    for segment in segments:
+        if segment is not segments[0]:
+            at, next_offset, is_bad = 0, segment.base_offset, False
+        with open_file(segment.path, follow=False) as file:
+            while at < segment.size and n_gaps < _MOST_GAPS:
+                if is_bad:
+                    found = good_batch_after(file, at, segment.size, next_offset)
+                    if found is None:
+                        break
+                    at, next_offset = found
+                    n_gaps += 1
+                scanner = BatchScanner(segment.path, next_offset)
+                is_bad = True
+                try:
+                    for batches in windows.batches(file.read_into, scanner, at, segment.size):
+                        yield next_offset, batches.headers
+                        next_offset = batches.next_offset
+                    break
+                except CorruptLogError as error:
+                    at = error.position
+                except UnsupportedFormatError as error:
+                    at = error.position
+                    rest = file.read(at, layout.HEADER_BYTES)
+                    if is_newer_format(rest, next_offset, segment.size - at):
+                        yield next_offset, np.empty((0, layout.N_HEADER_COLUMNS), np.int64)
+                        break
+
+
+def recover_log(
+    plan: RecoveryPlan, interval_bytes: int, *, syncs_active: bool = True
+) -> list[str]:
+    """Carry out a plan; the caller holds the lock.
+
+    Parameters
+    ----------
+    plan : made under the same lock.
+    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
+    syncs_active : whether the active segment is synced, too.
+
+    Returns
+    -------
+    kept : the ``.broken`` files that hold the bytes that were cut off.
+    """
+    kept = _cut(plan, syncs_active=syncs_active)
+    segments = list(plan.segments[: plan.last + 1])
+    if not segments:
+        segments = [_begin_again(plan)]
+    else:
+        segments[-1].size = plan.end.position
+        for i, parts in plan.splits.items():
+            _split(plan.path, segments[i], parts)
+        if plan.splits:
+            segments = [Segment(each, is_sealed=False) for each in list_segments(plan.path)]
+    _rebuild(plan, segments, interval_bytes)
+    return kept
+
+
+def _split(path: str, segment: Segment, parts: Sequence[tuple[int, int]]) -> None:
+    """Put the parts of a segment in its place (``LogLoader``, ``splitOverflowedSegment``)."""
+    new = [
+        os.path.join(path, f"{segment_file_name(base_offset, FileKind.LOG)}.{FileState.CLEANED}")
+        for _, base_offset in parts
+    ]
+    ends = [*(at for at, _ in parts[1:]), segment.size]
+    try:
+        for to, (begin, _), end in zip(new, parts, ends, strict=True):
+            copy_bytes(segment.path, to, begin, end)
+    except BaseException:
+        for each in new:
+            remove_file(each, missing_ok=True)
+        raise
+    swap_in(path, {segment.base_offset}, {base_offset for _, base_offset in parts})
+
+
+def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
+    """Steps 1 to 3."""
+    kept = []
+    stay, go = plan.segments[: plan.last + 1], plan.segments[plan.last + 1 :]
+    is_cut = bool(stay) and plan.end.position < stay[-1].size
+    if is_cut and not is_zeros(stay[-1].path, plan.end.position):
+        kept.append(keep_tail(stay[-1].path, plan.end.position))
+    # The indexes go first.  A crash after their removal leaves segments without indexes.  These
+    # are legal, and the next recovery finds them again after the same bad batch.  In the other
+    # order a crash leaves indexes without a segment.  No recovery finds those by a segment, and a
+    # segment that later begins at their offset fails, or takes a `.txnindex` for its own.
+    for segment in go:
+        for kind in INDEXES:
+            name = segment_file_name(segment.base_offset, kind)
+            remove_file(os.path.join(plan.path, name), missing_ok=True)
+    if go:
+        sync_directory(plan.path)
+    # The segments after the bad batch go next.  They are good by themselves: a recovery that
+    # found them without the bad batch would take them for the log.  The sync also covers segments
+    # that an interrupted recovery has renamed.
+    kept += [keep_segment(segment.path) for segment in plan.segments[plan.n_reached :]]
+    sync_directory(plan.path)
+    # The other segments go if the log start lies after all of them.  Each of them ends below the
+    # log start, so a recovery that finds any of them empties the log again.
+    if not stay:
+        kept += [keep_segment(segment.path) for segment in plan.segments[: plan.n_reached]]
+        sync_directory(plan.path)
+    for segment in stay[plan.first :]:
+        is_active = segment is stay[-1]
+        with writable(segment.path) as descriptor:
+            if is_active and is_cut:
+                cut_file(descriptor, plan.end.position)
+            if syncs_active or not is_active or is_cut:
+                sync_file(descriptor, segment.path)
+    return kept
+
+
+def _begin_again(plan: RecoveryPlan) -> Segment:
+    """Make an empty segment at the log start, where no epoch is known; the log has no segment."""
+    # Epochs go before the segment comes: once it exists, a recovery that is repeated keeps the
+    # epochs that it finds, and these would be of records that are cut off.
+    epochs = EpochStarts(plan.path)
+    epochs.truncate_from_end(0)
+    epochs.write()
+    name = segment_file_name(plan.log_start, FileKind.LOG)
+    write_new_file(os.path.join(plan.path, name), b"")
+    sync_directory(plan.path)
+    return Segment(list_segments(plan.path)[0], is_sealed=False)
+
+
+def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:
+    """Step 5; snapshots are taken where a recovering broker takes them.
+
+    A producer whose batches retention or compaction has removed is in snapshots alone, perhaps
+    only in one after `first`, or after the end.  Its last batch was synced before it was
+    removed.  A batch at or after the recovery point that is missing may be lost: the producer may
+    send it again.
+    """
+    first = segments[min(plan.first, len(segments) - 1)].base_offset
+    log_start = max(plan.log_start, segments[0].base_offset)
+    removed_before = max(plan.recovery_point, plan.log_start)
+    later = [producers for _, producers in read_snapshots(plan.path, first + 1, _ANY_OFFSET)]
+    epochs = EpochStarts(plan.path, warns=False)
+    epochs.truncate_from_end(plan.end_offset if plan.last >= 0 else 0)
+    if not epochs.are_known:
+        epochs.follow_all([each for each in segments if each.base_offset < first])
+    producers = ProducerStates.load(plan.path, first)
+
+    def add_removed() -> None:
+        for each in later:
+            producers.add_removed(each, removed_before)
+
+    def take_snapshot() -> None:
+        if producers.end_offset > log_start or len(producers.states):
+            producers.take_snapshot()
+
+    bases = [each.base_offset for each in plan.segments]
+    on_the_way = [each for each in bases[-2:] if each > log_start]
+    producers.follow_to(segments, first, on_the_way)
+    for segment in segments:
+        if segment.base_offset >= first:
+            producers.advance(segment.base_offset)
+            if segment is segments[-1]:  # not at each base: there may be a thousand snapshots
+                add_removed()
+            take_snapshot()
+            rebuild_indexes(segment, interval_bytes, producers, epochs)
+        elif not _is_indexed(segment):
+            rebuild_indexes(segment, interval_bytes)
+    add_removed()
+    take_snapshot()
+    epochs.truncate_from_start(plan.log_start)
+    epochs.write()
+    # Last: until the snapshot at the end is on the disk, a later one may be the only one that
+    # knows a producer.
+    kept = {each.base_offset for each in segments if each.base_offset > log_start}
+    if plan.end_offset > log_start or len(producers.states):
+        kept.add(plan.end_offset)
+    remove_snapshots(plan.path, {*list_snapshots(plan.path)} - kept)

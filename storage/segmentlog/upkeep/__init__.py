@@ -1,1 +1,0 @@
-"""Remove old records: retention, deleted records, deleted topics."""

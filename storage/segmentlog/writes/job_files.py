@@ -1,0 +1,141 @@
+"""The files of jobs in a log directory: the mark and the staged files, and their removal."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+from segmentlog.format.names import LOCK_FILE
+from segmentlog.store.contract import FileStatus
+from segmentlog.store.durable import create_file, cut_file, writable, write_all
+from segmentlog.store.readable import list_names, status_of
+from segmentlog.writes.extents import STAGE_SUFFIX
+
+__all__ = ["JobFiles", "end_stream", "new_token", "sweep_jobs"]
+
+logger = logging.getLogger(__name__)
+
+_MARK_SUFFIX = ".job"
+
+_RANDOM_BYTES = 8
+
+_ORPHAN_NS = 7 * 24 * 3600 * 10**9
+_NOTICE = b"no file of this job was written for a week; after another such week they are removed\n"
+
+
+def new_token(stream: str | None = None) -> str:
+    """The token of a new job.  Those of one stream's jobs begin alike, so that they are found.
+
+    A stream loses the token of its job if its driver dies, and if all of its tasks fail.
+    """
+    return _stream_token(stream) + secrets.token_hex(_RANDOM_BYTES)
+
+
+def _stream_token(stream: str | None) -> str:
+    if stream is None:
+        return ""
+    return hashlib.blake2b(stream.encode(), digest_size=_RANDOM_BYTES).hexdigest()
+
+
+def end_stream(directory: str, stream: str) -> None:
+    """End the jobs of a stream that have not ended: those of its earlier batches and runs.
+
+    Their commits find no mark any more, and fail.
+    """
+    of_stream, length = _stream_token(stream), len(new_token(stream))
+    for token in _files_by_token(directory):
+        if token.startswith(of_stream) and len(token) == length:
+            JobFiles(directory, token).remove()
+
+
+class JobFiles(NamedTuple):
+    """The files of one job; `token` is a part of all their names."""
+
+    directory: str
+    token: str
+
+    @property
+    def mark(self) -> Path:
+        """The file that stands as long as the job runs."""
+        return Path(self.directory, f"segmentlog.{self.token}{_MARK_SUFFIX}")
+
+    def make_mark(self) -> None:
+        """Begin: from here on the job's staged files are not swept."""
+        os.close(create_file(str(self.mark)))
+
+    def renew(self) -> None:
+        """Mark the job as alive, so that it is not swept as one whose driver died.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the job has ended, or has been swept.
+        """
+        # If this user may not write to the mark, the staged files of its tasks show life as well.
+        with contextlib.suppress(PermissionError):
+            if status_of(str(self.mark)).size:
+                with writable(str(self.mark)) as descriptor:
+                    cut_file(descriptor, 0)  # the notice of `sweep_jobs`
+            os.utime(self.mark, follow_symlinks=False)
+
+    def remove(self) -> None:
+        """End: remove the mark and the staged files.
+
+        The job has ended in any case.  So a file that cannot be removed is only a warning: a later
+        job sweeps it.
+        """
+        try:
+            self.mark.unlink(missing_ok=True)  # first: a late task finds no job any more
+            prefix = f"segmentlog.{self.token}."
+            for name in list_names(self.directory):
+                if name.startswith(prefix) and name.endswith(STAGE_SUFFIX):
+                    Path(self.directory, name).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning(
+                "files that job %s has staged could not be removed: %s", self.token, error
+            )
+
+
+def sweep_jobs(directory: str) -> None:
+    """Remove the leftovers of jobs; the caller holds the lock.
+
+    A job that has ended removes its mark and then its staged files.  A task that is killed later,
+    with its executor or by Spark's ``killTimeout``, leaves the files that it has made since.
+    Marks are made under the lock and before tasks begin, so files without a mark belong to no job.
+
+    The mark of a job stays if its driver died.  A job that has written nothing for a week gets a
+    notice in its mark, which makes the mark young again.  If the job has still written nothing a
+    week later, its files are removed.  One look is not enough: if a clock jumps ahead, every
+    running job looks dead.  An age is the difference of two times of the file system, which on a
+    network is not this machine's clock.
+    """
+    found = _files_by_token(directory)
+    lock = os.path.join(directory, LOCK_FILE)
+    os.utime(lock, follow_symlinks=False)
+    before_ns = status_of(lock).modified_ns - _ORPHAN_NS
+    for token, files in found.items():
+        mark = JobFiles(directory, token).mark
+        if mark in files:
+            if max(each.modified_ns for each in files.values()) >= before_ns:
+                continue
+            if not files[mark].size:
+                with writable(str(mark)) as descriptor:
+                    write_all(descriptor, _NOTICE, 0)
+                continue
+        logger.warning("%s: removing files that job %s has left", directory, token)
+        for path in sorted(files, key=lambda each: each != mark):  # as `JobFiles.remove` does
+            path.unlink(missing_ok=True)
+
+
+def _files_by_token(directory: str) -> dict[str, dict[Path, FileStatus]]:
+    """The files of all jobs, as they are now."""
+    found: dict[str, dict[Path, FileStatus]] = {}
+    for name in list_names(directory):
+        if name.startswith("segmentlog.") and name.endswith((_MARK_SUFFIX, STAGE_SUFFIX)):
+            path = Path(directory, name)
+            with contextlib.suppress(FileNotFoundError):
+                found.setdefault(name.split(".")[1], {})[path] = status_of(str(path))
+    return found

@@ -1,0 +1,163 @@
+"""The choice among the kernels of a module, and that all of them give the same."""
+
+import ctypes
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from segmentlog import native
+
+STORAGE = Path(__file__).parents[4] / "storage"
+
+#: Where ``cpuid`` has a feature: leaf, word, bit.
+PLACES = {
+    "sse3": (1, 2, 0), "pclmulqdq": (1, 2, 1), "ssse3": (1, 2, 9), "fma": (1, 2, 12),
+    "cx16": (1, 2, 13), "sse4.1": (1, 2, 19), "sse4.2": (1, 2, 20), "movbe": (1, 2, 22),
+    "popcnt": (1, 2, 23), "osxsave": (1, 2, 27), "avx": (1, 2, 28), "f16c": (1, 2, 29),
+    "bmi1": (7, 1, 3), "avx2": (7, 1, 5), "bmi2": (7, 1, 8), "vpclmulqdq": (7, 2, 10),
+    "lzcnt": (0x80000001, 2, 5),
+}  # fmt: skip
+NEHALEM = {"sse3", "ssse3", "cx16", "sse4.1", "sse4.2", "popcnt"}
+WESTMERE = NEHALEM | {"pclmulqdq"}
+SANDY_BRIDGE = WESTMERE | {"osxsave", "avx"}
+HASWELL = SANDY_BRIDGE | {"fma", "movbe", "f16c", "bmi1", "avx2", "bmi2", "lzcnt"}
+ICE_LAKE = HASWELL | {"vpclmulqdq"}
+V2, V3, VECTORS = 1, 2, 4
+
+
+@pytest.mark.parametrize(
+    ("features", "newest_leaf", "saved", "level"),
+    [
+        (NEHALEM, 11, 0, 0),
+        (WESTMERE, 11, 0, V2),
+        (SANDY_BRIDGE, 13, 7, V2),
+        (HASWELL, 13, 7, V2 | V3),
+        (ICE_LAKE, 27, 0xE7, V2 | V3 | VECTORS),
+        (ICE_LAKE, 27, 3, V2),  # the operating system does not save vectors
+        (ICE_LAKE - {"osxsave"}, 27, 0, V2),
+        (HASWELL | {"vpclmulqdq"} - {"lzcnt"}, 3, 7, V2),  # firmware hides newer leaves
+        (ICE_LAKE - {"bmi2"}, 27, 7, V2),
+    ],
+)
+def test_the_level_of_a_processor(
+    features: set[str], newest_leaf: int, saved: int, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code that asks ``cpuid`` runs here with the answers of other processors."""
+    monkeypatch.syspath_prepend(str(STORAGE))
+    ir = importlib.import_module("llvmlite.ir")
+    llvm = importlib.import_module("llvmlite.binding")
+    extension = importlib.import_module("kernel_compiler.extension")
+
+    def cpuid(_: object, leaf: int) -> list[Any]:
+        words = [newest_leaf if leaf == 0 else 0, 0, 0, 0]
+        for each in features:
+            place, word, bit = PLACES[each]
+            words[word] |= (place == leaf % 2**32) << bit
+        return [ir.IntType(32)(each) for each in words]
+
+    module = extension._Module("choice", llvm.get_process_triple(), "")
+    made = extension.cpu_level(module, cpuid, lambda _: ir.IntType(32)(saved))
+    made.linkage = "external"
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    with llvm.create_mcjit_compiler(llvm.parse_assembly(str(module.ir)), machine) as engine:
+        engine.finalize_object()
+        call = ctypes.CFUNCTYPE(ctypes.c_int64)(engine.get_function_address("cpu_level"))
+        assert level == call()
+
+
+def run(code: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A new interpreter, in which no kernels are asked for but by these variables."""
+    settings = {key: each for key, each in os.environ.items() if not key.startswith("SEGMENTLOG_")}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={**settings, **variables},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", ["x86-64-v9", "x86-64-v3 "])
+def test_kernels_that_are_not_there_are_an_error(asked: str) -> None:
+    """It says what there is; the kernels do not run in Python instead."""
+    done = run("from segmentlog import native", {"SEGMENTLOG_KERNELS": asked})
+
+    assert f"KernelsError: SEGMENTLOG_KERNELS is {asked}: " in done.stderr
+    *_, listed = done.stderr.strip().partition("no kernels of this name among its ")
+    assert native.VARIANT in listed.removesuffix("; unset it for the best").split(", ")
+
+
+def test_an_empty_setting_asks_for_the_best() -> None:
+    """As if it were not set."""
+    code = "from segmentlog import native; print(native.VARIANT)"
+    named = run(code, {"SEGMENTLOG_KERNELS": native.VARIANT or ""})
+
+    assert f"{native.VARIANT}\n" == named.stdout
+    assert run(code, {}).stdout == run(code, {"SEGMENTLOG_KERNELS": ""}).stdout != "None\n"
+
+
+#: Prints the kernels that run, and a digest of what they make of random rows and bytes.
+RESULTS = """
+import hashlib, random, shutil, tempfile
+import numpy as np
+import pyarrow as pa
+import segmentlog
+from segmentlog import native
+from segmentlog.format.kernels.crc32c import checksum
+
+rng, found = np.random.default_rng(7), hashlib.sha256()
+data = rng.integers(0, 256, 40_000, np.uint8)
+for start in range(9):
+    for length in (*range(300), 511, 512, 513, 1023, 4096, 16_383, 16_384, 16_385, 39_000):
+        found.update(checksum(data, start, start + length).to_bytes(8, "big"))
+chosen = random.Random(7)
+
+def text(most):
+    return None if chosen.random() < 0.1 else chosen.randbytes(chosen.randrange(most))
+
+for codec in segmentlog.Codec:
+    with tempfile.TemporaryDirectory() as directory:
+        config = segmentlog.ProducerConfig(codec=codec, use_timestamps=True)
+        for _ in range(3):
+            n = chosen.randrange(1, 900)
+            headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            rows = pa.table({
+                "key": pa.array([text(12) for _ in range(n)], pa.binary()),
+                "value": pa.array([text(400) for _ in range(n)], pa.binary()),
+                "headers": pa.array([[("h", text(9))] * chosen.randrange(3) for _ in range(n)],
+                                    headers),
+                "timestamp": pa.array([chosen.randrange(2**44) for _ in range(n)],
+                                      pa.timestamp("ms", "UTC")),
+            })
+            with segmentlog.open_writer(directory, "t", num_partitions=3, config=config) as w:
+                w.append(rows)
+        for step in range(2):
+            opened = segmentlog.open_log_dir(directory)
+            for number in range(3):
+                for columns in ({}, {"include_headers": True}, {"columns": ["offset", "key"]}):
+                    table = opened.log("t", number).scan(**columns).read_all()
+                    found.update(str(table.to_pylist()).encode())
+            settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+            segmentlog.compact(directory, settings=settings, roll=True)
+print(native.VARIANT, found.hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # which three variants take on a busy machine
+def test_all_variants_give_the_same(all_variants: dict[str, str]) -> None:
+    """Checksums, logs and their rows, and compacted logs are those of kernels in Python."""
+    in_python = run(RESULTS, {"SEGMENTLOG_PYTHON_KERNELS": "1"}).stdout.split()
+    names = ["x86-64-v2", "x86-64-v3", "x86-64-v3-vpclmulqdq"]
+    names = names[: 1 + names.index(native.VARIANT or "")]
+    found = [
+        run(RESULTS, all_variants | {"SEGMENTLOG_KERNELS": each}).stdout.split() for each in names
+    ]
+
+    assert "None" == in_python[0]
+    assert [[each, in_python[1]] for each in names] == found

@@ -1,0 +1,487 @@
+"""The check before a restoration, and its result, on directories without a broker."""
+
+import base64
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from broker_copies import IDS, T0, broker
+from preserved_rows import make, rows
+from producer_batches import batch, plant
+
+import segmentlog
+from segmentlog import (
+    GroupOffset,
+    LogDirectoryError,
+    LogLockedError,
+    OptionError,
+    Restoration,
+    StorageError,
+)
+from segmentlog.cluster import placement
+from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.errors import CorruptLogError
+from segmentlog.maintain.restoration import plan
+from segmentlog.maintain.restoration import restore as module
+from segmentlog.maintain.restoration.records import RestoredRecords
+from segmentlog.reads.cluster_image import Image
+from segmentlog.store.lock import DirectoryLock
+from segmentlog.store.output_file import OutputFile
+
+KEPT = {"retention.ms": "-1"}
+
+Restore = Callable[..., Restoration]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """The log directory of broker 1 of another cluster, with an empty partition."""
+    return broker(tmp_path / "target", 1, [(0, "")], cluster="c2", topic_id=IDS[1])
+
+
+@pytest.fixture
+def restore(target: Path, monkeypatch: pytest.MonkeyPatch) -> Restore:
+    """Restore into `target`, whose metadata has the given replicas of each partition."""
+
+    def call(
+        *sources: Path,
+        replicas: Any = ([1],),
+        config: Any = None,
+        own: Any = None,
+        directories: Any = None,
+        **options: Any,
+    ) -> Any:
+        image, topic_id = Image(), uuid.UUID(bytes=base64.urlsafe_b64decode(IDS[1] + "=="))
+        for i, each in enumerate(replicas):
+            row = {
+                "topic": "t", "topic_id": topic_id, "partition": i, "replicas": each,
+                "directories": directories, "leader_epoch": 3,
+            }  # fmt: skip
+            image.tables["partitions"][topic_id, i] = row
+        for name, value in (own or {}).items():
+            image.tables["configs"][2, "t", name] = {"value": value}
+        monkeypatch.setattr(placement, "newest_metadata", max)
+        monkeypatch.setattr(placement, "read_metadata", lambda *_: ())
+        monkeypatch.setattr(placement, "fold", lambda _: image)
+        monkeypatch.setattr(
+            DirectorySettings, "read", lambda *_, **__: DirectorySettings(config or {})
+        )
+        return segmentlog.restore(*sources, **({"to": target} | options))
+
+    return call
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Names and bytes of the files of the partition."""
+    return {each.name: each.read_bytes() for each in (directory / "t-0").iterdir()}
+
+
+def recent(directory: Path) -> Path:
+    """A lost directory whose records are of today, at offsets 40 to 59."""
+    now = time.time_ns() // 1000
+    times = pa.array([now + i for i in range(20)], pa.timestamp("us", "UTC"))
+    table = rows(40, 20, headers=(44, [(b"h\xff", b"v")]))
+    return make(directory, table.set_column(3, "timestamp", times))
+
+
+def test_records_keep_their_offsets_times_and_headers(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """The topic id is that of the target; names of headers keep bytes that are not UTF-8."""
+    source = recent(tmp_path / "lost")
+    (found,) = restore(source).partitions
+    assert (20, 40, 60) == (found.n_records, found.log_start_offset, found.log_end_offset)
+    (compared,) = segmentlog.compare(source, target)
+    assert "equal" == compared.comparison
+    assert IDS[1] == found.topic_id == segmentlog.open_log_dir(target).log(*T0).topic_id
+
+
+def test_the_phases_of_a_restoration_are_named(restore: Restore, tmp_path: Path) -> None:
+    """Each log is copied, and all become visible at once."""
+    phases: list[str] = []
+    restore(recent(tmp_path / "lost"), on_phase=phases.append)
+    assert ["t-0: copies", "1 logs: become visible"] == phases
+
+
+def test_damaged_batches_are_left_out_on_request(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """All other records keep their offsets, and without the request nothing is restored."""
+    now = time.time_ns() // 1000
+    times = pa.array([now + i for i in range(20)], pa.timestamp("us", "UTC"))
+    table = rows(40, 20).set_column(3, "timestamp", times)
+    source = make(tmp_path / "lost", table, batch_size=1)
+    log = source / "t-0" / f"{40:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    before = segmentlog.read(source, "t", on_corrupt_batch="skip")["offset"].to_pylist()
+    assert 0 < 20 - len(before) < 5
+    with pytest.raises(CorruptLogError):
+        restore(source)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+    restore(source, on_corrupt_batch="skip")
+    assert before == segmentlog.read(target, "t")["offset"].to_pylist()
+
+
+def test_a_part_between_two_times(
+    restore: Restore, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups that stood before it stand at its first record, and those after it at its end."""
+    source = make(tmp_path / "lost", rows(40, 20))  # a record each second
+    ranges = [GroupOffset("g", "t", 0, each) for each in (41, 47, 59)]
+    monkeypatch.setattr(module, "_group_offsets", lambda *_: tuple(ranges))
+    found = restore(source, since=45_000, until=50_000, config={"retention.ms": "-1"})
+    log = segmentlog.open_log_dir(target).log(*T0)
+    assert [*range(45, 50)] == log.scan().read_all()["offset"].to_pylist()
+    assert [45, 47, 50] == [each.offset for each in found.offsets]
+    assert 5 == found.partitions[0].n_records
+
+
+def test_a_dry_run_changes_nothing(restore: Restore, target: Path, tmp_path: Path) -> None:
+    """It returns the plan."""
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
+    assert ((), 0) == (found.problems, found.n_records)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replicas": ()}, "does not exist at the target; make it with 1"),
+        ({"replicas": ([1], [1])}, "has 2 partitions at the target"),
+        (
+            {"replicas": ([2],)},
+            "assigns it to brokers 2, and the targets are directories of brokers 1",
+        ),
+        ({"replicas": ([1, 2],)}, "add the log directory of broker 2"),
+        ({"config": {"retention.bytes": "100"}}, "would delete its first segments"),
+        ({"config": {"retention.ms": "0"}}, r"all records are older.*retention.ms=-1"),
+        ({"own": {"remote.storage.enable": "true"}}, "would move the restored segments"),
+    ],
+)
+def test_a_problem_of_the_target_is_an_error(
+    restore: Restore, target: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    """Nothing is written, and a dry run shows the same problem."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match=message):
+        restore(source, **options)
+    (found,) = restore(source, dry_run=True, **options).partitions
+    assert 1 == len(found.problems)
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+def test_records_that_the_target_would_not_take_are_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lost cluster took larger records than the target does."""
+    monkeypatch.setattr(plan.Preflight, "_most_message_bytes", lambda *_: 5_000_000)
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True).partitions
+    (problem,) = found.problems
+    assert "set max.message.bytes=5000000 for the topic" in problem
+
+
+def test_settings_of_the_lost_cluster_come_from_its_metadata(
+    example_cluster: str, tmp_path: Path
+) -> None:
+    """The broker compacted one of the topics."""
+    to = str(shutil.copytree(example_cluster, tmp_path / "to"))
+    source = segmentlog.open_replicas(example_cluster)
+    found = plan.Preflight(
+        source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
+        records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
+        times_ms=(0, 1), treatment=segmentlog.OpenTransactions.END, leaves_out_replicas=False,
+    )  # fmt: skip
+    assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
+    assert 1_048_588 == found._most_message_bytes("orders")
+
+
+@pytest.mark.parametrize(("policy", "n_problems"), [("delete", 1), ("compact", 0)])
+def test_records_that_the_target_would_compact_are_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, n_problems: int
+) -> None:
+    """The lost cluster kept all records of a key, or it did not."""
+    was = policy == "compact"
+    monkeypatch.setattr(plan.Preflight, "_was_compacted", lambda *_: was)
+    config = {"cleanup.policy": "compact"}
+    (found,) = restore(recent(tmp_path / "lost"), dry_run=True, config=config).partitions
+    assert n_problems == len(found.problems)
+    assert all("set cleanup.policy=delete" in each for each in found.problems)
+
+
+def test_segments_that_retention_would_delete_are_a_problem(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """The newest records alone are younger than the retention of the target."""
+    source = make(tmp_path / "lost", rows(40, 20))  # of 1970
+    with segmentlog.open_writer(source, "t", preserve=True) as writer:
+        writer.roll()
+        times = pa.array([time.time_ns() // 1000] * 20, pa.timestamp("us", "UTC"))
+        writer.append(rows(60, 20).set_column(3, "timestamp", times))
+    config = {"retention.ms": "3600000"}
+    (found,) = restore(source, dry_run=True, config=config).partitions
+    (problem,) = found.problems
+
+    assert "records of its first segments are older" in problem
+    assert () == restore(source, dry_run=True, config=config, since="1h").partitions[0].problems
+
+
+def test_a_partition_with_records_takes_no_others(restore: Restore, tmp_path: Path) -> None:
+    """The records of another log have their offsets already."""
+    source = recent(tmp_path / "lost")
+    restore(source)
+    other = make(tmp_path / "other", rows(45, 20))
+    with pytest.raises(LogDirectoryError, match="has offsets up to 60, and other records"):
+        restore(other, config=KEPT)
+
+
+def test_a_restoration_that_was_finished_changes_nothing(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """A second run finds the records of the first one."""
+    source = recent(tmp_path / "lost")
+    restore(source)
+    before = files(target)
+    (found,) = restore(source).partitions
+    assert (20, (str(target),)) == (found.n_records, found.restored_before)
+    assert before == files(target)
+
+
+def test_metadata_with_fewer_directories_than_replicas_is_refused(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """A broker refuses such metadata, too (``PartitionRegistration``)."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match="1 directories for the 2 replicas of t-0"):
+        restore(source, replicas=([1, 2],), directories=[uuid.UUID(int=1000)])
+
+
+def test_a_disk_without_room_is_a_problem(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes of the logs are compared with the free bytes."""
+    source = recent(tmp_path / "lost")
+    usage = plan.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(plan.shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(LogDirectoryError, match="has 100 free bytes"):
+        restore(source)
+
+
+def test_a_partition_that_the_sources_lack_is_a_problem(restore: Restore, tmp_path: Path) -> None:
+    """The topic would look whole, and its records would be gone."""
+    source = tmp_path / "lost"
+    with segmentlog.open_writer(source, "t", num_partitions=2):
+        pass
+    (source / "t-0").rename(tmp_path / "t-0")
+    with pytest.raises(LogDirectoryError, match="t-0 is not in the sources"):
+        restore(source, replicas=([1], [1]))
+
+
+def test_a_directory_of_the_largest_partition_does_not_name_all_others(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """Two thousand million names would fill the memory."""
+    source = tmp_path / "lost"
+    with segmentlog.open_writer(source, "t", num_partitions=1):
+        pass
+    (source / "t-0").rename(source / f"t-{2**31 - 1}")
+    found = restore(source, dry_run=True)
+    assert "2147483547 more partitions of t are not in the sources" in found.problems
+    assert 101 == len([each for each in found.problems if "not in the sources" in each])
+
+
+def test_a_running_broker_is_refused_also_in_a_dry_run(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """It would not notice the records."""
+    source = recent(tmp_path / "lost")
+    with DirectoryLock(str(target), 0), pytest.raises(LogLockedError):
+        restore(source, dry_run=True, lock_timeout_seconds=0)
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
+def test_topics_of_brokers_are_not_restored(restore: Restore, tmp_path: Path, topic: str) -> None:
+    """Their contents belong to the lost cluster."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(OptionError, match=topic):
+        restore(source, topics=topic)
+    shutil.copytree(source / "t-0", source / f"{topic}-0")
+    assert ["t"] == [each.topic for each in restore(source, dry_run=True).partitions]
+
+
+def test_a_target_that_does_not_lie_apart_from_its_sources_is_refused(
+    tmp_path: Path, target: Path
+) -> None:
+    """The restoration would change a source."""
+    source = recent(tmp_path / "lost")
+    with pytest.raises(LogDirectoryError, match="is a source"):
+        segmentlog.restore(source, to=source)
+    inside = shutil.copytree(target, source / "t-0" / "inside")
+    with pytest.raises(LogDirectoryError, match="lies in the source"):
+        segmentlog.restore(source, to=inside)
+
+
+def test_a_target_without_metadata_is_refused(tmp_path: Path, target: Path) -> None:
+    """Nothing shows the ids of its topics."""
+    with pytest.raises(LogDirectoryError, match="target_metadata"):
+        segmentlog.restore(recent(tmp_path / "lost"), to=target)
+
+
+@pytest.fixture
+def undecided(tmp_path: Path) -> Path:
+    """Offsets 0 to 14; the transactions of the producers 7 and 8 are open since offset 1."""
+    path = tmp_path / "undecided"
+    plant(
+        path,
+        batch(-1, -1, -1, 1),
+        batch(7, 0, 0, 4, base_offset=1, is_transactional=True),
+        batch(8, 0, 0, 4, base_offset=5, is_transactional=True),
+        batch(-1, -1, -1, 2, base_offset=9),
+        batch(7, 0, 4, 4, base_offset=11, is_transactional=True),
+    )
+    return path
+
+
+@pytest.mark.parametrize(("treatment", "expected"), [("end", [0, 9, 10]), ("leave-out", [0])])
+def test_open_transactions_are_ended_or_left_out(
+    restore: Restore, target: Path, undecided: Path, treatment: str, expected: list[int]
+) -> None:
+    """The records between them stay if they are ended."""
+    with pytest.raises(LogDirectoryError, match="a transaction is open since offset 1, and 14"):
+        restore(undecided, config=KEPT)
+    (found,) = restore(undecided, config=KEPT, open_transactions=treatment).partitions
+    assert (
+        expected
+        == segmentlog.open_log_dir(target).log(*T0).scan().read_all()["offset"].to_pylist()
+    )
+    assert ((2, 0) if treatment == "end" else (0, 14)) == (found.n_ended, found.n_left_out)
+
+
+def test_a_word_that_is_no_treatment_of_open_transactions(
+    restore: Restore, tmp_path: Path
+) -> None:
+    """The error names the three words."""
+    with pytest.raises(OptionError, match="'refuse' or 'end' or 'leave-out'"):
+        restore(recent(tmp_path / "lost"), open_transactions="commit")
+
+
+def test_the_offset_map_has_each_record(
+    restore: Restore, target: Path, undecided: Path, tmp_path: Path
+) -> None:
+    """A row is a run of records; the last row is the end of both logs."""
+    file = tmp_path / "map.parquet"
+    restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
+    rows = pq.read_table(file).to_pylist()
+    assert [("t", 0, 0, 1, 0), ("t", 0, 9, 2, 9), ("t", 0, 15, 0, 11)] == [
+        tuple(each.values()) for each in rows
+    ]
+    assert 11 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (RestoredRecords, "of"), (module, "_make_replicas"), (OutputFile, "finish"),
+        (segmentlog.LogWriter, "flush"),
+    ],
+    ids=["a read", "a new partition", "the rows of the map", "a commit"],
+)  # fmt: skip
+def test_a_restoration_that_fails_leaves_the_earlier_offset_map(
+    restore: Restore, target: Path, undecided: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str,
+) -> None:  # fmt: skip
+    """The rows of the map are on the disk before the records become visible."""
+    file = tmp_path / "map.parquet"
+    file.write_text("earlier")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(owner, name, fail)
+    with pytest.raises(RuntimeError):
+        restore(undecided, config=KEPT, open_transactions="end", offset_map=file)
+    assert "earlier" == file.read_text()
+    assert [file] == [*tmp_path.glob("*map.parquet*")]
+    assert 0 == segmentlog.open_log_dir(target).log(*T0).log_end_offset
+
+
+def test_an_offset_map_that_cannot_get_its_name_is_written_by_the_next_run(
+    restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """The records are restored before, and a warning says so."""
+    source, file = recent(tmp_path / "lost"), tmp_path / "map.parquet"
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "failed", str(file))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputFile, "publish", fail)
+        with pytest.raises(StorageError, match="failed"):
+            restore(source, offset_map=file)
+    assert "the records are restored, without the offset map" in caplog.text
+    assert not file.exists()
+    (found,) = restore(source, offset_map=file).partitions
+    assert found.restored_before
+    assert [(40, 20), (60, 0)] == [
+        (each["source_offset"], each["n_records"]) for each in pq.read_table(file).to_pylist()
+    ]
+
+
+def test_an_offset_map_that_cannot_be_a_file_is_refused_before_anything_is_changed(
+    restore: Restore, target: Path, tmp_path: Path
+) -> None:
+    """A path of a directory would be an error only after the last record."""
+    source, before = recent(tmp_path / "lost"), files(target)
+    with pytest.raises(OptionError, match="is a directory"):
+        restore(source, offset_map=tmp_path)
+    with pytest.raises(OptionError, match="in a directory that exists"):
+        restore(source, offset_map=tmp_path / "absent" / "map.parquet")
+    assert before == files(target)
+
+
+@pytest.mark.parametrize("place", ["the check", "the first record", "the commit"])
+def test_the_target_is_held_from_the_check_to_the_commit(
+    restore: Restore, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Another writer would append records that the check has not seen."""
+    source, tries = recent(tmp_path / "lost"), []
+
+    def write(*_: object) -> None:
+        tries.append(place)
+        with (
+            pytest.raises(LogLockedError),
+            segmentlog.open_writer(target, "t", lock_timeout_seconds=0) as writer,
+        ):
+            writer.append(pa.table({"value": ["x"]}))
+
+    owner, name = {
+        "the check": (module, "_make_replicas"),
+        "the first record": (module, "_append"),
+        "the commit": (module, "_commit"),
+    }[place]
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *arguments: (write(), real(*arguments))[1])
+    (found,) = restore(source).partitions
+    assert (20, [place]) == (found.n_records, tries)
+    assert [*range(40, 60)] == (
+        segmentlog.open_log_dir(target).log(*T0).scan().read_all()["offset"].to_pylist()
+    )
+    with DirectoryLock(str(target), 0):
+        pass  # it is given up
+
+
+def test_the_file_for_the_groups(tmp_path: Path) -> None:
+    """A name with a comma is quoted, and the command names each group once."""
+    offsets = [GroupOffset("a,b", "t", 0, 5), GroupOffset("c", "t", 0, 7)]
+    text, command = segmentlog.offsets_csv(offsets)
+    assert '"a,b",t,0,5\nc,t,0,7\n' == text
+    assert command.endswith("--from-file FILE --group a,b --group c --execute")
