@@ -109,12 +109,14 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets
 from segmentlog.reads.usage import UsageKind, UsedSpace, usage
+from segmentlog.store.readable import add_disk as _add_disk
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:
     from segmentlog.arrow_dataset.log_dataset import LogDataset
+    from segmentlog.store.contract import SurveyedDisk
 
 __all__ = [
     "Appended",
@@ -243,6 +245,15 @@ __all__ = [
     "usage",
     "verify",
 ]
+
+
+def _tiered_disk(path: str) -> "SurveyedDisk":
+    from segmentlog.tiered.disk import tiered_disk  # most processes read no tier
+
+    return tiered_disk(path)
+
+
+_add_disk("tiered://", _tiered_disk)
 
 
 def __getattr__(name: str) -> object:

@@ -99,7 +99,7 @@ def _load_from_archive() -> ModuleType | None:
     """The module of a zip, such as ``--py-files``: a library can only be loaded from a file."""
     loader = globals()["__loader__"]
     try:
-        data = loader.get_data(os.path.join(os.path.dirname(__file__), "format", "kernels", FILE))  # noqa: PTH118, PTH120
+        data = loader.get_data(os.path.join(os.path.dirname(__file__), "format", "kernels", FILE))
     except (AttributeError, OSError):
         return None
     if hasattr(os, "memfd_create"):

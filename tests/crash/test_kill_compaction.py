@@ -69,7 +69,7 @@ class Driver:
 
     def members(self) -> Iterator[tuple[int, bool]]:
         """Processes of the session, and whether each is a worker. Daemons fork the workers."""
-        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - it has to be quick
+        for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 _, _, after = Path("/proc", name, "stat").read_text().rpartition(") ")
                 state, _, group, session = after.split()[:4]

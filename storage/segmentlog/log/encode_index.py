@@ -1,4 +1,4 @@
-"""Index entries that `segmentlog.format.kernels.growth` has chosen, to the bytes of index files."""
+"""Index entries that `format.kernels.growth` has chosen, to the bytes of index files."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def last_time(state: Int64s) -> bytes:
 
 
 def new_state(base_offset: int) -> Int64s:
-    """The state of an empty segment; see `segmentlog.format.kernels.growth`."""
+    """The state of an empty segment; see `format.kernels.growth`."""
     state: Int64s = np.zeros(growth.STATE_COLUMNS, np.int64)
     state[growth.BASE_OFFSET] = base_offset
     state[growth.FIRST_MAX_TIMESTAMP] = -1

@@ -12,7 +12,6 @@ On a network file system, a file that another machine replaces while it is read 
 """
 
 import errno
-import importlib
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -31,8 +30,9 @@ from segmentlog.store.local import LocalDisk
 
 __all__ = [
     "LARGEST_BYTES",
-    "after_zeros",
+    "add_disk",
     "bytes_of",
+    "after_zeros",
     "disk_of",
     "exists",
     "is_directory",
@@ -54,6 +54,14 @@ _LOCAL = LocalDisk()
 _NOWHERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
+_virtual: dict[str, Callable[[str], SurveyedDisk]] = {}
+
+
+def add_disk(prefix: str, disk: Callable[[str], SurveyedDisk]) -> None:
+    """Let a higher room serve the paths with a prefix: it may read logs to do so."""
+    _virtual[prefix] = disk
+
+
 def disk_of(path: str) -> Disk:
     """The disk that holds a path."""
     if "://" in path:  # local paths are absolute, without empty names
@@ -62,11 +70,9 @@ def disk_of(path: str) -> Disk:
 
 
 def _disk_at_url(path: str) -> SurveyedDisk:
-    if path.startswith("tiered://"):
-        # By name: a tier is planned from leader epochs and Kafka's own topics, which this room
-        # knows nothing of.
-        made: SurveyedDisk = importlib.import_module("segmentlog.tiered.disk").tiered_disk(path)
-        return made
+    for prefix, disk in _virtual.items():
+        if path.startswith(prefix):
+            return disk(path)
     from segmentlog.store.remote.object_store import remote_disk  # and clients of stores
 
     return remote_disk(path)

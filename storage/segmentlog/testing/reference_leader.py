@@ -1,4 +1,4 @@
-"""A partition leader's checks of producers in plain Python, to compare `format.kernels.sequences` with.
+"""A partition leader's checks of producers in plain Python, as reference of `kernels.sequences`.
 
 Written from the rules of ``ProducerStateManager`` and ``ProducerAppendInfo``; it remembers all
 batches of a producer's epoch, as this engine does, where a broker remembers five.

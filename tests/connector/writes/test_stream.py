@@ -47,7 +47,7 @@ class Stream:
 
     def add(self, *lines: object) -> Path:
         """A file with these lines, which is newer than the others."""
-        number = len(os.listdir(self._files))  # noqa: PTH208
+        number = len(os.listdir(self._files))
         path = self._files / f"{number}.txt"
         path.write_text("".join(f"{line}\n" for line in lines))
         os.utime(path, (number, number))

@@ -1,4 +1,4 @@
-"""Schemas of Kafka's generated messages, parsed from the lines of `segmentlog.format.messages.lines`.
+"""Schemas of Kafka's generated messages, parsed from the lines of `format.messages.lines`.
 
 Rules: ``MessageGenerator``, ``FieldSpec`` and ``Versions`` of Kafka's generator, and KIP-482.
 """

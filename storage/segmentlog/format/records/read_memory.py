@@ -5,20 +5,23 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.format.records.native_codecs import NativeCodecs
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import ReadableFile
 
 __all__ = ["ReadMemory", "Workspace"]
 
 _MOST_KEPT_BYTES = 8 << 20  # a slice of unusually large batches leaves nothing to the next one
 
 
-class Workspace(Closing):
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Workspace:
     """Working memory of one slice at a time, and the file that the slice before it ended in.
 
     Attributes
@@ -32,9 +35,9 @@ class Workspace(Closing):
         self.window: Bytes = np.empty(0, np.uint8)
         self.inflated: Bytes = np.empty(COPY_SLACK, np.uint8)
         self.codecs = NativeCodecs()
-        self._left: tuple[str, int, ReadableFile] | None = None
+        self._left: tuple[str, int, _Closable] | None = None
 
-    def take_file(self, path: str, inode: int) -> ReadableFile | None:
+    def take_file(self, path: str, inode: int) -> Any:  # noqa: ANN401 - what `leave_file` got
         """The file that was left, for the caller to close; None if it is another one."""
         if self._left is None or self._left[:2] != (path, inode):
             self.close()
@@ -42,7 +45,7 @@ class Workspace(Closing):
         file, self._left = self._left[2], None
         return file
 
-    def leave_file(self, path: str, inode: int, file: ReadableFile) -> None:
+    def leave_file(self, path: str, inode: int, file: _Closable) -> None:
         """Leave an open file to the next slice, most often of the same segment.
 
         The next slice does not open it, nor prove whose it is: each call of the system hands the
@@ -58,7 +61,7 @@ class Workspace(Closing):
             left[2].close()
 
 
-class ReadMemory(Closing):
+class ReadMemory:
     """Working memory for the threads of one read, which begins in the thread that makes it.
 
     Parameters
@@ -97,6 +100,12 @@ class ReadMemory(Closing):
                 self._workspaces.append(lent)
             if not is_kept or self._is_closed:  # the consumer did not wait for this thread
                 lent.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the files that slices have left."""

@@ -1,4 +1,4 @@
-"""Arrow columns in the form that `segmentlog.format.kernels.encode` takes: mostly views, few copies."""
+"""Arrow columns in the form that `format.kernels.encode` takes: mostly views, few copies."""
 
 import re
 from typing import Any

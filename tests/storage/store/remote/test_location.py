@@ -35,7 +35,7 @@ def test_a_url_becomes_a_path_that_names_can_be_joined_to(url: str, path: str) -
     """The options come before the key. A path that is converted again does not change."""
     assert path == path_of_url(url) == readable_path(url) == path_of_url(path)
     assert is_url(path)
-    assert os.path.dirname(os.path.join(path, "orders-0")) == path  # noqa: PTH118, PTH120
+    assert os.path.dirname(os.path.join(path, "orders-0")) == path
 
 
 def test_a_path_has_the_parts_of_its_url() -> None:

@@ -101,7 +101,7 @@ def test_a_missing_path_is_an_error(url: str) -> None:
         with pytest.raises(LogDirectoryError, match="no such file"):
             open_log_dir(f"{url}/{name}")
     with pytest.raises(LogDirectoryError, match="neither a directory named"):
-        open_log_dir(os.path.dirname(url))  # noqa: PTH120
+        open_log_dir(os.path.dirname(url))
 
 
 def test_a_directory_whose_name_contains_that_of_a_kind_of_file(
