@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from first_hour.bare import Bare, build_wheel
+from bare import Bare, build_wheel
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from first_hour.bare import TOP, environment_without_us
+from bare import TOP, environment_without_us
 from quick_java import FLAGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

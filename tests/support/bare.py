@@ -19,7 +19,7 @@ from quick_java import spark_variables
 
 __all__ = ["TOP", "Bare", "build_wheel", "environment_without_us", "link_libraries"]
 
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)

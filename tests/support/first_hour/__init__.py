@@ -1,1 +1,0 @@
-"""A new user's first hour: the snippets of the READMEs, typed in a bare virtual environment."""
