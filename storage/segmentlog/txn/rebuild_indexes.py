@@ -7,11 +7,9 @@ import os
 
 import numpy as np
 
-from segmentlog.format.kernels import growth, layout
-from segmentlog.format.kernels.growth import take_batches
-from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels import layout
 from segmentlog.log.batches import WalkedBatches, walk_batches
-from segmentlog.log.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.segment import Segment
@@ -20,8 +18,6 @@ from segmentlog.store.durable import replace_file, sync_directory, sync_file, wr
 from segmentlog.store.readable import exists, open_file
 
 __all__ = ["rebuild_indexes"]
-
-_UNLIMITED = 2**62
 
 
 def rebuild_indexes(
@@ -48,24 +44,21 @@ def rebuild_indexes(
     CorruptLogError, UnsupportedFormatError
         If a header is not plausible; nothing is replaced then.
     """
-    limits: Int64s = np.full(growth.LIMIT_COLUMNS, _UNLIMITED, np.int64)
-    limits[growth.INDEX_INTERVAL_BYTES] = interval_bytes
-    state = new_state(segment.base_offset)
+    builder = IndexBuilder.unlimited(segment.base_offset, interval_bytes)
     offsets, times = [], []
     aborted: list[AbortedTransaction] = []
     next_offset = segment.base_offset
     for walked in walk_batches([segment], segment.base_offset):
         checked = _checked(walked, segment, next_offset)
         headers, next_offset = checked.scanned.headers, checked.next_offset
-        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
-        _, n_entries = take_batches(headers, 0, limits, state, entries)
-        offsets.append(encode_offsets(entries[:n_entries]))
-        times.append(encode_times(entries[:n_entries]))
+        taken = builder.take(headers)
+        offsets.append(taken.offset_entries)
+        times.append(taken.time_entries)
         if producers is not None and len(headers):
             aborted += producers.follow(checked)
         if epochs is not None:
             epochs.follow(checked.scanned)
-    times.append(last_time(state))
+    times.append(builder.last_time())
     files = {
         segment.offset_index_path: b"".join(offsets),
         segment.time_index_path: b"".join(times),

@@ -6,46 +6,30 @@ written, and which step makes them part of the log.
 
 import os
 
-import numpy as np
-
 from segmentlog.format.kernels import growth, layout
-from segmentlog.format.kernels.growth import take_batches
-from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, segment_file_name
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import walk_file
-from segmentlog.log.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
-from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
 from segmentlog.store.durable import create_file, open_to_write, write_all
 from segmentlog.store.sync_together import SyncTogether
 from segmentlog.txn.guard import SegmentSizes
 
-__all__ = ["LogAppender", "create_segment", "limits_of"]
+__all__ = ["LogAppender", "create_segment"]
 
 
-def limits_of(config: TopicConfig) -> Int64s:
-    """The sizes to which a segment may grow; see `segmentlog.format.kernels.growth`."""
-    limits: Int64s = np.zeros(growth.LIMIT_COLUMNS, np.int64)
-    limits[growth.SEGMENT_BYTES] = config.segment_bytes
-    limits[growth.SEGMENT_MS] = config.segment_ms
-    limits[growth.INDEX_INTERVAL_BYTES] = config.index_interval_bytes
-    limits[growth.MOST_OFFSET_ENTRIES] = config.segment_index_bytes // OffsetIndex.entry_bytes
-    limits[growth.MOST_TIME_ENTRIES] = config.segment_index_bytes // TimeIndex.entry_bytes
-    return limits
-
-
-def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
-    """The state of a segment of `size` bytes, from its indexes and the headers that these lack.
+def _resume(builder: IndexBuilder, log_path: str, base_offset: int, size: int) -> None:
+    """Continue the indexes of a segment of `size` bytes, from them and the headers they lack.
 
     Headers after the last entry of the time index are read.  A broker takes the largest
     timestamp from that entry alone (``LogSegment.readMaxTimestampAndOffsetSoFar``).  If the index
     was cut short, the next entry would then be below earlier times, and look-ups would leave out
     records.
     """
-    state = new_state(base_offset)
+    state = builder.state
     state[growth.SIZE] = size
     files = SegmentFiles(base_offset, log_path, size)
     with Segment(files, is_sealed=False).opened() as opened:
@@ -69,7 +53,6 @@ def _state_of(log_path: str, base_offset: int, size: int) -> Int64s:
         first = next(opened.headers(0), None)
         if first is not None and first.header.magic >= layout.FIRST_BATCH_MAGIC:
             state[growth.FIRST_MAX_TIMESTAMP] = first.header.max_timestamp
-    return state
 
 
 def create_segment(partition_path: str, base_offset: int) -> None:
@@ -102,8 +85,10 @@ class LogAppender:
     ) -> None:
         base_offset = sizes.base_offset
         self._partition_path = partition_path
-        self._limits = limits_of(config)
-        self._state = _state_of(self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
+        self._config = config
+        self._indexes = IndexBuilder.of_topic(base_offset, config)
+        _resume(self._indexes, self._path(base_offset, FileKind.LOG), base_offset, sizes.log)
+        self.base_offset = base_offset  # of the active segment
         self._ends = {FileKind.LOG: sizes.log, FileKind.OFFSET_INDEX: sizes.offset_index,
                       FileKind.TIME_INDEX: sizes.time_index}  # fmt: skip
         self._syncs = syncs
@@ -120,16 +105,15 @@ class LogAppender:
     def append(self, batches: ScannedBatches) -> None:
         """Append batches that lie next to each other in their buffer."""
         begin, headers = 0, batches.headers
-        entries: Int64s = np.empty((len(headers), growth.ENTRY_COLUMNS), np.int64)
         while begin < len(headers):
-            end, n_entries = take_batches(headers, begin, self._limits, self._state, entries)
-            if end == begin:
+            taken = self._indexes.take(headers, begin)
+            if taken.end == begin:
                 self.roll(int(headers[begin, layout.BASE_OFFSET]))
                 continue
-            self._write(FileKind.LOG, batches.only(slice(begin, end)).data.data)
-            self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
-            self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
-            begin = end
+            self._write(FileKind.LOG, batches.only(slice(begin, taken.end)).data.data)
+            self._write(FileKind.OFFSET_INDEX, taken.offset_entries)
+            self._write(FileKind.TIME_INDEX, taken.time_entries)
+            begin = taken.end
 
     def roll(self, base_offset: int) -> None:
         """Begin a new active segment.
@@ -141,13 +125,9 @@ class LogAppender:
             self._files[kind] = self._new(base_offset, kind)
         self._unsynced.clear()
         self._ends = dict.fromkeys(LOG_AND_SPARSE_INDEXES, 0)
-        self._state = new_state(base_offset)
+        self._indexes = IndexBuilder.of_topic(base_offset, self._config)
+        self.base_offset = base_offset
         self._has_new_names = True
-
-    @property
-    def base_offset(self) -> int:
-        """Base offset of the active segment."""
-        return int(self._state[growth.BASE_OFFSET])
 
     @property
     def size(self) -> int:
@@ -170,7 +150,7 @@ class LogAppender:
     def _end_segment(self) -> None:
         """Add the largest timestamp, as a broker does when it rolls or stops; close the files."""
         try:
-            self._write(FileKind.TIME_INDEX, last_time(self._state))
+            self._write(FileKind.TIME_INDEX, self._indexes.last_time())
             if self._syncs is not None:
                 for kind in sorted(self._unsynced):
                     self._syncs.add_file(*self._files.pop(kind))

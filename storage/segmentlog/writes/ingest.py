@@ -17,16 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from segmentlog.errors import MalformedBatchError, TruncatedBatchError
-from segmentlog.format.kernels import growth, layout
-from segmentlog.format.kernels.growth import take_batches
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import FileKind, segment_file_name
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.store.durable import remove_file, rename, writable, write_new_file, write_pieces
 from segmentlog.store.readable import open_file
 from segmentlog.txn.guard import SegmentSizes
-from segmentlog.writes.append import limits_of
 from segmentlog.writes.batch_table import (
     BATCH,
     HEADER,
@@ -98,10 +96,9 @@ def plan_segment(
     table[:, layout.BASE_OFFSET] = rows["base_offset"] + shift
     table[:, layout.LAST_OFFSET] = table[:, layout.BASE_OFFSET] + rows["last_delta"]
     table[:, layout.MAX_TIMESTAMP] = rows["max_timestamp"]
-    entries: Int64s = np.empty((len(rows), growth.ENTRY_COLUMNS), np.int64)
-    state = new_state(base_offset)
-    end, n_entries = take_batches(table, 0, limits_of(config), state, entries)
-    if end < len(rows):
+    indexes = IndexBuilder.of_topic(base_offset, config)
+    taken = indexes.take(table)
+    if taken.end < len(rows):
         return None
     positions: list[int] = []
     places = b""
@@ -112,8 +109,8 @@ def plan_segment(
         base_offset,
         positions,
         places,
-        encode_offsets(entries[:n_entries]),
-        encode_times(entries[:n_entries]) + last_time(state),
+        taken.offset_entries,
+        taken.time_entries + indexes.last_time(),
     )
 
 

@@ -4,19 +4,13 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-import numpy as np
-
-from segmentlog.format.kernels import growth
-from segmentlog.format.kernels.growth import take_batches
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
-from segmentlog.log.encode_index import encode_offsets, encode_times, last_time, new_state
+from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all
 
 __all__ = ["CleanedSegment"]
-
-_UNLIMITED = 2**62
 
 
 class CleanedSegment:
@@ -32,9 +26,7 @@ class CleanedSegment:
     def __init__(self, partition_path: str, base_offset: int, index_interval_bytes: int) -> None:
         self._partition_path = partition_path
         self.base_offset = base_offset
-        self._limits: Int64s = np.full(growth.LIMIT_COLUMNS, _UNLIMITED, np.int64)
-        self._limits[growth.INDEX_INTERVAL_BYTES] = index_interval_bytes
-        self._state = new_state(base_offset)
+        self._indexes = IndexBuilder.unlimited(base_offset, index_interval_bytes)
         self._ends: dict[FileKind, int] = {}
         self._files: dict[FileKind, int] = {}
         self._paths: list[str] = []
@@ -59,11 +51,10 @@ class CleanedSegment:
         lines : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`); sizes, last
             offsets and largest timestamps of the batches
         """
-        entries: Int64s = np.empty((len(lines), growth.ENTRY_COLUMNS), np.int64)
-        _, n_entries = take_batches(lines, 0, self._limits, self._state, entries)
+        taken = self._indexes.take(lines)
         self._write(FileKind.LOG, data.data)
-        self._write(FileKind.OFFSET_INDEX, encode_offsets(entries[:n_entries]))
-        self._write(FileKind.TIME_INDEX, encode_times(entries[:n_entries]))
+        self._write(FileKind.OFFSET_INDEX, taken.offset_entries)
+        self._write(FileKind.TIME_INDEX, taken.time_entries)
 
     def finish(self, aborted: Iterable[AbortedTransaction], modified_ms: int) -> None:
         """Close the indexes, and sync all files; the caller syncs their names.
@@ -79,7 +70,7 @@ class CleanedSegment:
         SyncFailedError, OSError
             If the disk is full or fails.
         """
-        self._write(FileKind.TIME_INDEX, last_time(self._state))
+        self._write(FileKind.TIME_INDEX, self._indexes.last_time())
         if entries := encode_transactions(aborted):
             self._open(FileKind.TRANSACTION_INDEX)
             self._write(FileKind.TRANSACTION_INDEX, entries)
