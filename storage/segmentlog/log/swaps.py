@@ -1,19 +1,32 @@
-"""Finish or undo a compaction whose broker died (``LogLoader``, steps before loading).
+"""Put compacted, split or mirrored segments in the place of old ones, and settle it after a crash.
 
-Compaction writes ``.cleaned`` files, renames them to ``.swap`` from the last to the first, and
-then puts them in the place of the segments that they replace.  If a ``.cleaned`` file is left,
-the compaction is undone; otherwise it is finished.
+Each step is on the disk before the next begins (``LocalLog.replaceSegments``), and a crash between
+two steps is met by any starting broker (``LogLoader``), by `segmentlog recover`, and by the next
+compaction or job.
 
-`exchange_end` uses the same names to replace the end of a log: readers meet the old segments or
-the new ones.
+1. The new segments stand there as ``.cleaned`` files, synced.  A crash up to here, or in step 2,
+   undoes the swap.
+2. They are renamed to ``.swap``, the last one first.  Once no ``.cleaned`` file is left, readers
+   and brokers take them for the log: they replace all segments in the range of their offsets.
+3. The old segments are renamed to ``.deleted``, the oldest first.  A reader that has planned to
+   read one finds it under its new name.
+4. The new segments get their names: logs first, and then indexes, which a recovery would take for
+   those of an old segment.
+5. The ``.deleted`` files are removed ``file.delete.delay.ms`` later: by the next compaction, the
+   next retention, or a broker when it starts.
+
+`exchange_end` uses the same names to replace the end of a log.
 """
 
 import contextlib
+import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
+from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import (
     INDEXES,
+    LOG_AND_ALL_INDEXES,
     FileKind,
     FileState,
     SegmentFileName,
@@ -26,7 +39,11 @@ from segmentlog.store.aside import put_file_aside
 from segmentlog.store.durable import remove_file, rename, sync_directory
 from segmentlog.store.readable import exists, list_names, status_of
 
-__all__ = ["exchange_end", "finish_swaps", "has_swaps", "take_places"]
+__all__ = ["exchange_end", "finish_swaps", "has_swaps", "settle_swaps", "swap_in"]
+
+logger = logging.getLogger(__name__)
+
+_LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"
 
 
 def has_swaps(path: str) -> bool:
@@ -40,6 +57,17 @@ def has_swaps(path: str) -> bool:
         name.endswith((FileState.SWAP, FileState.CLEANED)) and parse_segment_file(name) is not None
         for name in names
     )
+
+
+def settle_swaps(path: str) -> None:
+    """Finish or undo a compaction that was interrupted, if there is one, as a broker's start does.
+
+    Without it, files of a new swap beside those would look like parts of one: the segments of both
+    would be replaced by the files of one.
+    """
+    if has_swaps(path):
+        finish_swaps(path)
+        logger.warning("%s: finished or undid an interrupted compaction", path)
 
 
 def finish_swaps(path: str) -> None:
@@ -72,10 +100,65 @@ def finish_swaps(path: str) -> None:
         if each.state == FileState.LIVE and each.offset in replaced:
             put_file_aside(path, name)
     sync_directory(path)
-    take_places(path, finished)
+    _take_places(path, finished)
 
 
-def take_places(path: str, swaps: Collection[str]) -> None:
+def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
+    """Replace segments by those that stand beside them as ``.cleaned`` files, synced.
+
+    Parameters
+    ----------
+    path : of the partition's directory; the caller holds the lock of its log directory.
+    old_bases : base offsets of the segments to replace.
+    new_bases : base offsets of the new ones.  A producer snapshot at another base goes.
+
+    Raises
+    ------
+    LogDirectoryError
+        If a ``.cleaned`` file is missing, or if files of another compaction stand there: nothing
+        is replaced.
+    SyncFailedError, OSError
+        If the disk fails; what is done then is finished or undone by a recovery.
+    """
+    found = _parsed(path)
+    cleaned = [
+        (-each.offset, LOG_AND_ALL_INDEXES.index(each.kind), name)
+        for name, each in found.items()
+        if each.state is FileState.CLEANED and each.kind in LOG_AND_ALL_INDEXES
+    ]
+    old = [
+        (each.offset, name)
+        for name, each in found.items()
+        if each.state is FileState.LIVE
+        and each.offset in old_bases
+        and (each.kind in LOG_AND_ALL_INDEXES or each.offset not in new_bases)
+    ]
+    bases = {-minus_base for minus_base, _, name in cleaned if _LOG_CLEANED in name}
+    swaps = {name for name, each in found.items() if each.state is FileState.SWAP}
+    if wrong := swaps | {f"{each:020d}{_LOG_CLEANED}" for each in bases ^ new_bases}:
+        reason = (
+            f"either {min(wrong)} is missing, or the file comes from another compaction, which "
+            "is running or was interrupted; nothing was replaced: recover or compact again"
+        )
+        raise LogDirectoryError(path, reason)
+    sync_directory(path)
+    names = [name.removesuffix(f".{FileState.CLEANED}") for _, _, name in sorted(cleaned)]
+    # A recovery that finds a .cleaned file undoes all new segments that are not older.  So the
+    # oldest segment's files are renamed last: they decide that the new segments count.
+    oldest = f"{min(new_bases):020d}."
+    for is_oldest in (False, True):
+        for name in names:
+            if name.startswith(oldest) is is_oldest:
+                full = os.path.join(path, name)
+                rename(f"{full}.{FileState.CLEANED}", f"{full}.{FileState.SWAP}")
+        sync_directory(path)
+    for _, name in sorted(old):
+        put_file_aside(path, name)
+    sync_directory(path)
+    _take_places(path, [f"{name}.{FileState.SWAP}" for name in names])
+
+
+def _take_places(path: str, swaps: Collection[str]) -> None:
     """Give ``.swap`` files their names, in an order that a power cut does not change.
 
     The logs go first, the oldest one before the others, and each is synced.  A recovery that finds
@@ -128,7 +211,7 @@ def exchange_end(
     # old ones.
     if not logs or f"{logs[0]}.{FileState.SWAP}" in swaps:
         _remove_end(path, first, cut)
-    take_places(path, swaps)
+    _take_places(path, swaps)
 
 
 def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None:

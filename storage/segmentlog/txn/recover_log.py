@@ -36,6 +36,7 @@ from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, rem
 from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.resync import first_offset, good_batch_after, is_good_batch
 from segmentlog.log.segment import Segment
+from segmentlog.log.swaps import swap_in
 from segmentlog.log.windows import BatchWindows
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.durable import (
@@ -48,7 +49,6 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.readable import exists, open_file
 from segmentlog.txn.rebuild_indexes import rebuild_indexes
-from segmentlog.txn.swap_segments import swap_in
 
 __all__ = [
     "GoodEnd",

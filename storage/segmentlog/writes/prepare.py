@@ -24,7 +24,7 @@ from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments, remove_indexes_without_log
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import TopicPartition
 from segmentlog.store.durable import sync_directory
 from segmentlog.store.readable import exists, status_of
@@ -171,9 +171,7 @@ def _plan(
     is_all_there: bool,
 ) -> "tuple[RecoveryPlan | None, int]":
     """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
-    if has_swaps(path):
-        finish_swaps(path)  # as a starting broker does; all of these files are synced
-        logger.warning("%s: finished or undid an interrupted compaction", path)
+    settle_swaps(path)
     segments = list_segments(path)
     if not segments:
         raise LogDirectoryError(path, "holds no segment; segmentlog recover mends that")

@@ -15,9 +15,9 @@ import segmentlog
 from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
 from segmentlog.cluster import mirror
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
+from segmentlog.log import swaps
 from segmentlog.store import copy
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn import swap_segments
 
 #: Files of a partition that a mirror copies.
 KINDS = {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata", ""}
@@ -162,13 +162,13 @@ def killed_erasure(directory: Path, step: str, monkeypatch: pytest.MonkeyPatch) 
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap_segments, step, die)
+        patch.setattr(swaps, step, die)
         with pytest.raises(Crash):
             segmentlog.erase(directory, ["a", "b"])
     assert [*(directory / "t-0").glob("*.index.swap")]
 
 
-@pytest.mark.parametrize("step", ["put_file_aside", "take_places"])
+@pytest.mark.parametrize("step", ["put_file_aside", "_take_places"])
 def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -180,7 +180,7 @@ def test_an_unfinished_compaction_is_copied_with_its_own_indexes(
     assert [] == [each.message for each in segmentlog.verify(to)]
 
 
-@pytest.mark.parametrize("step", ["put_file_aside", "take_places"])
+@pytest.mark.parametrize("step", ["put_file_aside", "_take_places"])
 def test_an_unfinished_compaction_of_the_destination_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -10,10 +10,10 @@ from descriptors import descriptors_below
 import segmentlog
 from segmentlog.errors import LogChangedError
 from segmentlog.format.records.read_memory import ReadMemory
+from segmentlog.log import swaps
 from segmentlog.model import LogSlice
 from segmentlog.reads import plan, planned_file
 from segmentlog.reads.scan import scan_slice
-from segmentlog.txn import swap_segments
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
@@ -78,7 +78,7 @@ def test_a_pass_that_was_killed_leaves_the_files_of_a_read_that_was_planned(
     write(tmp_path, b"a", b"b", b"c")
     slices = planned(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(swap_segments, "put_file_aside", None)  # it dies before this step
+        patched.setattr(swaps, "put_file_aside", None)  # it dies before this step
         with pytest.raises(TypeError):
             overtake(tmp_path)
     segmentlog.compact(tmp_path, settings=COMPACT)

@@ -18,7 +18,7 @@ from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.log.swaps import settle_swaps, swap_in
 from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.maintain.compaction.batch_fates import BatchFates
 from segmentlog.maintain.compaction.clean_segments import Cleaning, Counts, SegmentCleaner
@@ -30,7 +30,6 @@ from segmentlog.maintain.compaction.settings import CleanerLimits
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import status_of
-from segmentlog.txn.swap_segments import swap_in
 
 __all__ = ["SegmentSize", "clean_partition", "group_segments"]
 
@@ -82,11 +81,7 @@ def clean_partition(
     config, checkpoint = planned.config, planned.checkpoint
     first, passes = planned.cleanable, list[_Pass]()
     path = partition_path(directory, planned.topic_partition)
-    if has_swaps(path):
-        # Our files beside these would look like parts of one compaction: the segments of both
-        # compactions would be replaced by the files of one.
-        finish_swaps(path)
-        logger.warning("%s: finished or undid an interrupted compaction", path)
+    settle_swaps(path)
     while True:
         # Opening the whole directory for each of very many partitions would take very long.
         log = Log(

@@ -3,7 +3,7 @@
 A compaction holds the directory, finishes what earlier compactions left, plans, and keeps the
 checkpoint.  `segmentlog.maintain.compaction.cleanable` decides which logs are due, and up to where
 they are cleaned; `segmentlog.maintain.compaction.clean_partition` cleans one;
-`segmentlog.txn.swap_segments` has the durable steps.
+`segmentlog.log.swaps` has the durable steps.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from segmentlog.dialects import one_dialect
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.log.checkpoint import OffsetCheckpoint
-from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.log.swaps import settle_swaps
 from segmentlog.maintain.compaction.plan import (
     CompactedPartition,
     PlannedPartition,
@@ -173,9 +173,7 @@ def _finish_earlier(
             where = partition_path(held.directory, each)
             with failures.of(each):
                 check_partition_path(where)
-                if has_swaps(where):
-                    finish_swaps(where)
-                    logger.warning("%s: finished or undid an interrupted compaction", where)
+                settle_swaps(where)
                 remove_deleted(where, config.file_delete_delay_ms)
 
 

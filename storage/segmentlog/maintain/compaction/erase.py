@@ -1,7 +1,7 @@
 """Erase keys: remove every record with one of some keys, and leave all else where it is.
 
 The rule is that of `segmentlog.format.kernels.compaction`; the durable steps are those of a
-compaction (`segmentlog.txn.swap_segments`).  An erasure goes through all chosen logs first, and
+compaction (`segmentlog.log.swaps`).  An erasure goes through all chosen logs first, and
 writes nothing.  So a damaged batch is found before the first segment is replaced.
 
 Then each segment with such records is replaced by itself.  A log whose active segment has such
@@ -331,8 +331,8 @@ def _carry_out(
     held: HeldDirectory, found: Sequence[ErasedPartition], keys: "OffsetMap"
 ) -> list[ErasedPartition]:
     """Remove what was found; the results with the bytes after it."""
+    from segmentlog.log.swaps import swap_in
     from segmentlog.maintain.move_log_starts import LogStartMove
-    from segmentlog.txn.swap_segments import swap_in
 
     opened = open_log_dir(held.directory)
     places = [TopicPartition(each.topic, each.partition) for each in found]

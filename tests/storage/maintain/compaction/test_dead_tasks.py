@@ -19,11 +19,11 @@ from descriptors import descriptors_below
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError, StorageError
+from segmentlog.log.swaps import swap_in
 from segmentlog.maintain.compaction import cleaned_segment
 from segmentlog.maintain.compaction.shared import CompactionTask, clean_task
 from segmentlog.store import durable
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.txn.swap_segments import swap_in
 
 pytestmark = pytest.mark.linux
 
