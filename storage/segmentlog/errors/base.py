@@ -1,8 +1,9 @@
 """The root of all errors, and errors of options, columns and the system, for reads and writes."""
 
 import errno as codes
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 from segmentlog.masking import masked
 
@@ -56,34 +57,42 @@ class ErrorCode(StrEnum):
     ARGUMENT = "ARGUMENT"
 
 
+@dataclass_transform(eq_default=False)
 class SegmentLogError(Exception):
-    """Base of all errors of segmentlog."""
+    """Base of all errors of segmentlog; the annotations of a subclass are its arguments."""
 
     code: ClassVar[ErrorCode] = ErrorCode.SEGMENT_LOG
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        # Pickles and copies of an error are made from `args`.
+        self.args = tuple(getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
 
 
 class KernelsError(SegmentLogError, ImportError):
     """The compiled kernels are missing, or were made from other sources."""
 
     code = ErrorCode.KERNELS
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
+    reason: str
 
 
 class OptionError(SegmentLogError, ValueError):
     """An option with a value that is not accepted, or a name that does not exist."""
 
     code = ErrorCode.OPTION
-    is_unknown = False  #: whether `option` is a name that does not exist, as the user has given it
+    #: whether `option` is a name that does not exist, as the user has given it
+    is_unknown = False
+    option: str
+    value: str
+    accepted: str
 
-    def __init__(self, option: str, value: str, accepted: str) -> None:
-        if isinstance(value, str):  # a caller without types may have given anything
-            value = masked(option, value) or ""  # a URL with a password, or a client's setting
-        super().__init__(option, value, accepted)
-        self.option = option
-        self.value = value
-        self.accepted = accepted
+    def __post_init__(self) -> None:
+        if isinstance(self.value, str):  # a caller without types may have given anything
+            # a URL with a password, or a client's setting
+            self.value = masked(self.option, self.value) or ""
+        super().__post_init__()
 
     def __str__(self) -> str:
         found = repr(self.value) if self.value else "empty or not given"

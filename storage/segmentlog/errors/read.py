@@ -34,12 +34,9 @@ class CorruptLogError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.CORRUPT_LOG
-
-    def __init__(self, path: str, position: int, base_offset: int, *details: object) -> None:
-        super().__init__(path, position, base_offset, *details)
-        self.path = path
-        self.position = position
-        self.base_offset = base_offset
+    path: str
+    position: int
+    base_offset: int
 
     @property
     def finding(self) -> str:
@@ -55,13 +52,8 @@ class ChecksumMismatchError(CorruptLogError):
     """A batch's bytes do not match the checksum stored beside them."""
 
     code = ErrorCode.CHECKSUM_MISMATCH
-
-    def __init__(
-        self, path: str, position: int, base_offset: int, expected: int, found: int
-    ) -> None:
-        super().__init__(path, position, base_offset, expected, found)
-        self.expected = expected
-        self.found = found
+    expected: int
+    found: int
 
     @property
     def finding(self) -> str:
@@ -77,10 +69,7 @@ class MalformedBatchError(CorruptLogError):
     """A batch whose checksum may be right but whose fields contradict each other."""
 
     code = ErrorCode.MALFORMED_BATCH
-
-    def __init__(self, path: str, position: int, base_offset: int, reason: str) -> None:
-        super().__init__(path, position, base_offset, reason)
-        self.reason = reason
+    reason: str
 
     @property
     def finding(self) -> str:
@@ -95,13 +84,8 @@ class TruncatedBatchError(CorruptLogError):
     """A batch that claims more bytes than its file has left."""
 
     code = ErrorCode.TRUNCATED_BATCH
-
-    def __init__(
-        self, path: str, position: int, base_offset: int, needed: int, available: int
-    ) -> None:
-        super().__init__(path, position, base_offset, needed, available)
-        self.needed = needed
-        self.available = available
+    needed: int
+    available: int
 
     @property
     def finding(self) -> str:
@@ -117,10 +101,7 @@ class TornTransactionError(CorruptLogError):
     """A batch of a transaction without an end marker, in a part that a broker took as decided."""
 
     code = ErrorCode.TORN_TRANSACTION
-
-    def __init__(self, path: str, position: int, base_offset: int, producer_id: int) -> None:
-        super().__init__(path, position, base_offset, producer_id)
-        self.producer_id = producer_id
+    producer_id: int
 
     def __str__(self) -> str:
         return (
@@ -144,12 +125,9 @@ class CorruptIndexError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.CORRUPT_INDEX
-
-    def __init__(self, path: str, reason: str, remedy: str = _REINDEX) -> None:
-        super().__init__(path, reason, remedy)
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
+    path: str
+    reason: str
+    remedy: str = _REINDEX
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; {self.remedy}"
@@ -167,13 +145,10 @@ class CorruptCheckpointError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.CORRUPT_CHECKPOINT
-
-    def __init__(self, path: str, line: int, reason: str, remedy: str) -> None:
-        super().__init__(path, line, reason, remedy)
-        self.path = path
-        self.line = line
-        self.reason = reason
-        self.remedy = remedy
+    path: str
+    line: int
+    reason: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"{self.path}, line {self.line}: {self.reason}; {self.remedy}"
@@ -191,13 +166,10 @@ class UnsupportedFormatError(SegmentLogError):
     """
 
     code = ErrorCode.UNSUPPORTED_FORMAT
-
-    def __init__(self, path: str, position: int, what: str, found: int) -> None:
-        super().__init__(path, position, what, found)
-        self.path = path
-        self.position = position
-        self.what = what
-        self.found = found
+    path: str
+    position: int
+    what: str
+    found: int
 
     @property
     def finding(self) -> str:
@@ -222,12 +194,9 @@ class MalformedRecordError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.MALFORMED_RECORD
-
-    def __init__(self, path: str, offset: int, reason: str) -> None:
-        super().__init__(path, offset, reason)
-        self.path = path
-        self.offset = offset
-        self.reason = reason
+    path: str
+    offset: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -249,12 +218,9 @@ class RemoteSegmentError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.REMOTE_SEGMENT
-
-    def __init__(self, path: str, reason: str, remedy: str) -> None:
-        super().__init__(path, reason, remedy)
-        self.path = path
-        self.reason = reason
-        self.remedy = remedy
+    path: str
+    reason: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}; {self.remedy}"
@@ -264,11 +230,8 @@ class LogDirectoryError(SegmentLogError, ValueError):
     """A path that is not the log directory, partition, file or checkpoint that it should be."""
 
     code = ErrorCode.LOG_DIRECTORY
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
@@ -286,13 +249,10 @@ class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
     """
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def __init__(self, topic: str, partition: int, path: str, hint: str = "") -> None:
-        super().__init__(topic, partition, path, hint)
-        self.topic = topic
-        self.partition = partition
-        self.path = path
-        self.hint = hint
+    topic: str
+    partition: int
+    path: str
+    hint: str = ""
 
     def __str__(self) -> str:
         which = f"topic {self.topic!r}"
@@ -305,19 +265,10 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
     """An offset outside ``[log_start_offset, log_end_offset]`` of its partition."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
-
-    def __init__(
-        self,
-        topic_partition: str,
-        offset: int,
-        log_start_offset: int,
-        log_end_offset: int,
-    ) -> None:
-        super().__init__(topic_partition, offset, log_start_offset, log_end_offset)
-        self.topic_partition = topic_partition
-        self.offset = offset
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
+    topic_partition: str
+    offset: int
+    log_start_offset: int
+    log_end_offset: int
 
     def __str__(self) -> str:
         return (
@@ -339,13 +290,10 @@ class StreamOffsetError(SegmentLogError, LookupError):
     """
 
     code = ErrorCode.STREAM_OFFSET
-
-    def __init__(self, topic_partition: str, offset: int, log_offset: int, reason: str) -> None:
-        super().__init__(topic_partition, offset, log_offset, reason)
-        self.topic_partition = topic_partition
-        self.offset = offset
-        self.log_offset = log_offset
-        self.reason = reason
+    topic_partition: str
+    offset: int
+    log_offset: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -358,13 +306,10 @@ class LogChangedError(SegmentLogError):
     """Planned files were removed or cut during a read; offsets are -1 if no range is known."""
 
     code = ErrorCode.LOG_CHANGED
-
-    def __init__(self, path: str, next_offset: int, end_offset: int, reason: str) -> None:
-        super().__init__(path, next_offset, end_offset, reason)
-        self.path = path
-        self.next_offset = next_offset
-        self.end_offset = end_offset
-        self.reason = reason
+    path: str
+    next_offset: int
+    end_offset: int
+    reason: str
 
     def __str__(self) -> str:
         offsets = f"offsets [{self.next_offset}, {self.end_offset})"
@@ -376,13 +321,10 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
     """A record timestamp in milliseconds that does not fit 64-bit microseconds."""
 
     code = ErrorCode.TIMESTAMP_OVERFLOW
-
-    def __init__(self, topic: str, partition: int, offset: int, timestamp_ms: int) -> None:
-        super().__init__(topic, partition, offset, timestamp_ms)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp_ms = timestamp_ms
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
 
     def __str__(self) -> str:
         return (
@@ -405,13 +347,10 @@ class InvalidUtf8Error(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.INVALID_UTF8
-
-    def __init__(self, topic: str, partition: int, offset: int, column: str) -> None:
-        super().__init__(topic, partition, offset, column)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.column = column
+    topic: str
+    partition: int
+    offset: int
+    column: str
 
     def __str__(self) -> str:
         return (

@@ -1,5 +1,6 @@
 """Errors that only writers raise; `segmentlog.errors` has the tree."""
 
+import dataclasses
 from typing import Self
 
 from segmentlog.errors.base import ErrorCode, SegmentLogError
@@ -31,15 +32,10 @@ class LogLockedError(SegmentLogError):
     """
 
     code = ErrorCode.LOG_LOCKED
-
-    def __init__(
-        self, path: str, process: int, waited_seconds: float, is_task: bool = False
-    ) -> None:
-        super().__init__(path, process, waited_seconds, is_task)
-        self.path = path
-        self.process = process
-        self.waited_seconds = waited_seconds
-        self.is_task = is_task
+    path: str
+    process: int
+    waited_seconds: float
+    is_task: bool = False
 
     def __str__(self) -> str:
         who = f"process {self.process}" if self.process else "another process"
@@ -59,10 +55,8 @@ class LogLockedError(SegmentLogError):
 class _FailedWriteError(SegmentLogError):
     """A failure of the disk during a write: `path` is its place, `reason` the system's message."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+    path: str
+    reason: str
 
 
 class CommitInDoubtError(_FailedWriteError):
@@ -93,11 +87,8 @@ class StagedFileError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.STAGED_FILE
-
-    def __init__(self, path: str, finding: str) -> None:
-        super().__init__(path, finding)
-        self.path = path
-        self.finding = finding
+    path: str
+    finding: str
 
     def __str__(self) -> str:
         return (
@@ -130,25 +121,20 @@ class _RowError(SegmentLogError, ValueError):
     In plain Python, it counts in the rows that a writer has taken since its last flush.
     """
 
-    def __init__(self, topic: str, partition: int, row: int, *details: object) -> None:
-        super().__init__(topic, partition, row, *details)
-        self.topic = topic
-        self.partition = partition
-        self.row = row
+    topic: str
+    partition: int
+    row: int
 
     def at_row(self, row: int) -> Self:
         """Return the error with another row number, if `row` was counted in a part of the rows."""
-        return type(self)(*self.args[:2], row, *self.args[3:])
+        return dataclasses.replace(self, row=row)
 
 
 class InvalidRecordError(_RowError):
     """A row that cannot be a record; `partition` is -1 before a partition is chosen for it."""
 
     code = ErrorCode.INVALID_RECORD
-
-    def __init__(self, topic: str, partition: int, row: int, reason: str) -> None:
-        super().__init__(topic, partition, row, reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         where = self.topic if self.partition < 0 else f"{self.topic}-{self.partition}"
@@ -160,11 +146,8 @@ class RecordTooLargeError(_RowError):
     """A row whose batch exceeds the limit: `size` bytes without any other record."""
 
     code = ErrorCode.RECORD_TOO_LARGE
-
-    def __init__(self, topic: str, partition: int, row: int, size: int, limit: int) -> None:
-        super().__init__(topic, partition, row, size, limit)
-        self.size = size
-        self.limit = limit
+    size: int
+    limit: int
 
     def __str__(self) -> str:
         return (
@@ -178,13 +161,10 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
     """A record that cannot keep its offset, because the next free offset is `end_offset`."""
 
     code = ErrorCode.OFFSETS_OUT_OF_ORDER
-
-    def __init__(self, topic: str, partition: int, offset: int, end_offset: int) -> None:
-        super().__init__(topic, partition, offset, end_offset)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.end_offset = end_offset
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int
 
     def __str__(self) -> str:
         return (
@@ -207,23 +187,12 @@ class StreamBatchError(SegmentLogError, ValueError):
     """
 
     code = ErrorCode.STREAM_BATCH
-
-    def __init__(
-        self,
-        query: str,
-        number: int,
-        n_records: int,
-        last_number: int,
-        last_n_records: int,
-        last_run: str,
-    ) -> None:
-        super().__init__(query, number, n_records, last_number, last_n_records, last_run)
-        self.query = query
-        self.number = number
-        self.n_records = n_records
-        self.last_number = last_number
-        self.last_n_records = last_n_records
-        self.last_run = last_run
+    query: str
+    number: int
+    n_records: int
+    last_number: int
+    last_n_records: int
+    last_run: str
 
     def __str__(self) -> str:
         return (
@@ -244,25 +213,13 @@ class _ProducerError(SegmentLogError, ValueError):
     topic, partition : of the batch.
     producer_id, producer_epoch : of the batch.
     found : the sequence of its first record.
-    known : the value in the log that it contradicts; subclasses name it.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        producer_id: int,
-        producer_epoch: int,
-        found: int,
-        known: int,
-    ) -> None:
-        super().__init__(topic, partition, producer_id, producer_epoch, found, known)
-        self.topic = topic
-        self.partition = partition
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.found = found
-        self._known = known
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    found: int
 
     def _who(self) -> str:
         return (
@@ -275,11 +232,7 @@ class OutOfOrderSequenceError(_ProducerError):
     """A gap in a producer's sequences, or an old batch that the log lacks or has otherwise."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE
-
-    @property
-    def expected(self) -> int:
-        """The sequence of the record that may come next."""
-        return self._known
+    expected: int  #: the sequence of the record that may come next
 
     def __str__(self) -> str:
         return (
@@ -293,11 +246,7 @@ class InvalidProducerEpochError(_ProducerError):
     """A producer that another producer with its id and a higher epoch has fenced."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
-
-    @property
-    def expected(self) -> int:
-        """The epoch in the log."""
-        return self._known
+    expected: int  #: the epoch in the log
 
     def __str__(self) -> str:
         remedy = f"take epoch {self.expected + 1} and base_sequence 0 to fence the other writer"
@@ -313,11 +262,7 @@ class InvalidTxnStateError(_ProducerError):
     """A batch outside the open transaction of its producer."""
 
     code = ErrorCode.INVALID_TXN_STATE
-
-    @property
-    def first_offset(self) -> int:
-        """The offset at which the transaction begins."""
-        return self._known
+    first_offset: int  #: the offset at which the transaction begins
 
     def __str__(self) -> str:
         return (

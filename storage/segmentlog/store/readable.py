@@ -31,8 +31,8 @@ from segmentlog.store.local import LocalDisk
 __all__ = [
     "LARGEST_BYTES",
     "add_disk",
-    "bytes_of",
     "after_zeros",
+    "bytes_of",
     "disk_of",
     "exists",
     "is_directory",
