@@ -14,7 +14,6 @@ from segmentlog.errors import OptionError
 __all__ = ["compile_topic_pattern"]
 
 _HEX = frozenset(string.hexdigits)
-_META = frozenset("\\[](){}*+?^$|.")
 _QUANTIFIER = re.compile(r"[*+?]|\{[0-9]{1,9}(,[0-9]{0,9})?\}")
 _GROUP = re.compile(r"\((\?(:|=|!|<=|<!|i:|<[a-zA-Z][a-zA-Z0-9]*>))?")
 _PROPERTY = re.compile(r"[pP]\{(\w+)\}")

@@ -202,11 +202,6 @@ def retain(
     failed.end()
 
 
-def _size_of(directory: str) -> int:
-    """Bytes of the logs of a directory."""
-    return sum(log.size_bytes for log in open_log_dir(directory))
-
-
 def _segments(removed: Sequence[RemovedSegment]) -> str:
     return counted(segments=len(removed), bytes=sum(each.n_bytes for each in removed))
 

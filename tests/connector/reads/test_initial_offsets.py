@@ -21,7 +21,7 @@ def test_the_file_has_the_bytes_of_kafka(tmp_path: Path) -> None:
 
     assert b'\0v1\n{"a":{"0":5},"b":{"10":7}}' == (location / "0").read_bytes()
     assert ({A: 5, B: 7}, {}) == offsets.read()
-    assert ["0"] == os.listdir(location)  # noqa: PTH208
+    assert ["0"] == os.listdir(location)
 
 
 def test_the_offsets_of_another_run_stay(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_the_offsets_of_another_run_stay(tmp_path: Path) -> None:
     second.write({A: 9})
 
     assert ({A: 5}, {}) == second.read()
-    assert ["0"] == os.listdir(tmp_path)  # noqa: PTH208
+    assert ["0"] == os.listdir(tmp_path)
 
 
 def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
