@@ -18,7 +18,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
 from segmentlog.reads.log import Log
-from segmentlog.reads.look_again import looks_again
+from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.reads.scan import scan_slice
 
 __all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
@@ -83,7 +83,7 @@ def count_by_headers(
     return counts
 
 
-@looks_again
+@retry_if_relisted
 def _count_headers(
     log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
 ) -> tuple[Counts, list[tuple[int, int]]]:

@@ -98,7 +98,7 @@ from segmentlog.store.durable import (
     writable,
 )
 from segmentlog.store.failures import Failures, OnFailure
-from segmentlog.store.look import look
+from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists, is_directory, list_names, status_of
 from segmentlog.store.system_errors import storage_errors
@@ -700,7 +700,10 @@ class _Follower:
         """The stamps of the files of a segment of the source, looked at before they are read."""
         base = segment.base_offset
         if base not in self._looks:
-            found = [look(segment.path), *(look(segment.index_path(kind)) for kind in INDEXES)]
+            found = [
+                fingerprint(segment.path),
+                *(fingerprint(segment.index_path(kind)) for kind in INDEXES),
+            ]
             stamps: list[Sequence[int] | None] = [each.stamp and [*each.stamp] for each in found]
             self._looks[base] = stamps, all(each.is_settled for each in found)
         return self._looks[base][0]
@@ -710,7 +713,7 @@ class _Follower:
             os.path.join(self._path, segment_file_name(base_offset, kind))
             for kind in LOG_AND_ALL_INDEXES
         ]
-        return [found and [*found] for found in (look(each).stamp for each in paths)]
+        return [found and [*found] for found in (fingerprint(each).stamp for each in paths)]
 
     def stage_segments(self) -> None:
         """Step 2."""

@@ -13,7 +13,7 @@ from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.look_again import looks_again
+from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.store.failures import Failures
 
 __all__ = ["lag_table", "open_transaction_rows"]
@@ -111,7 +111,7 @@ def open_transaction_rows(
             }  # fmt: skip
 
 
-@looks_again
+@retry_if_relisted
 def _time_at(log: Log, offset: int) -> int | None:
     """Time of the batch that has an offset."""
     for segment in reversed(log.untorn_segments):

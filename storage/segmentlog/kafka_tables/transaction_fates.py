@@ -25,7 +25,7 @@ from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
 from segmentlog.log.segment import Segment
 from segmentlog.log.sound_headers import sound_headers
 from segmentlog.reads.log import Log
-from segmentlog.reads.look_again import looks_again
+from segmentlog.reads.retry import retry_if_relisted
 
 __all__ = ["Fate", "Fates", "transaction_fates"]
 
@@ -73,7 +73,7 @@ class Fates(NamedTuple):
         )
 
 
-@looks_again
+@retry_if_relisted
 def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     """The fates of all transactions of a log, to its end.
 

@@ -194,7 +194,7 @@ class OffsetsAsRead:
         """Partitions whose entries were changed, made or removed; None if that is not known."""
         return set() if self is before else moved_entries(before.offsets, self.offsets)
 
-    def offsets_of(self, data: bytes) -> Mapping[TopicPartition, int] | None:
+    def patched(self, data: bytes) -> Mapping[TopicPartition, int] | None:
         """The entries of a later file in which some offsets have changed, and nothing else.
 
         None if more has changed.  A line is only compared with the line in its place: of ten
@@ -235,7 +235,7 @@ def read_again(directory: str, name: str, before: OffsetsAsRead | None = None) -
     return (
         before
         if data == before.data
-        else OffsetsAsRead((path, remedy), data, before.offsets_of(data))
+        else OffsetsAsRead((path, remedy), data, before.patched(data))
     )
 
 

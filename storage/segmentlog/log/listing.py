@@ -27,7 +27,7 @@ from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_
 from segmentlog.log.overlap import reach
 from segmentlog.store.contract import FileType
 from segmentlog.store.durable import remove_file, sync_directory
-from segmentlog.store.look import look
+from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.readable import list_names, measure, open_file, status_of
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import is_gone
@@ -272,11 +272,11 @@ def _names(partition_path: str) -> list[str]:
     A directory that has not changed since the clock of its file system last moved on is listed
     once: its time shows that nothing was made, renamed or removed meanwhile.
     """
-    seen = None if is_url(partition_path) else look(partition_path)
+    seen = None if is_url(partition_path) else fingerprint(partition_path)
     names = list_names(partition_path)
     if len(names) <= _MOST_AT_ONCE:
         return _of_logs(names)
-    if seen is not None and seen.is_settled and look(partition_path, seen) is seen:
+    if seen is not None and seen.is_settled and fingerprint(partition_path, seen) is seen:
         return _of_logs(names)
     found = _of_logs(names)
     for _ in range(_ATTEMPTS):

@@ -11,7 +11,7 @@ from segmentlog.errors import CorruptCheckpointError
 from segmentlog.format.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE
 from segmentlog.format.newer import note
 from segmentlog.log.checkpoint import found_text
-from segmentlog.store.look import Look, look
+from segmentlog.store.fingerprint import Fingerprint, fingerprint
 from segmentlog.store.readable import read_whole
 from segmentlog.store.remote.location import is_url
 
@@ -124,7 +124,7 @@ def known_topic_id(partition_path: str) -> str:
     if is_url(partition_path):
         return ""
     before, known = _known_ids.get(partition_path, (None, ""))
-    now = look(os.path.join(partition_path, PARTITION_METADATA_FILE), before)
+    now = fingerprint(os.path.join(partition_path, PARTITION_METADATA_FILE), before)
     if now is before:
         return known
     try:
@@ -140,5 +140,5 @@ def known_topic_id(partition_path: str) -> str:
 
 
 #: The last look at each partition's file, and the topic id that was read after it.
-_known_ids: dict[str, tuple[Look, str]] = {}
+_known_ids: dict[str, tuple[Fingerprint, str]] = {}
 _MOST_KNOWN = 4096

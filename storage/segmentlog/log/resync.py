@@ -33,7 +33,7 @@ _BLOCK_BYTES = 1 << 20
 #: A batch may begin with so many zeros: a base offset of 0, and a length below 256.
 _MOST_ZEROS = layout.LOG_OVERHEAD - 1
 
-#: Bytes may be made so that every few of them look like a batch of megabytes.  Computing all these
+#: Crafted input can make every few bytes look like a batch of megabytes.  Computing all these
 #: checksums would cost the square of the number of bytes, so a search gives up here.
 _MOST_CHECKED_BYTES = 1 << 30
 

@@ -1,4 +1,4 @@
-"""Hold Python's collector of cyclic garbage while a large directory is planned.
+"""Pause Python's garbage collector while a large directory is planned.
 
 Planning makes some objects for each file, none of them in a cycle, and keeps them.  The collector
 starts again and again as their number grows, looks at all of them, and frees nothing: a tenth of

@@ -8,7 +8,7 @@ every change that a reader may see without opening a partition:
 - the checkpoints of high watermarks, log starts, cleaned parts and recovery points;
 - the mark of a clean stop, and the name of ``meta.properties``.
 
-`segmentlog.store.look` shows with one ``stat`` for each file that none of them has changed.
+`segmentlog.store.fingerprint` shows with one ``stat`` for each file that none of them has changed.
 A broker replaces its checkpoints every few seconds, mostly with the same bytes, and a replacement
 changes the time of the directory, too.  So names and bytes are then read and compared.
 """
@@ -34,9 +34,9 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import OffsetsAsRead, read_again
 from segmentlog.model import TopicPartition
-from segmentlog.reads.moment import Census
+from segmentlog.reads.moment import DirectorySnapshot
 from segmentlog.store.contract import FileType
-from segmentlog.store.look import Look, look
+from segmentlog.store.fingerprint import Fingerprint, fingerprint
 from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.readable import exists, list_entries, list_inodes, status_of
 from segmentlog.store.remote.location import is_url
@@ -64,7 +64,7 @@ _OF_A_BROKER = (
 
 
 class DirectoryView:
-    """A `Census` of a log directory, and what shows whether the directory has changed since.
+    """A `DirectorySnapshot` of a log directory, and what shows whether the directory has changed since.
 
     Parameters
     ----------
@@ -77,7 +77,9 @@ class DirectoryView:
         self._looks = () if is_url(path) else self._look(before)  # before anything is read
         self._names: _Names
         census = before.census if before else None
-        self.census: Census = Census(path, partial(self._list, before), census)
+        self.census: DirectorySnapshot = DirectorySnapshot(
+            path, partial(self._list, before), census
+        )
         # A view of a store is not refreshed, and each file takes a request.
         self._read: dict[str, OffsetsAsRead] = {
             name: read_again(path, name, before._read[name] if before else None)
@@ -221,15 +223,15 @@ class DirectoryView:
             moved |= {each for each in before.census.partitions if each.topic in deleted}
         return moved
 
-    def _look(self, before: "DirectoryView | None") -> tuple[Look, ...]:
-        known: Sequence[Look | None] = before._looks if before else [None] * len(_LOOKED_AT)
-        return tuple(map(look, self._paths, known))
+    def _look(self, before: "DirectoryView | None") -> tuple[Fingerprint, ...]:
+        known: Sequence[Fingerprint | None] = before._looks if before else [None] * len(_LOOKED_AT)
+        return tuple(map(fingerprint, self._paths, known))
 
     @cached_property
     def _paths(self) -> list[str]:
         return [os.path.join(self.path, name) if name else self.path for name in _LOOKED_AT]
 
-    def _reads_the_same(self, looks: Sequence[Look]) -> bool:
+    def _reads_the_same(self, looks: Sequence[Fingerprint]) -> bool:
         """Whether the names and the bytes that have perhaps changed are those of this view."""
         opened = self.census.opened
         was = {
@@ -260,7 +262,7 @@ class DirectoryView:
         inodes = list_inodes(self.path)
         # Other files come and go with every job, and with every checkpoint.
         others = inodes.keys() if before is None else inodes.keys() - before.inodes.keys()
-        for name in [name for name in others if not _matters(name)]:
+        for name in [name for name in others if not _is_watched(name)]:
             del inodes[name]
         if before is None:
             return _names(self.path, inodes, dict(list_entries(self.path)), {})
@@ -323,7 +325,7 @@ def _names(
     return _Names(inodes, named, partitions, links)
 
 
-def _matters(name: str) -> bool:
+def _is_watched(name: str) -> bool:
     """Whether a reader looks at a file with this name: a partition, a guard or a mark."""
     is_known = name in _MARKS or name.startswith(GUARD_PREFIX)
     return is_known or parse_partition_directory(name) is not None

@@ -43,22 +43,22 @@ from segmentlog.model import (
 )
 from segmentlog.reads.listed import ListedSegments, LostOffsets, LostSegments
 from segmentlog.reads.log_look import look_at_log
-from segmentlog.reads.look_again import looks_again
 from segmentlog.reads.lookup import find_offset_by_timestamp
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_by_file, cut_slices
+from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.reads.summary import html_table, in_a_line
 from segmentlog.store.readable import is_file
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["KeptLog", "Log", "find_bounds", "find_offset", "keep"]
+__all__ = ["Log", "ReusableLog", "find_bounds", "find_offset", "keep"]
 
 logger = logging.getLogger(__name__)
 
 
-class KeptLog(NamedTuple):
-    """The part of an opened log that a later view of its directory can take over."""
+class ReusableLog(NamedTuple):
+    """State of an opened log that a refresh of its directory can reuse."""
 
     listed: ListedSegments
     topic_id: str
@@ -96,7 +96,7 @@ class Log:
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
         list_files: Callable[[TopicPartition, str], Listing] | None = None,
         is_file: bool | None = None,
-        kept: KeptLog | None = None,
+        kept: ReusableLog | None = None,
         synced_to: Callable[[], int] = lambda: -1,
         cleaned_to: Callable[[], int] = lambda: -1,
     ) -> None:
@@ -216,13 +216,13 @@ class Log:
         return True
 
     @property
-    @looks_again
+    @retry_if_relisted
     def segments(self) -> tuple[Segment, ...]:
         """Segments in the order of their base offsets; the last one is the active segment."""
         return self._listed.segments
 
     @property
-    @looks_again
+    @retry_if_relisted
     def untorn_segments(self) -> tuple[Segment, ...]:
         """`segments`; the last one ends before a torn tail that no high watermark promises."""
         return self._listed.untorn
@@ -259,19 +259,19 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     @property
-    @looks_again
+    @retry_if_relisted
     def end(self) -> LogEnd:
         """End of the last segment."""
         return self._listed.end
 
     @property
-    @looks_again
+    @retry_if_relisted
     def log_start_offset(self) -> int:
         """First offset that a reader may see: retention and DeleteRecords move it up."""
         return self._listed.log_start_offset
 
     @property
-    @looks_again
+    @retry_if_relisted
     def log_end_offset(self) -> int:
         """The offset that the next record will get; a torn tail does not count.
 
@@ -342,7 +342,7 @@ class Log:
         )
 
     @property
-    @looks_again
+    @retry_if_relisted
     def lost_offsets(self) -> LostOffsets | None:
         """Offsets below the high watermark whose segments are gone from the end of the log.
 
@@ -352,7 +352,7 @@ class Log:
         return self._listed.lost
 
     @property
-    @looks_again
+    @retry_if_relisted
     def lost_segments(self) -> tuple[LostSegments, ...]:
         """Offsets in the middle of the log whose segments are gone: their indexes are still there.
 
@@ -361,13 +361,13 @@ class Log:
         return self._listed.lost_segments
 
     @property
-    @looks_again
+    @retry_if_relisted
     def lost_start(self) -> LostOffsets | None:
         """Offsets before the first segment that an index names; None without such an index."""
         return self._listed.lost_start
 
     @property
-    @looks_again
+    @retry_if_relisted
     def segment_gaps(self) -> tuple[OffsetRange, ...]:
         """Offsets between two segments that are in none: compacted away, or lost.
 
@@ -376,12 +376,12 @@ class Log:
         return self._listed.gaps
 
     @property
-    @looks_again
+    @retry_if_relisted
     def cleaned_to(self) -> int:
         """How far the log was compacted, by ``cleaner-offset-checkpoint``; -1 without an entry."""
         return self._listed.cleaned_to
 
-    @looks_again
+    @retry_if_relisted
     def open_transactions(
         self,
         read_up_to: ReadUpTo = ReadUpTo.HIGH_WATERMARK,
@@ -439,7 +439,7 @@ class Log:
         first = min(opened.values(), default=end_offset)
         return max(first, self.log_start_offset)
 
-    @looks_again
+    @retry_if_relisted
     def producers(self) -> pa.Table:
         """Idempotent producers, their gaps and repeats: `segmentlog.reads.producers` has more."""
         from segmentlog.reads.producers import producers_table  # the compiled kernels load here
@@ -501,7 +501,7 @@ class Log:
         except (CorruptLogError, UnsupportedFormatError):  # the read decides about damage
             return None
 
-    @looks_again
+    @retry_if_relisted
     def _newest_timestamp(self, log_slice: LogSlice) -> int | None:
         return self._listed.newest_of_slices.of(log_slice)
 
@@ -525,7 +525,7 @@ class Log:
         max_bytes = whole_number("max_bytes", max_bytes)
         return self._slices(max(start_offset, self.log_start_offset), end_offset, max_bytes)
 
-    @looks_again
+    @retry_if_relisted
     def _slices(self, start_offset: int, end_offset: int, max_bytes: int) -> list[LogSlice]:
         listed = self._listed
         earliest = listed.log_start_offset
@@ -733,7 +733,7 @@ class Log:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-@looks_again
+@retry_if_relisted
 def find_offset(
     log: Log,
     timestamp_ms: int,
@@ -807,11 +807,11 @@ def find_bounds(
     return OffsetRange(start, end)
 
 
-def keep(log: Log) -> KeptLog | None:
+def keep(log: Log) -> ReusableLog | None:
     """The part of a log that a later view can take over; None before the log was listed."""
     listed = log._newest_listing
     if listed is None or not listed.is_of_its_moment:
         return None
     if log._kept is not None and log._kept.listed is listed:
         return log._kept
-    return KeptLog(listed, log.known_topic_id, log._is_file, log._open_transactions)
+    return ReusableLog(listed, log.known_topic_id, log._is_file, log._open_transactions)

@@ -34,7 +34,7 @@ from segmentlog.model import (
 from segmentlog.reads.collector import without_collector
 from segmentlog.reads.directory_view import DirectoryView
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
-from segmentlog.reads.log import KeptLog, Log, keep
+from segmentlog.reads.log import Log, ReusableLog, keep
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
@@ -176,7 +176,7 @@ class LogDirectory:
         self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
         self._left_out: dict[TopicPartition, str] = {}  # the reasons
         self._logs: dict[TopicPartition, Log] = {}
-        self._kept: dict[TopicPartition, KeptLog] = {}  # of an earlier moment
+        self._kept: dict[TopicPartition, ReusableLog] = {}  # of an earlier moment
         self._listed: list[TopicPartition] = []  # since the last look at their ends
         self._views = dict(views or {})
         self._whole: list[DirectoryView] = []

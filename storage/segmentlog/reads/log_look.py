@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from segmentlog.log.listing import SegmentFiles
-from segmentlog.store.look import Look, look
+from segmentlog.store.fingerprint import Fingerprint, fingerprint
 
 __all__ = ["LogLook", "look_at_log"]
 
@@ -20,8 +20,8 @@ class LogLook(NamedTuple):
     `active` is None without a segment, or if the segment was written to since the listing.
     """
 
-    directory: Look
-    active: Look | None
+    directory: Fingerprint
+    active: Fingerprint | None
 
     def following(self, before: "LogLook") -> "LogLook":
         """The look with the knowledge of an earlier one that found the same."""
@@ -38,14 +38,14 @@ class LogLook(NamedTuple):
         path : of the partition's directory.
         files : the listed segments.
         """
-        if look(path, self.directory) is not self.directory:
+        if fingerprint(path, self.directory) is not self.directory:
             return False
         if not files:
             return True
-        return self.active is not None and look(files[-1].path, self.active) is self.active
+        return self.active is not None and fingerprint(files[-1].path, self.active) is self.active
 
 
-def look_at_log(directory: Look, files: Sequence[SegmentFiles]) -> LogLook:
+def look_at_log(directory: Fingerprint, files: Sequence[SegmentFiles]) -> LogLook:
     """The look that belongs to a listing which has just been made.
 
     Parameters
@@ -56,6 +56,6 @@ def look_at_log(directory: Look, files: Sequence[SegmentFiles]) -> LogLook:
     if not files:
         return LogLook(directory, None)
     listed = files[-1]
-    active = look(listed.path)
+    active = fingerprint(listed.path)
     is_listed = active.stamp is not None and active.stamp[:2] == (listed.inode, listed.size)
     return LogLook(directory, active if is_listed else None)

@@ -3,7 +3,7 @@
 Files at the top of a directory are read one after the other, while writers commit.  They are read
 again until no commit has come in between, so a job is seen in all of its partitions or in none.
 Partitions are listed later, one by one, on request.  Each listing is compared with the moment at
-which the directory was opened (`Census.list_partition`).
+which the directory was opened (`DirectorySnapshot.list_partition`).
 """
 
 import contextlib
@@ -33,14 +33,14 @@ from segmentlog.log.listing import ListedFiles
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log_look import LogLook, look_at_log
 from segmentlog.reads.partition import Partition
-from segmentlog.store.look import look
+from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.readable import exists, list_names, status_of
 from segmentlog.store.remote.location import is_url
 from segmentlog.txn.guard import PartitionIntent, list_guards
 from segmentlog.txn.stamp import Stamp, read_stamp
-from segmentlog.txn.state import State, UnreadState
+from segmentlog.txn.state import LazyState, State
 
-__all__ = ["Bounds", "Census", "Listing", "Moment", "take_moment"]
+__all__ = ["Bounds", "DirectorySnapshot", "Listing", "TopFiles", "take_moment"]
 
 _PUT_ASIDE = FileKind.LOG, FileState.DELETED
 _CLOCKS_NS = 10**8  # a file system's clock may lag a little
@@ -61,7 +61,8 @@ class Listing(NamedTuple):
 
     `is_clean` is true if only a commit can write to them: the directory was cleanly stopped.
     `end_offset` is the log end at the moment with which the listing is compared, if a commit has
-    written to the log since.  It is None if the files show the end.  `look` is None at a URL.
+    written to the log since.  It is None if the files show the end.  `fingerprint` is None at a
+    URL.
     """
 
     files: ListedFiles
@@ -76,7 +77,7 @@ class Listing(NamedTuple):
         return self._replace(look=self.look.following(before.look))
 
 
-class Moment(NamedTuple):
+class TopFiles(NamedTuple):
     """The files at the top of a log directory, and in its guards, at one moment.
 
     `log_starts` and `high_watermarks` are the bounds for readers: while a commit is unfinished,
@@ -93,7 +94,7 @@ class Moment(NamedTuple):
     log_starts: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     high_watermarks: "Mapping[TopicPartition, int] | CorruptCheckpointError"
     undecided: Mapping[TopicPartition, PartitionIntent]
-    state: UnreadState
+    state: LazyState
     gone: frozenset[str]
     starts_read: OffsetsAsRead
     ends_read: OffsetsAsRead
@@ -114,13 +115,13 @@ class Moment(NamedTuple):
         end = None if isinstance(ends, CorruptCheckpointError) else ends.get(topic_partition)
         return Bounds(self.log_starts.get(topic_partition, 0), end)
 
-    def moved_since(self, before: "Moment") -> set[TopicPartition] | None:
+    def moved_since(self, before: "TopFiles") -> set[TopicPartition] | None:
         """Partitions whose bounds have changed; None if that is not known."""
         starts = moved_entries(before.log_starts, self.log_starts)
         ends = moved_entries(before.high_watermarks, self.high_watermarks)
         return None if starts is None or ends is None else starts | ends
 
-    def deleted_since(self, before: "Moment") -> set[str]:
+    def deleted_since(self, before: "TopFiles") -> set[str]:
         """Topics that were deleted in between; another topic may have such a name by now."""
         if self.stamp == before.stamp:
             return set()
@@ -132,7 +133,7 @@ class _ChangedError(Exception):
     """A commit has come in between."""
 
 
-def take_moment(directory: str, before: Moment | None = None) -> Moment:
+def take_moment(directory: str, before: TopFiles | None = None) -> TopFiles:
     """The moment of a log directory as it is now.
 
     Parameters
@@ -152,7 +153,7 @@ def take_moment(directory: str, before: Moment | None = None) -> Moment:
             return _take(directory, before)
 
 
-def _take(directory: str, before: Moment | None) -> Moment:
+def _take(directory: str, before: TopFiles | None) -> TopFiles:
     stamp = read_stamp(directory)
     try:
         guards = list_guards(directory)
@@ -175,7 +176,7 @@ def _take(directory: str, before: Moment | None) -> Moment:
         elif token == intent.after:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
-    state = UnreadState(directory)
+    state = LazyState(directory)
     starts_before, ends_before = (before.starts_read, before.ends_read) if before else (None, None)
     starts_read = read_again(directory, LOG_START_CHECKPOINT, starts_before)
     ends_read = read_again(directory, HIGH_WATERMARK_CHECKPOINT, ends_before)
@@ -194,7 +195,7 @@ def _take(directory: str, before: Moment | None) -> Moment:
     ends = _with(ends_read.offsets, ((each.topic_partition, each.new_end) for each in decided))
     ends = _with(ends, ((each, intent.visible_end) for each, intent in undecided.items()))
     unfinished = undecided.keys() | {each.topic_partition for each in decided}
-    return Moment(
+    return TopFiles(
         stamp, is_clean, starts, ends, undecided, state, frozenset(gone), starts_read, ends_read,
         frozenset(unfinished), is_complete,
     )  # fmt: skip
@@ -211,7 +212,7 @@ def _with(offsets: _Offsets, others: Iterable[tuple[TopicPartition, int]]) -> _O
     return {**offsets, **entries}
 
 
-class Census:
+class DirectorySnapshot:
     """The partitions of a log directory and their bounds, both of one moment.
 
     A census compares each later listing of a partition with that moment.  `DirectoryView` finds
@@ -239,10 +240,10 @@ class Census:
         self,
         directory: str,
         list_partitions: Callable[[], Mapping[TopicPartition, str]],
-        before: "Census | None" = None,
+        before: "DirectorySnapshot | None" = None,
     ) -> None:
         self.path = directory
-        self.opened: Moment
+        self.opened: TopFiles
         earlier = before.opened if before else None
         self._opened_ns = time.time_ns()
         stamp = read_stamp(directory)
@@ -253,12 +254,12 @@ class Census:
                 found = self.partitions.items()
                 self.partitions = {each: path for each, path in found if each.topic not in gone}
             self._listed = self._list_unbounded(before)
-            self._unasked = set(self._listed)
+            self._first_use = set(self._listed)
             if stamp == self.opened.stamp == read_stamp(directory):
                 return
             stamp = self.opened.stamp
 
-    def _list_unbounded(self, before: "Census | None") -> dict[TopicPartition, Listing]:
+    def _list_unbounded(self, before: "DirectorySnapshot | None") -> dict[TopicPartition, Listing]:
         """Listings of logs whose ends only their files show.
 
         Such logs exist in copies without checkpoints, and where no broker has run yet.  A later
@@ -300,7 +301,7 @@ class Census:
         So its next request gets a new one.  Without this note, the first request gets the listing
         of the opening.
         """
-        self._unasked.discard(topic_partition)
+        self._first_use.discard(topic_partition)
 
     def list_partition(self, topic_partition: TopicPartition, path: str) -> Listing:
         """The segments of a partition, without undecided records.
@@ -316,10 +317,10 @@ class Census:
         LogDirectoryError
             If the partition cannot be listed.
         """
-        if topic_partition in self._unasked:
-            self._unasked.discard(topic_partition)
+        if topic_partition in self._first_use:
+            self._first_use.discard(topic_partition)
             return self._listed[topic_partition]  # a second request means that it has changed
-        directory = None if is_url(path) else look(path)
+        directory = None if is_url(path) else fingerprint(path)
         files, moment = self._list(topic_partition, path)
         seen = directory and look_at_log(directory, files)
         if self._was_deleted(topic_partition.topic, moment):
@@ -382,7 +383,7 @@ class Census:
                         return True
         return False
 
-    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[ListedFiles, Moment]:
+    def _list(self, topic_partition: TopicPartition, path: str) -> tuple[ListedFiles, TopFiles]:
         """The segments of a partition, and their moment: the newest, taken again if need be.
 
         A stamp never repeats.  So if, after the listing, the stamp equals that of the newest
@@ -415,7 +416,7 @@ class Census:
             return None
         return listing._replace(files=files)
 
-    def _was_deleted(self, topic: str, moment: Moment) -> bool:
+    def _was_deleted(self, topic: str, moment: TopFiles) -> bool:
         """Whether a topic has been deleted since the directory was opened, or is being deleted."""
         if topic in moment.gone:
             return True
@@ -431,7 +432,7 @@ class Census:
 
 def _list(path: str, *, is_clean: bool) -> Listing:
     """The segments of a partition as they are now."""
-    directory = None if is_url(path) else look(path)
+    directory = None if is_url(path) else fingerprint(path)
     files = Partition(path).files()
     return Listing(files, is_clean, look=directory and look_at_log(directory, files))
 

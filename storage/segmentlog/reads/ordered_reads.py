@@ -22,8 +22,8 @@ Read = Callable[[], Iterator[pa.RecordBatch]]
 
 _MOST_THREADS = 8  # more of them would wait for the consumer
 
-#: Smaller slices take more time than their bytes.  Larger ones must be held until their turn, or
-#: their threads wait: with 64 MiB of zstd in a slice, two threads took as long as one.
+#: Smaller slices are dominated by overhead.  Larger ones buffer too much, or stall their threads:
+#: with 64 MiB of zstd in a slice, two threads took as long as one.
 _SLICE_BYTES = 16 << 20
 _MOST_SLICES = 1_000  # of a partition: a filter is compared with each
 
@@ -40,9 +40,9 @@ class _Reads:
     """Slices that threads have read and that the consumer has not taken yet.
 
     Each thread reads the first slice that no thread reads.  The consumer does so, too, instead of
-    waiting for a batch.  If it only waited, a further thread would take turns with the others.
-    Memory is bounded, because a slice is not begun if it is further ahead of the consumer than the
-    number of threads.
+    waiting for a batch.  If it only waited, we would need one more thread, and they would contend
+    for cores. Memory is bounded, because a slice is not begun if it is further ahead of the
+    consumer than the number of threads.
     """
 
     def __init__(self, reads: Iterator[Read], n_threads: int) -> None:

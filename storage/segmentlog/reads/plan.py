@@ -36,7 +36,7 @@ __all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
 
 logger = logging.getLogger(__name__)
 
-#: Takes the place of the first batch's checksum if planning has seen no batch: the file is read
+#: Sentinel: planning did not read the checksum of the first batch: the file is read
 #: from its first byte and was not opened, or the bytes are not a batch.
 UNCHECKED = -1
 

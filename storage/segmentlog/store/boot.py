@@ -1,4 +1,4 @@
-"""The boot of the machine: bytes that were not synced outlive a process, but not a boot."""
+"""The boot id: bytes that were not synced survive the crash of a process, but not a reboot."""
 
 import functools
 

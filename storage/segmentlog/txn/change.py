@@ -49,7 +49,7 @@ from segmentlog.txn.stamp import renew_stamp, set_later
 from segmentlog.txn.state import STATE_FILE, State
 from segmentlog.txn.unfinished import finish, give_up, withdraw
 
-__all__ = ["Change", "decide", "stand"]
+__all__ = ["Change", "decide", "raise_guard"]
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class Change:
         """
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
         try:
-            stand(self.directory, guard, intent)
+            raise_guard(self.directory, guard, intent)
             work(syncs)
             # Synced before the decision: in the other order, a power cut leaves a change that is
             # decided for all partitions, and has batches in some of them only.
@@ -208,8 +208,8 @@ class Change:
                 logger.warning("%s: files of removed records remain: %s", self.directory, error)
 
 
-def stand(directory: str, guard: Guard, intent: Intent) -> None:
-    """Make the guard, and put the mark of a clean stop into it.
+def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
+    """Create the guard directory, and move the mark of a clean stop into it.
 
     The lock excludes other writers unless it was lost while its holder was held up: a lease of a
     network file system expired, or the machine was suspended.  Another writer's change, finished

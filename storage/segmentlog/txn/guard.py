@@ -204,9 +204,9 @@ class Guard:
         If the writer is not gone after all, its decision fails: the path from which it renames is
         gone.  On a network file system this does not suffice.  There a rename uses the handles of
         its directories: a client that remembers the guard, or repeats a request that was held up,
-        succeeds in the guard under any name.  So files that could be renamed are removed, and a
-        directory takes the place of the state: no file can be made there, and the directory
-        cannot be renamed over a file.
+        succeeds in the guard under any name.  So every file that
+        a late writer could still rename is removed, and a directory is put in the place of the
+        state: it can neither create nor rename a file there.
         """
         seized = self
         if not self.path.endswith(_RECOVERING):

@@ -86,7 +86,7 @@ def topics_aside(directory: str, topics: Collection[str]) -> list[str]:
 def _partitions(
     directory: str, topics: Collection[str] | None
 ) -> Iterator[tuple[TopicPartition, str]]:
-    if topics is not None and not topics:  # nearly always: then the directory is not listed
+    if topics is not None and not topics:  # the common case: skip the listing
         return
     for each in list_partitions(directory):
         is_served = each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata

@@ -36,8 +36,8 @@ from segmentlog.txn.repeated_writes import (
 __all__ = [
     "STATE_FILE",
     "Deletion",
+    "LazyState",
     "State",
-    "UnreadState",
     "decode_deletions",
     "forget_deletions",
 ]
@@ -294,8 +294,8 @@ class State:
         )
 
 
-class UnreadState:
-    """The state file of a log directory, read now and decoded on request.
+class LazyState:
+    """The state file of a log directory: its bytes are read eagerly, and parsed on first use.
 
     A reader needs the state only once the directory has changed, and the versions may be
     a hundred thousand.  A file that cannot be understood names no deletions: only a commit

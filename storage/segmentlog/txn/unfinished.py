@@ -148,7 +148,7 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the change.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.
-    _leave(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
+    _release_guard(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
 
 
 def _apply(directory: str, intent: Intent) -> None:
@@ -193,7 +193,7 @@ def _undo(directory: str, guard: Guard, intent: Intent, *, is_asked: bool = Fals
     do_together(cut_back, intent.partitions)
     for effect in intent.effects:
         effect.undo(directory)
-    _leave(directory, guard, is_clean=intent.was_clean and not losses)
+    _release_guard(directory, guard, is_clean=intent.was_clean and not losses)
 
 
 def _cut_back(path: str, sizes: SegmentSizes) -> str:
@@ -226,7 +226,7 @@ def _cut_back(path: str, sizes: SegmentSizes) -> str:
     return lost
 
 
-def _leave(directory: str, guard: Guard, *, is_clean: bool) -> None:
+def _release_guard(directory: str, guard: Guard, *, is_clean: bool) -> None:
     """Put the mark of a clean stop back if it is still true, and remove the guard.
 
     The mark comes first: a crash in between leaves a guard, and does no harm.
@@ -246,7 +246,7 @@ def withdraw(directory: str, guard: Guard) -> None:
     The intent goes first: any writer that finds a guard without an intent only removes it.
     """
     remove_file(guard.intent_path, missing_ok=True)
-    _leave(directory, guard, is_clean=False)
+    _release_guard(directory, guard, is_clean=False)
 
 
 def _remove_guard(directory: str, guard: Guard) -> None:

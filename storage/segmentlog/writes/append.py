@@ -35,9 +35,8 @@ def _resume(builder: IndexBuilder, log_path: str, base_offset: int, size: int) -
     with Segment(files, is_sealed=False).opened() as opened:
         index = opened.offset_index
         state[growth.N_OFFSET_ENTRIES] = index.n_entries
-        # Entries come at their interval across appends.  If bytes counted from here, appends that
-        # are smaller than the interval would leave the index empty, and each append would read
-        # the whole segment to find its end.
+        # The interval is measured across appends: otherwise small appends would never create an
+        # entry, and each append would scan the whole segment to find its end.
         last = index.entry(index.n_entries - 1).position if index.n_entries else 0
         state[growth.SINCE_ENTRY] = size - last
         state[growth.N_TIME_ENTRIES] = opened.time_index.n_entries

@@ -115,7 +115,7 @@ def commit_staged(
     if done := _done_in(settings, change.before, topics):
         # The records may have been lost since: a log that is prepared shows it.
         done = {each for each in done if exists(partition_path(held.directory, each))}
-        ready_to_append(held, done, flush=settings.flush, is_all_there=change.boot != "")
+        ready_to_append(held, done, flush=settings.flush, no_reboot=change.boot != "")
         held.checkpoints.write()
         change = Change.begin(held, token)
     if batch is not None:
@@ -141,7 +141,7 @@ def commit_staged(
     topics -= left_out
     commit = _Commit(held, Guard.of_job(held.directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intents, staged, appended = commit.intend(partitions, staged, is_all_there=change.boot != "")
+    intents, staged, appended = commit.intend(partitions, staged, no_reboot=change.boot != "")
 
     def append(syncs: SyncTogether) -> None:
         do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
@@ -192,13 +192,13 @@ class _Commit:
         topic_partitions: Sequence[TopicPartition],
         staged: JobExtents,
         *,
-        is_all_there: bool,
+        no_reboot: bool,
     ) -> tuple[list[PartitionIntent], JobExtents, tuple[Appended, ...]]:
         """The partitions now and afterwards, the extents to append, and answers to producers."""
         for topic_partition in topic_partitions:
             check_partition_path(partition_path(self.directory, topic_partition))
         ready = ready_to_append(
-            self.held, topic_partitions, flush=self.settings.flush, is_all_there=is_all_there
+            self.held, topic_partitions, flush=self.settings.flush, no_reboot=no_reboot
         )
         self.held.checkpoints.write()
         appended: tuple[Appended, ...] = ()

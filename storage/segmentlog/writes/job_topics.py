@@ -10,7 +10,7 @@ from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
 from segmentlog.store.partitions import current_partitions
 from segmentlog.txn.deleted import is_known
-from segmentlog.txn.state import UnreadState
+from segmentlog.txn.state import LazyState
 from segmentlog.txn.topics import create_partitions
 
 __all__ = ["JobTopics", "complete_topics"]
@@ -75,7 +75,7 @@ class JobTopics:
         n_new = (asked or 1) if auto_create_topics else 0
         topics = cls(
             directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions,
-            is_named=is_named and asked is None, deletions=UnreadState(directory).deletions,
+            is_named=is_named and asked is None, deletions=LazyState(directory).deletions,
         )  # fmt: skip
         if topic is not None:
             topics.n_partitions(topic)
@@ -127,7 +127,7 @@ class JobTopics:
             for topic in topics:
                 create_partitions(self.directory, topic, self.n_partitions(topic))
         found, missing = _count_partitions(self.directory, self.in_cluster)
-        deletions = UnreadState(self.directory).deletions
+        deletions = LazyState(self.directory).deletions
         for topic in topics:
             wanted, n_found = self.n_partitions(topic), found.get(topic, 0)
             is_same = deletions.get(topic) == self.deletions.get(topic)

@@ -59,7 +59,7 @@ def ready_to_append(
     partitions: Collection[TopicPartition],
     *,
     flush: bool,
-    is_all_there: bool = False,
+    no_reboot: bool = False,
 ) -> dict[TopicPartition, tuple[SegmentSizes, int]]:
     """Sizes of the active segment of each log, and its end.
 
@@ -70,7 +70,7 @@ def ready_to_append(
     held : the log directory; its `config_of` has the settings of the topics.
     partitions : the logs to prepare.
     flush : whether an active segment that may not be synced is synced.
-    is_all_there : whether all bytes that may not be synced were written since the machine has
+    no_reboot : whether all bytes that may not be synced were written since the machine has
         started, so that none can be lost.  Unless `flush` is set, only the end of an active
         segment is checked then: to check the segment would take longer with each commit.
 
@@ -90,7 +90,7 @@ def ready_to_append(
         committed_to = checkpoints.high_watermarks.offsets.get(each, _ANY_OFFSET)
         plans[each] = _plan(
             path, point, starts.get(each, 0), committed_to,
-            is_clean=is_clean, is_all_there=is_all_there and not flush,
+            is_clean=is_clean, no_reboot=no_reboot and not flush,
         )  # fmt: skip
     # All logs stay as they are if one is refused.
     for each in plans:
@@ -168,7 +168,7 @@ def _plan(
     committed_to: int,
     *,
     is_clean: bool,
-    is_all_there: bool,
+    no_reboot: bool,
 ) -> "tuple[RecoveryPlan | None, int]":
     """The recovery of a log, if it needs one, and its end; refused if it would lose records."""
     settle_swaps(path)
@@ -178,7 +178,7 @@ def _plan(
     # Closed segments that were never synced are checked and synced once, before the recovery point
     # moves after them.
     damaged_from = None
-    if is_clean or (is_all_there and segments[-1].base_offset <= point):
+    if is_clean or (no_reboot and segments[-1].base_offset <= point):
         active = Segment(segments[-1], is_sealed=False)
         end = find_log_end(active, warns=False)
         damaged_from = end.damaged_from

@@ -98,9 +98,9 @@ class LogWriter:
         self._has_rows = False
         self._rolls = False
         self._is_open = True
-        self._has_refused = False
+        self._is_poisoned = False
         self._has_committed = False
-        self._has_told = False
+        self._has_warned = False
         self._turn = threading.RLock()
 
     @_in_turn
@@ -155,8 +155,8 @@ class LogWriter:
             raise OptionError("rows", type(rows).__name__, accepted)
         self._need_job()
         self._stager.check(schema)
-        if self._job is not None and not self._has_told:
-            self._has_told = True
+        if self._job is not None and not self._has_warned:
+            self._has_warned = True
             for message in columns_left_out(
                 self._job.directory,
                 schema.names,
@@ -325,12 +325,12 @@ class LogWriter:
         try:
             yield
         except BaseException:
-            self._has_refused = True
+            self._is_poisoned = True
             raise
 
     def _check_refused(self) -> None:
         """Refuse to commit rows if another row since the last `flush` was refused."""
-        if self._has_refused:
+        if self._is_poisoned:
             accepted = "abort, and append the other rows since the last flush again"
             raise OptionError("writer", "a writer that has refused a row", accepted)
 

@@ -20,7 +20,7 @@ from segmentlog.format.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.store import look
+from segmentlog.store import fingerprint as look
 from segmentlog.txn.held import hold
 from segmentlog.txn.state import State
 

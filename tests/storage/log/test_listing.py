@@ -241,7 +241,7 @@ def test_a_long_directory_is_listed_once_if_its_time_shows_no_change(
         return names
 
     monkeypatch.setattr(os, "listdir", listdir)
-    monkeypatch.setattr("segmentlog.store.look._is_old", lambda *_, **__: True)
+    monkeypatch.setattr("segmentlog.store.fingerprint._is_old", lambda *_, **__: True)
 
     assert 100 == len(listed(tmp_path))
     assert (2 if changes else 1) == len(calls)

@@ -70,7 +70,7 @@ def test_a_known_topic_id_is_read_again_only_if_the_file_may_have_changed(
     for late, n_reads in ((False, 2), (True, 1)):
         if late:  # the clock of the file system has moved on since the file was written
             now = time.time_ns() + 100 * 10**9
-            monkeypatch.setattr("segmentlog.store.look.time.time_ns", lambda now=now: now)
+            monkeypatch.setattr("segmentlog.store.fingerprint.time.time_ns", lambda now=now: now)
         for each in ids:
             replaced = tmp_path / "new"
             replaced.write_text(f"version: 0\ntopic_id: {each}\n")

@@ -28,7 +28,7 @@ from segmentlog.errors import (
 from segmentlog.format.names import deleted_directory_name, is_deleted_directory
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.reads.moment import Census
+from segmentlog.reads.moment import DirectorySnapshot
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import list_names
@@ -347,7 +347,7 @@ def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> 
         thread.join()
         return {TopicPartition("t", int(name[-1])): str(directory / name) for name in names}
 
-    census = Census(str(directory), lists)
+    census = DirectorySnapshot(str(directory), lists)
 
     assert 2 == len(listings[0])
     assert {} == census.partitions

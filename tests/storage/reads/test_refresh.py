@@ -21,7 +21,8 @@ from segmentlog.errors import (
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads import directory_view
-from segmentlog.store import local, look
+from segmentlog.store import fingerprint as look
+from segmentlog.store import local
 from segmentlog.testing.reference import Record, encode_batch
 
 #: One record for each of two partitions.

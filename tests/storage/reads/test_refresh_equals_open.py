@@ -27,7 +27,7 @@ from segmentlog.format.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from segmentlog.model import IsolationLevel, ReadUpTo
-from segmentlog.store import look
+from segmentlog.store import fingerprint as look
 from segmentlog.testing.reference import Record, encode_batch
 
 TOPICS = ("a", "b")

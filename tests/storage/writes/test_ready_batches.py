@@ -101,7 +101,7 @@ def _is_taken(writer: segmentlog.LogWriter, data: bytes | bytearray) -> bool:
     try:
         writer.append_batches(data, 0)
     except OptionError:
-        writer._has_refused = False
+        writer._is_poisoned = False
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""Memory for keys and values, which is used again when nobody holds its rows any more."""
+"""A pool of buffers for keys and values, which are reused once nobody holds their rows."""
 
 from collections import deque
 from typing import TypeAlias

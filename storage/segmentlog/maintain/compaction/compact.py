@@ -103,7 +103,7 @@ class CompactionJob(NamedTuple):
     def end(self, planned: PlannedPartition) -> None:
         """Remove files that left the log ``file.delete.delay.ms`` ago."""
         where = partition_path(self.directory, planned.topic_partition)
-        # Readers recognize by the one or by the others that they were overtaken (`Census`).
+        # Readers detect by one of the two that they were overtaken (`DirectorySnapshot`).
         remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
 
     def purge(self) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.store import local, look
-from segmentlog.store.look import Look
+from segmentlog.store import fingerprint as look
+from segmentlog.store import local
+from segmentlog.store.fingerprint import Fingerprint
 
 #: Sets the time of all files.
 SetTimes = Callable[[int], None]
@@ -153,5 +154,5 @@ def test_a_refused_look_proves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "stat", refused)
     first = look.look(str(tmp_path))
 
-    assert Look(None, 0, is_settled=False) == first
+    assert Fingerprint(None, 0, is_settled=False) == first
     assert look.look(str(tmp_path), first) is not first

@@ -8,7 +8,7 @@ from segmentlog.errors import CorruptLogError, LogChangedError, SegmentLogError
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.store.system_errors import is_gone, storage_error
 
-__all__ = ["looks_again"]
+__all__ = ["retry_if_relisted"]
 
 _ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
 
@@ -32,7 +32,9 @@ class _Listing(Protocol):
 _L = TypeVar("_L", bound=_Listing)
 
 
-def looks_again(method: Callable[Concatenate[_L, _P], _R]) -> Callable[Concatenate[_L, _P], _R]:
+def retry_if_relisted(
+    method: Callable[Concatenate[_L, _P], _R],
+) -> Callable[Concatenate[_L, _P], _R]:
     """Call a method of a log again if a file was renamed, replaced or cut since the listing.
 
     Retention and compaction do that to a healthy log.  An error in a file that is still the listed

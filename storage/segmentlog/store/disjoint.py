@@ -1,4 +1,4 @@
-"""Directories that lie apart: none of them holds another one, and no two are the same.
+"""Disjoint directories: neither is, contains or lies inside the other.
 
 A log directory that is written must not share files with the log directories that are read.  A
 broker does not start if its log directory holds a directory whose name is not that of a partition.

@@ -1,4 +1,4 @@
-"""A look at a file or a directory, and whether a later look proves that nothing has changed.
+"""Fingerprints of files, and when two equal ones prove that a file is unchanged.
 
 Inode, size and times show most changes.  They do not show a change in the same step of the file
 system's clock as the look: both leave the same time.  So a look proves something only once the
@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from segmentlog.store.readable import open_file, status_of
 from segmentlog.store.system_errors import is_gone
 
-__all__ = ["Look", "look"]
+__all__ = ["Fingerprint", "fingerprint"]
 
 #: Inode, size, and times of modification and of change in nanoseconds.
 _Stamp: TypeAlias = tuple[int, int, int, int]
@@ -24,7 +24,7 @@ _COARSE_STEP_NS = 2 * _SECOND_NS + _STEP_NS  #: FAT keeps steps of two seconds
 _SERVERS_DIFFER_NS = 60 * _SECOND_NS  #: a server's clock sets the times of its files
 
 
-class Look(NamedTuple):
+class Fingerprint(NamedTuple):
     """A look at a file or a directory.
 
     Attributes
@@ -39,15 +39,15 @@ class Look(NamedTuple):
     first_ns: int
     is_settled: bool
 
-    def following(self, before: "Look") -> "Look":
+    def following(self, before: "Fingerprint") -> "Fingerprint":
         """The look with the knowledge that an earlier one found the same stamp."""
         if self.is_settled or self.stamp is None or self.stamp != before.stamp:
             return self
         seen_for_ns = self.first_ns - before.first_ns
-        return Look(self.stamp, before.first_ns, seen_for_ns >= _step_ns(self.stamp))
+        return Fingerprint(self.stamp, before.first_ns, seen_for_ns >= _step_ns(self.stamp))
 
 
-def look(path: str, before: Look | None = None) -> Look:
+def fingerprint(path: str, before: Fingerprint | None = None) -> Fingerprint:
     """Look at a file or a directory; links are followed.
 
     Look before you read the file: a change between the two is then read, and found again by the
@@ -60,18 +60,18 @@ def look(path: str, before: Look | None = None) -> Look:
 
     Returns
     -------
-    Look
+    Fingerprint
         `before` itself if nothing has changed since the file was read after that look.  Any other
         look means that the file may have changed.
     """
     try:
         stamp, is_remembered = _stamp(path)
     except OSError as error:
-        found = Look(None, 0, is_settled=is_gone(error))  # any other error proves nothing
+        found = Fingerprint(None, 0, is_settled=is_gone(error))  # any other error proves nothing
         return before if found == before and found.is_settled else found
     if before is not None and before.stamp == stamp and before.is_settled:
         return before
-    now = Look(stamp, time.monotonic_ns(), _is_old(stamp, is_remembered=is_remembered))
+    now = Fingerprint(stamp, time.monotonic_ns(), _is_old(stamp, is_remembered=is_remembered))
     return now if before is None else now.following(before)
 
 
