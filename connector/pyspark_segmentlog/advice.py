@@ -23,20 +23,12 @@ _ARROW_PROPERTIES = {
 
 
 class SlowSetting(NamedTuple):
-    """A setting of a session, and a value with which segmentlog is faster.
+    """A setting of a session, and a value with which segmentlog is faster."""
 
-    Attributes
-    ----------
-    setting : the name of the setting.
-    found : its value in the session; of Java options, those of Arrow, so it may be empty.
-    better : the value to start the session with; of Java options, those to add to the others.
-    why : what the better value changes, and its price.
-    """
-
-    setting: str
-    found: str
-    better: str
-    why: str
+    setting: str  # the name of the setting
+    found: str  # its value in the session; of Java options, those of Arrow, so it may be empty
+    better: str  # the value to start the session with; of Java options, those to add to the others
+    why: str  # what the better value changes, and its price
 
 
 @one_dialect()

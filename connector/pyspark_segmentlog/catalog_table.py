@@ -27,13 +27,9 @@ OPTIONS_KEY = "segmentlog.options"
 def schema_of_table(raw: Mapping[str, str]) -> StructType | None:
     """The columns of a catalog table that is being created; None if there is no table.
 
-    Raises
-    ------
-    OptionError
-        For the first option that is not accepted; for a relative path, which the catalog would
-        show as a path below its warehouse.
-    LogDirectoryError
-        If a path cannot be one.
+    Raises `OptionError` for the first option that is not accepted; for a relative path, which the
+    catalog would show as a path below its warehouse.  Raises `LogDirectoryError` if a path cannot
+    be one.
     """
     given = {name.lower(): value for name, value in raw.items()}
     if "provider" not in given:
@@ -88,10 +84,7 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     Metadata travels with columns, so a schema that was taken from a table brings the table's
     options to ``spark.read.schema(…).load(path)``, where the table's options do not apply.
 
-    Raises
-    ------
-    OptionError
-        If the query asks for headers, and the table has no such column.
+    Raises `OptionError` if the query asks for headers, and the table has no such column.
     """
     given = {name.lower(): value for name, value in raw.items()}
     kept = next(

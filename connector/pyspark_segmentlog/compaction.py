@@ -118,10 +118,7 @@ def _as_json(outcome: _Outcome) -> str:
 def _from_json(text: str) -> _Outcome:
     """The inverse.
 
-    Raises
-    ------
-    ValueError
-        If the error is none of segmentlog's.
+    Raises `ValueError` if the error is none of segmentlog's.
     """
     found = json.loads(text)
     if "error" not in found:

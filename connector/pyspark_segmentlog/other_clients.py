@@ -49,9 +49,7 @@ IsKnown = Callable[[str], bool]
 def guard(is_known: IsKnown) -> None:
     """Let clients of servers that `as_kafka` knows raise an error where they are made.
 
-    Parameters
-    ----------
-    is_known : whether a value of ``bootstrap.servers`` has a log directory.
+    `is_known`: whether a value of ``bootstrap.servers`` has a log directory.
     """
     if any(isinstance(each, _Finder) for each in sys.meta_path):
         return
@@ -81,10 +79,8 @@ def names_of(servers: str) -> list[str]:
 class Command:
     """What Spark pickles for other processes, after a call of `guard_as_told`.
 
-    Parameters
-    ----------
-    command : a function, or a tuple that begins with one.
-    place : of the file with the names of servers.
+    `command`: a function, or a tuple that begins with one.  `place`: of the file with the names of
+    servers.
     """
 
     def __init__(self, command: Any, place: str) -> None:  # noqa: ANN401

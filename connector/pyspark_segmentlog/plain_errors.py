@@ -17,10 +17,8 @@ class PlainErrors(ContextDecorator):
     (``spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false``, or
     ``tracebackWithLocals``), or if there is no Spark.
 
-    Parameters
-    ----------
-    asked : whether Spark sets in this process how errors are shown.  It does not where it polls
-        the source of a stream, and tracebacks are then hidden.
+    `asked`: whether Spark sets in this process how errors are shown.  It does not where it polls
+    the source of a stream, and tracebacks are then hidden.
     """
 
     def __init__(self, *, asked: bool = True) -> None:

@@ -16,23 +16,14 @@ __all__ = ["PartitionLag", "lag"]
 
 
 class PartitionLag(NamedTuple):
-    """The lag of one partition.
+    """The lag of one partition."""
 
-    Attributes
-    ----------
-    source : number of the source in the query, from 0.
-    topic, partition : the partition.
-    offset : the next offset that the query reads.
-    latest_offset : the end of the log, when the progress was reported.
-    lag : number of offsets between the two.
-    """
-
-    source: int
+    source: int  # number of the source in the query, from 0
     topic: str
     partition: int
-    offset: int
-    latest_offset: int
-    lag: int
+    offset: int  # the next offset that the query reads
+    latest_offset: int  # the end of the log, when the progress was reported
+    lag: int  # number of offsets between the two
 
 
 @one_dialect()

@@ -44,16 +44,8 @@ def whole_number(
 ) -> int:
     """A whole number within bounds, of Python or NumPy; a bool is not one.
 
-    Parameters
-    ----------
-    option, value : the argument.
-    least, most : both are accepted.
-    what : what is counted, for the message; by default "a whole number".
-
-    Raises
-    ------
-    OptionError
-        If the value is not such a number.
+    `what`: what is counted, for the message; by default "a whole number".  Raises `OptionError` if
+    the value is not such a number.
     """
     try:
         number = None if isinstance(value, bool) else index(value)
@@ -68,10 +60,7 @@ def whole_number(
 def instance_of(option: str, value: object, kind: type | tuple[type, ...], accepted: str) -> None:
     """Refuse a value of another type.
 
-    Raises
-    ------
-    OptionError
-        With `accepted`, the end of the message.
+    Raises `OptionError` with `accepted`, the end of the message.
     """
     if not isinstance(value, kind):
         raise refused(option, value, accepted)
@@ -80,10 +69,7 @@ def instance_of(option: str, value: object, kind: type | tuple[type, ...], accep
 def path_text(option: str, value: object) -> str:
     """A path as text, from a ``str``, ``bytes`` or an ``os.PathLike``.
 
-    Raises
-    ------
-    OptionError
-        If the value is none of these.
+    Raises `OptionError` if the value is none of these.
     """
     instance_of(option, value, (str, bytes, os.PathLike), "give a path")
     return os.fsdecode(cast("str | bytes | os.PathLike[str]", value))
@@ -92,10 +78,7 @@ def path_text(option: str, value: object) -> str:
 def seconds(option: str, value: object) -> float:
     """A duration in seconds, from 0 to infinity.
 
-    Raises
-    ------
-    OptionError
-        If the value is not such a number.
+    Raises `OptionError` if the value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise refused(option, value, "give seconds, 0 or more")
@@ -105,10 +88,7 @@ def seconds(option: str, value: object) -> float:
 def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
     """Several names, in their order; a single text is one name.
 
-    Raises
-    ------
-    OptionError
-        If a name is not text.
+    Raises `OptionError` if a name is not text.
     """
     if isinstance(values, str):
         return (values,)
@@ -123,10 +103,7 @@ def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
 def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[str]:
     """One name or several, as a collection; empty if none is given.
 
-    Raises
-    ------
-    OptionError
-        If a name is not text.
+    Raises `OptionError` if a name is not text.
     """
     return texts(option, values or (), "give the name of a topic, or several names")
 
@@ -134,10 +111,7 @@ def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[s
 def one_of(option: str, value: object, words: type[_Word]) -> _Word:
     """One of a few words, in Kafka's or Spark's spelling.
 
-    Raises
-    ------
-    OptionError
-        If the value is another word, or not a word.
+    Raises `OptionError` if the value is another word, or not a word.
     """
     for word in words:
         if value == word:
@@ -157,11 +131,8 @@ def scan_policy(
 ) -> ScanPolicy:
     """The policy of a read, checked.
 
-    Raises
-    ------
-    OptionError
-        For the first argument that is not accepted.  A negative bound of inflated bytes would be
-        a size of memory to the kernels.
+    Raises `OptionError` for the first argument that is not accepted.  A negative bound of inflated
+    bytes would be a size of memory to the kernels.
     """
     if max_bytes_per_second is not None:
         max_bytes_per_second = whole_number(
@@ -183,10 +154,6 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
 
     The arguments that several functions take are listed once, in the dataclass, which these
     functions pass on as one value.
-
-    Parameters
-    ----------
-    settings : the dataclass.
     """
 
     def __init__(self, settings: Callable[_Fields, _Settings]) -> None:
@@ -223,10 +190,7 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
 def refuse_two(first: str, of_first: object, second: str, of_second: object) -> None:
     """Refuse two options for the same bound.
 
-    Raises
-    ------
-    OptionError
-        If neither value is None.
+    Raises `OptionError` if neither value is None.
     """
     if of_first is not None and of_second is not None:
         raise OptionError(second, str(of_second), f"give {first} or {second}, not both")

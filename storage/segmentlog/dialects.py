@@ -29,17 +29,11 @@ SPARK_READ, SPARK_WRITE = "a read", "a write"
 
 
 class _Meaning(NamedTuple):
-    """One thing, and its words.
+    """One thing, and its words."""
 
-    Attributes
-    ----------
-    names : the words that may be the right one somewhere, the better ones first.
-    also : words that are asked for, and that no answer names.
-    ways : by place, what to do there instead of giving one of the names; "" for all other places.
-    """
-
-    names: str
-    also: str = ""
+    names: str  # the words that may be the right one somewhere, the better ones first
+    also: str = ""  # words that are asked for, and that no answer names
+    #: by place, what to do there instead of giving one of the names; "" for all other places
     ways: Mapping[str, str] = {}
 
 
@@ -159,14 +153,7 @@ def is_word(word: str) -> bool:
 
 
 def right_word(word: str, taken: Iterable[str], place: str) -> str:
-    """What to give in place of a word that is not taken, as the end of a sentence; or nothing.
-
-    Parameters
-    ----------
-    word : a word of another dialect.
-    taken : the words that are taken.
-    place : the place that takes them.
-    """
+    """What to give in place of a word that is not taken, as the end of a sentence; or nothing."""
     key = spelled(word)
     known = {spelled(each): each for each in reversed([*taken])}  # the first of two has it
     if key in known:
@@ -198,10 +185,8 @@ def nearest(word: str, names: Iterable[str], similarity: float = 0.6) -> str | N
 def rename(error: OptionError, taken: Iterable[str]) -> None:
     """Let an error of a lower floor name an option as the place does that has taken it.
 
-    Parameters
-    ----------
-    error : it may name an argument of the function that has raised it.
-    taken : the words that are taken here.
+    `error`: it may name an argument of the function that has raised it.  `taken`: the words that
+    are taken here.
     """
     if type(error) is not OptionError or error.is_unknown:  # others name columns, or a function
         return
@@ -222,9 +207,7 @@ def rename(error: OptionError, taken: Iterable[str]) -> None:
 def one_dialect(*others: str) -> Callable[[Callable[_Fields, _R]], Callable[_Fields, _R]]:
     """A decorator: the error for an unknown keyword names the function, and the right argument.
 
-    Parameters
-    ----------
-    others : keywords that the function passes on, if it takes any.
+    `others`: keywords that the function passes on, if it takes any.
     """
 
     def decorate(function: Callable[_Fields, _R]) -> Callable[_Fields, _R]:
@@ -260,9 +243,7 @@ def _takes_any(function: Callable[..., object]) -> bool:
 def class_of_one_dialect(*others: str) -> Callable[[type[_Made]], type[_Made]]:
     """A decorator of a class: its constructor and public methods are as `one_dialect` makes them.
 
-    Parameters
-    ----------
-    others : keywords that those methods pass on which take any.
+    `others`: keywords that those methods pass on which take any.
     """
 
     def decorate(made: type[_Made]) -> type[_Made]:

@@ -40,13 +40,7 @@ class LogPaths(Sequence[str]):
     Nearly all of them are named by their base offset and lie in one directory, so that the base
     offset is enough.  The others are kept by their number.
 
-    Parameters
-    ----------
-    directory : of the usual files.
-
-    Attributes
-    ----------
-    base_offsets : of the segments, in the order of the files.
+    `base_offsets`: of the segments, in the order of the files.
     """
 
     __slots__ = ("_directory", "_others", "base_offsets")
@@ -110,9 +104,7 @@ class LogPaths(Sequence[str]):
 class SliceFiles(Sequence[SliceFile]):
     """The files of a slice; the columns are those of `SliceFile`.
 
-    Parameters
-    ----------
-    paths : of the files; they are added to.
+    `paths`: of the files; they are added to.
     """
 
     __slots__ = (
@@ -144,12 +136,7 @@ class SliceFiles(Sequence[SliceFile]):
     ) -> None:  # fmt: skip
         """Add the segments ``[begin, end)`` of a listing, from their first bytes to their last.
 
-        Parameters
-        ----------
-        paths, sizes, inodes : of the listing.
-        begin, end : numbers of segments.
-        first_crc : of each of them.
-        next_offsets : an offset for each of them that no batch of it reaches.
+        `next_offsets`: an offset for each of them that no batch of it reaches.
         """
         self._paths.extend(paths, begin, end)
         self._starts += array("q", [0]) * (end - begin)

@@ -133,10 +133,7 @@ VARIANT: str | None = None if _compiled is None else _compiled.variant
 def check_compiled() -> None:
     """Refuse work for many rows without native code, unless the environment accepts that.
 
-    Raises
-    ------
-    KernelsError
-        If the kernels would run in Python.
+    Raises `KernelsError` if the kernels would run in Python.
     """
     if VARIANT is None and os.environ.get("SEGMENTLOG_PYTHON_KERNELS") != "1":
         message = f"{sys.executable} has no compiled kernels of segmentlog: {REMEDY}"

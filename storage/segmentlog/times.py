@@ -79,18 +79,11 @@ def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> i
     A time between two milliseconds counts as the later one.  A record's timestamp is a whole
     number of milliseconds, so the same records are at or after either of the two.
 
-    Parameters
-    ----------
-    option : name of the option, for errors.
-    given : the value that the user gave.
-    now_ms : the time from which a duration is counted back; by default, the clock of this machine.
-
-    Raises
-    ------
-    OptionError
-        If `given` is not one of the forms of this module; if a time of day has no zone, because
-        the zone of a machine is not guessed; if the time lies before 1970; if a number has ten
-        digits, because it is then probably a time in seconds.
+    `option`: name of the option, for errors.  `given`: the value that the user gave.  `now_ms`:
+    the time from which a duration is counted back; by default, the clock of this machine.  Raises
+    `OptionError` if `given` is not one of the forms of this module; if a time of day has no zone,
+    because the zone of a machine is not guessed; if the time lies before 1970; if a number has ten
+    digits, because it is then probably a time in seconds.
     """
     try:
         found = _milliseconds(given, now_ms)
@@ -129,10 +122,8 @@ def _before(milliseconds: int, now_ms: int | None) -> int:
 def refuse_seconds(milliseconds: int) -> int:
     """The number, if it can be milliseconds since 1970.
 
-    Raises
-    ------
-    ValueError
-        If it is negative or larger than 64 bits hold, or has the ten digits of a time in seconds.
+    Raises `ValueError` if it is negative or larger than 64 bits hold, or has the ten digits of a
+    time in seconds.
     """
     if not 0 <= milliseconds <= LARGEST_LONG:
         raise ValueError
@@ -149,10 +140,8 @@ def refuse_seconds(milliseconds: int) -> int:
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 of a text: digits, a time in ISO 8601 with its zone, or a date.
 
-    Raises
-    ------
-    ValueError
-        If the text is none of these; the error has a reason if there is a more precise one.
+    Raises `ValueError` if the text is none of these; the error has a reason if there is a more
+    precise one.
     """
     text = text.strip()
     if re.fullmatch(r"[0-9]{1,19}", text):
@@ -169,10 +158,7 @@ def parse_time(text: str) -> int:
 def _since_1970(when: datetime) -> int:
     """Milliseconds, rounded up.
 
-    Raises
-    ------
-    ValueError
-        If the time has no zone, or lies before 1970.
+    Raises `ValueError` if the time has no zone, or lies before 1970.
     """
     if when.utcoffset() is None:
         raise ValueError(_NO_ZONE)
@@ -189,10 +175,7 @@ def _is_duration(text: str) -> bool:
 def parse_duration(text: str) -> int:
     """Milliseconds of a duration: ``10 minutes``, ``1 day 12 hours``, ``2h``, ``500ms``.
 
-    Raises
-    ------
-    ValueError
-        If it is not a duration, or is zero.
+    Raises `ValueError` if it is not a duration, or is zero.
     """
     if not _is_duration(text):
         raise ValueError

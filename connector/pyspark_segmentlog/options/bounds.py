@@ -20,26 +20,18 @@ class LastRecords:
 
 @dataclass(frozen=True, slots=True)
 class LastDuration:
-    """A start at a time that lies a given duration before the planning of the read.
+    """A start at a time that lies a given duration before the planning of the read."""
 
-    Attributes
-    ----------
-    option, text : name of the option, and its text.
-    milliseconds : how much earlier.
-    """
-
+    #: name of the option, and its text
     option: str
     text: str
-    milliseconds: int
+    milliseconds: int  # how much earlier
 
     @classmethod
     def parse(cls, option: str, text: str) -> "LastDuration":
         """Parse the value of ``lastDuration``.
 
-        Raises
-        ------
-        ValueError
-            If it is not a duration.
+        Raises `ValueError` if it is not a duration.
         """
         return cls(option, text, parse_duration(text))
 
@@ -51,10 +43,8 @@ class LastDuration:
 def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
     """Refuse two maps over different partitions, or with a start after its end.
 
-    Raises
-    ------
-    OptionError
-        If both bounds are maps of offsets, or both of timestamps, and they do not fit together.
+    Raises `OptionError` if both bounds are maps of offsets, or both of timestamps, and they do not
+    fit together.
     """
     if not isinstance(start, OffsetBound | TimestampBound) or type(start) is not type(end):
         return
@@ -84,10 +74,7 @@ def check_start(
 ) -> None:
     """Refuse a start after its end.
 
-    Raises
-    ------
-    OptionError
-        If `first` lies after `last`.
+    Raises `OptionError` if `first` lies after `last`.
     """
     if first > last:
         accepted = (

@@ -73,9 +73,7 @@ _SIMILAR, _SUGGESTED = 0.8, 0.6
 def read_names(raw: Mapping[str, str]) -> dict[str, str]:
     """Names of the options that a read may have, by lower-cased names.
 
-    Parameters
-    ----------
-    raw : options; with the option ``table``, those of tables are among the names.
+    `raw`: options; with the option ``table``, those of tables are among the names.
     """
     if any(name.lower() == "table" for name in raw):
         return _READS
@@ -88,10 +86,7 @@ def check_read_names(raw: Mapping[str, str]) -> None:
     These are client options that the ``kafka`` source refuses, options of writes, a push-down of
     filters, and names that are nearly those of an option.
 
-    Raises
-    ------
-    OptionError
-        For the first one.
+    Raises `OptionError` for the first one.
     """
     reads = read_names(raw)
     used = [
@@ -129,10 +124,7 @@ def check_read_names(raw: Mapping[str, str]) -> None:
 def check_write_names(raw: Mapping[str, str]) -> None:
     """Refuse each unknown name: silence would write other rows than the user meant.
 
-    Raises
-    ------
-    OptionError
-        For the first one.
+    Raises `OptionError` for the first one.
     """
     for name, value in raw.items():
         lowered = name.lower()

@@ -36,48 +36,32 @@ _CHECKPOINT = "checkpoint:"
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """One end of a read, before the existing offsets are known.
+    """One end of a read, before the existing offsets are known."""
 
-    Attributes
-    ----------
-    option : name of the option, for messages.
-    text : the user's text.
-    everywhere : `EARLIEST` or `LATEST` for all partitions, or None if they are named.
-    topics : `EARLIEST` or `LATEST` by topic.
-    partitions : offsets, `EARLIEST` or `LATEST` by partition.
-    topic_ids : the ids of topics, where a checkpoint has them, or the map.
-    is_checkpoint : whether `partitions` are those of a checkpoint: other partitions are at
-        `EARLIEST`, and it may name partitions that are not read.
-    error : why the checkpoint could not be read; it is raised when the bound is needed.  A stream
-        that has its own checkpoint needs no start.
-    """
-
-    option: str
-    text: str
+    option: str  # name of the option, for messages
+    text: str  # the user's text
+    #: `EARLIEST` or `LATEST` for all partitions, or None if they are named
     everywhere: int | None = None
-    topics: tuple[tuple[str, int], ...] = ()
+    topics: tuple[tuple[str, int], ...] = ()  # `EARLIEST` or `LATEST` by topic
+    #: offsets, `EARLIEST` or `LATEST` by partition
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
+    #: the ids of topics, where a checkpoint has them, or the map
     topic_ids: tuple[tuple[str, str], ...] = ()
+    #: whether `partitions` are those of a checkpoint: other partitions are at `EARLIEST`, and it
+    #: may name partitions that are not read
     is_checkpoint: bool = False
+    #: why the checkpoint could not be read; it is raised when the bound is needed.  A stream that
+    #: has its own checkpoint needs no start.
     error: SegmentLogError | None = None
 
     @classmethod
     def parse(cls, option: str, text: str) -> "OffsetBound":
         """Parse the value of ``startingOffsets`` or ``endingOffsets``; a checkpoint is read now.
 
-        Parameters
-        ----------
-        option : which of the two.
-        text : its value.
-
-        Raises
-        ------
-        ValueError
-            If the text is neither of the words nor such a map.
-        OptionError
-            If a map has a name twice, or a checkpoint does not have one source with offsets.
-        LogDirectoryError, CorruptCheckpointError, StorageError
-            If a checkpoint cannot be read.
+        Raises `ValueError` if the text is neither of the words nor such a map; `OptionError` if a
+        map has a name twice, or a checkpoint does not have one source with offsets;
+        `LogDirectoryError` or `CorruptCheckpointError` or `StorageError` if a checkpoint cannot be
+        read.
         """
         word = _WORDS.get(text.strip().lower())
         if word is not None:
@@ -128,10 +112,7 @@ class OffsetBound:
     def refuse(self, refused: int) -> None:
         """Refuse `LATEST` as the start of a batch query, or `EARLIEST` as the end of one.
 
-        Raises
-        ------
-        OptionError
-            If the bound has this value for any partition.
+        Raises `OptionError` if the bound has this value for any partition.
         """
         name = "latest (-1)" if refused == LATEST else "earliest (-2)"
         verb = "start" if refused == LATEST else "end"
@@ -147,12 +128,8 @@ class OffsetBound:
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """An offset, `EARLIEST` or `LATEST` for each partition that is read.
 
-        Raises
-        ------
-        OptionError
-            If a map names other partitions than `assigned`.
-        LogDirectoryError, CorruptCheckpointError, StorageError
-            If a checkpoint could not be read.
+        Raises `OptionError` if a map names other partitions than `assigned`; `LogDirectoryError`
+        or `CorruptCheckpointError` or `StorageError` if a checkpoint could not be read.
         """
         if self.error is not None:
             raise self.error
@@ -210,13 +187,9 @@ def check_partitions(
 ) -> None:
     """Refuse a map of other partitions than those that are read.
 
-    Parameters
-    ----------
-    option, text : name of the option, and its text.
-    found : partitions that the map names.
-    wanted : partitions that are read, sorted.
-    idle : topics that the map names and that have no partition among these.
-    hint : what to give for a partition.
+    `option`, `text`: name of the option, and its text.  `found`: partitions that the map names.
+    `wanted`: partitions that are read, sorted.  `idle`: topics that the map names and that have no
+    partition among these.  `hint`: what to give for a partition.
     """
     wanted = list(wanted)
     if set(found) != set(wanted) or set(idle):
@@ -237,12 +210,7 @@ def listed(names: Iterable[str]) -> str:
 def load_object(option: str, text: str) -> Mapping[str, object]:
     """A JSON object without repeated keys.
 
-    Raises
-    ------
-    ValueError
-        If the text is not a JSON object.
-    OptionError
-        If a key is repeated.
+    Raises `ValueError` if the text is not a JSON object; `OptionError` if a key is repeated.
     """
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -269,12 +237,7 @@ def parse_partitions(
 ) -> list[tuple[TopicPartition, object]]:
     """The values of ``{"topic": {"partition": value}}``, unchecked.
 
-    Raises
-    ------
-    ValueError
-        If the form is another one.
-    OptionError
-        If a partition is named twice.
+    Raises `ValueError` if the form is another one; `OptionError` if a partition is named twice.
     """
     found: dict[TopicPartition, object] = {}
     for topic, entry in loaded.items():
@@ -300,12 +263,8 @@ def _twice(name: str) -> str:
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
     """The partitions of an ``assign`` option: ``{"orders": [0, 1]}``.
 
-    Raises
-    ------
-    ValueError
-        If the text is not such a map, or names no partition.
-    OptionError
-        If a topic is named twice.
+    Raises `ValueError` if the text is not such a map, or names no partition; `OptionError` if a
+    topic is named twice.
     """
     found: list[TopicPartition] = []
     for topic, partitions in load_object("assign", text).items():

@@ -32,34 +32,24 @@ class Query(StrEnum):
 
 
 class Option(NamedTuple):
-    """One option, as listed in the reference in ``connector/README.md``.
+    """One option, as listed in the reference in ``connector/README.md``."""
 
-    Attributes
-    ----------
-    name, meaning : as in the reference.
-    default : as in the reference; between backticks if it is a value, which `parse` accepts.
-    accepts : as in the reference, and in the sentence that refuses another value.
-    parse : from the text to the value; raises `ValueError`, with a reason or without, or
-        `OptionError`, if it does not accept the text.  None for a text that is taken as it is.
-    used_by : queries in which the option has an effect.  Others accept it, as `kafka` does.
-    """
-
+    #: as in the reference
     name: str
-    default: str
-    accepts: str
+    default: str  # as in the reference; between backticks if it is a value, which `parse` accepts
+    accepts: str  # as in the reference, and in the sentence that refuses another value
     meaning: str
+    #: from the text to the value; raises `ValueError`, with a reason or without, or `OptionError`,
+    #: if it does not accept the text.  None for a text that is taken as it is.
     parse: Callable[[str], Any] | None = None
+    #: queries in which the option has an effect.  Others accept it, as `kafka` does.
     used_by: tuple[Query, ...] = (Query.BATCH, Query.STREAM)
 
     def value_of(self, text: str) -> Any:  # noqa: ANN401 (each option has its type)
         """The value of a text.
 
-        Raises
-        ------
-        OptionError
-            If the text is not accepted.
-        SegmentLogError
-            If the text names a file that cannot be read.
+        Raises `OptionError` if the text is not accepted; `SegmentLogError` if the text names a
+        file that cannot be read.
         """
         if self.parse is None:
             return text
@@ -76,14 +66,7 @@ class Option(NamedTuple):
 class GivenOptions:
     """The options that a user has given; each one is parsed when it is asked for, not before.
 
-    Parameters
-    ----------
-    raw : texts by name, in any case.
-    table : all options.
-
-    Attributes
-    ----------
-    texts : by lower-cased name.
+    `raw`: texts by name, in any case.
     """
 
     def __init__(self, raw: Mapping[str, str], table: Iterable[Option]) -> None:

@@ -45,33 +45,23 @@ NO_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """The options of a stream that decide on its micro-batches.
+    """The options of a stream that decide on its micro-batches."""
 
-    Attributes
-    ----------
-    max_offsets, min_offsets, max_bytes : bounds of a micro-batch, or None.
-    max_delay_ms : how long a micro-batch waits for `min_offsets`; 0 without such a bound.
-    initial_offsets_location : directory of the file with the initial offsets, or None.
-    topic_ids_in_checkpoint : whether offsets that Spark keeps contain the ids of topics.
-    poll_interval_ms : time between two looks that are expensive.
-    """
-
+    #: bounds of a micro-batch, or None
     max_offsets: int | None
     min_offsets: int | None
     max_bytes: int | None
-    max_delay_ms: int
-    initial_offsets_location: str | None
-    topic_ids_in_checkpoint: bool
-    poll_interval_ms: int
+    max_delay_ms: int  # how long a micro-batch waits for `min_offsets`; 0 without such a bound
+    initial_offsets_location: str | None  # directory of the file with the initial offsets, or None
+    topic_ids_in_checkpoint: bool  # whether offsets that Spark keeps contain the ids of topics
+    poll_interval_ms: int  # time between two looks that are expensive
 
     @classmethod
     def parse(cls, given: GivenOptions) -> "Triggers":
         """Check the options of a stream.
 
-        Raises
-        ------
-        OptionError
-            If a value is not accepted, or the least size of a micro-batch is above the largest.
+        Raises `OptionError` if a value is not accepted, or the least size of a micro-batch is
+        above the largest.
         """
         least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
         if least and most and least > most:
@@ -90,30 +80,18 @@ class Triggers:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a read, checked; small, because they travel to every task.
+    """The options of a read, checked; small, because they travel to every task."""
 
-    Attributes
-    ----------
-    paths : as the user wrote them; with a tier, in the form that holds both.
-    replicas, include_deleted_topics : how directories of several brokers are read.
-    subscribe, subscribe_pattern, assign : at most one is set; without any, all topics are read.
-    start, end : by the option of the highest precedence, not yet resolved.
-    late_binding, include_headers, strings, fail_on_data_loss, read_up_to, min_partitions,
-    on_invalid_utf8 : as the options of these names.
-    max_records_per_partition, max_partitions : or None.
-    partition_assignor : how at most `max_partitions` tasks share the slices.
-    max_bytes_per_partition : 0 for no cuts by bytes.
-    policy : isolation level, treatment of corrupt batches, the bound of inflating, the limit of
-        bytes a second, and the care for the page cache.
-    triggers : of a stream; None in a batch query.
-    """
-
+    #: as the user wrote them; with a tier, in the form that holds both
     paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
+    #: how directories of several brokers are read
     replicas: Replicas
     include_deleted_topics: bool
+    #: at most one is set; without any, all topics are read
     subscribe: tuple[str, ...]
     subscribe_pattern: str | None
     assign: tuple[TopicPartition, ...]
+    #: by the option of the highest precedence, not yet resolved
     start: Start
     end: End
     late_binding: bool
@@ -123,27 +101,22 @@ class ReadOptions:
     read_up_to: ReadUpTo
     min_partitions: int | None
     max_records_per_partition: int | None
-    max_bytes_per_partition: int
+    max_bytes_per_partition: int  # 0 for no cuts by bytes
     max_partitions: int | None
-    partition_assignor: PartitionAssignor
+    partition_assignor: PartitionAssignor  # how at most `max_partitions` tasks share the slices
+    #: isolation level, treatment of corrupt batches, the bound of inflating, the limit of bytes a
+    #: second, and the care for the page cache
     policy: ScanPolicy
     on_invalid_utf8: OnInvalidUtf8
-    triggers: Triggers | None
+    triggers: Triggers | None  # of a stream; None in a batch query
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], query: Query | None = None) -> "ReadOptions":
         """Check Spark's option strings; names in any case.
 
-        Parameters
-        ----------
-        raw : by name.
-        query : the kind of query; None where Spark asks for the columns, because it does not say
-            there which kind it plans.
-
-        Raises
-        ------
-        OptionError
-            For the first option that is refused by its name, or whose value is not accepted.
+        `query`: the kind of query; None where Spark asks for the columns, because it does not say
+        there which kind it plans.  Raises `OptionError` for the first option that is refused by
+        its name, or whose value is not accepted.
         """
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
@@ -187,13 +160,7 @@ class ReadOptions:
         )
 
     def open_directory(self) -> LogDirectory:
-        """The log directories as they are now.
-
-        Raises
-        ------
-        LogDirectoryError, StorageError
-            See `segmentlog.open_log_dir` and `segmentlog.open_replicas`.
-        """
+        """The log directories as they are now."""
         if self.replicas != Replicas.RECONCILE:
             return open_log_dir(*self.paths)
         return open_replicas(*self.paths, include_deleted_topics=self.include_deleted_topics)

@@ -23,14 +23,9 @@ def reads_table(raw: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The options of a read of a table, checked.
+    """The options of a read of a table, checked."""
 
-    Attributes
-    ----------
-    paths : as the user wrote them.
-    table, history, on_corrupt_batch, topic, strict : as the options of these names.
-    """
-
+    #: as the user wrote them
     paths: tuple[str, ...] = field(repr=False)  # credentials may stand in a URL
     table: str
     history: bool
@@ -42,11 +37,8 @@ class TableOptions:
     def parse(cls, raw: Mapping[str, str]) -> "TableOptions":
         """Check Spark's option strings; names in any case.
 
-        Raises
-        ------
-        OptionError
-            For the first option that is refused by its name, whose value is not accepted, or that
-            selects records.
+        Raises `OptionError` for the first option that is refused by its name, whose value is not
+        accepted, or that selects records.
         """
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)

@@ -35,31 +35,21 @@ class NoMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TimestampBound:
-    """One end of a read by time, before the existing offsets are known.
+    """One end of a read by time, before the existing offsets are known."""
 
-    Attributes
-    ----------
-    option : name of the option, for messages.
-    text : the user's text.
-    everywhere : epoch milliseconds for all partitions, or None if they are named.
-    partitions : epoch milliseconds by partition.
-    no_match : for a start; a partition whose records are all older is bound at its latest offset.
-    """
-
-    option: str
-    text: str
+    option: str  # name of the option, for messages
+    text: str  # the user's text
+    #: epoch milliseconds for all partitions, or None if they are named
     everywhere: int | None = None
-    partitions: tuple[tuple[TopicPartition, int], ...] = ()
+    partitions: tuple[tuple[TopicPartition, int], ...] = ()  # epoch milliseconds by partition
+    #: for a start; a partition whose records are all older is bound at its latest offset
     no_match: NoMatch = NoMatch.LATEST
 
     @classmethod
     def parse(cls, option: str, text: str) -> "TimestampBound":
         """Parse the value of ``startingTimestamp`` or ``endingTimestamp``.
 
-        Raises
-        ------
-        ValueError
-            If it is not one timestamp.
+        Raises `ValueError` if it is not one timestamp.
         """
         text = text.strip()
         return cls(option, text, everywhere=parse_time(text))
@@ -68,12 +58,7 @@ class TimestampBound:
     def parse_map(cls, option: str, text: str) -> "TimestampBound":
         """Parse the value of ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``.
 
-        Raises
-        ------
-        ValueError
-            If it is not such a map.
-        OptionError
-            If a name is there twice.
+        Raises `ValueError` if it is not such a map; `OptionError` if a name is there twice.
         """
         partitions = parse_partitions(option, text, load_object(option, text))
         found = tuple((each, _timestamp(value)) for each, value in partitions)
@@ -86,10 +71,7 @@ class TimestampBound:
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """A timestamp in epoch milliseconds for each partition that is read.
 
-        Raises
-        ------
-        OptionError
-            If a map names other partitions than `assigned`.
+        Raises `OptionError` if a map names other partitions than `assigned`.
         """
         wanted = sorted(assigned)
         if self.everywhere is not None:
@@ -103,15 +85,8 @@ class TimestampBound:
     ) -> None:
         """Refuse a start without a record, if the strategy is `NoMatch.ERROR`.
 
-        Parameters
-        ----------
-        timestamps : epoch milliseconds by partition.
-        missing : partitions whose records are all older than their timestamp.
-
-        Raises
-        ------
-        OptionError
-            If there is such a partition.
+        `missing`: partitions whose records are all older than their timestamp.  Raises
+        `OptionError` if there is such a partition.
         """
         if missing and self.no_match == NoMatch.ERROR:
             named = [

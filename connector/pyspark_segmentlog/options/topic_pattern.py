@@ -37,10 +37,8 @@ _SET_OPERATORS = ("&&", "--", "~~", "||")
 def compile_topic_pattern(text: str) -> re.Pattern[str]:
     """The pattern, whose ``search`` finds the names that Java's ``find`` does.
 
-    Raises
-    ------
-    OptionError
-        If it is not a pattern, or has syntax that Python's ``re`` lacks or reads in another way.
+    Raises `OptionError` if it is not a pattern, or has syntax that Python's ``re`` lacks or reads
+    in another way.
     """
     ignores_case = text.startswith("(?i)")
     body = text.removeprefix("(?i)")
@@ -56,11 +54,8 @@ def compile_topic_pattern(text: str) -> re.Pattern[str]:
 class _Translator:
     """One pass over a pattern.
 
-    Parameters
-    ----------
-    text : the whole value of the option, for errors.
-    body : the part of it to translate.
-    ignores_case : whether the case of a part of it is ignored.
+    `text`: the whole value of the option, for errors.  `body`: the part of it to translate.
+    `ignores_case`: whether the case of a part of it is ignored.
     """
 
     def __init__(self, text: str, body: str, *, ignores_case: bool) -> None:

@@ -26,18 +26,9 @@ def assign_range(
     both gets the same partition numbers.  So the first members get the partitions of all topics
     that have few partitions.
 
-    Parameters
-    ----------
-    partitions : the partitions to share, in any order.
-    members : the topics that each member subscribes to.
-
-    Returns
-    -------
-    partitions of each member, sorted by topic and number; an empty list for a member without any.
-
-    Notes
-    -----
-    ``org.apache.kafka.clients.consumer.RangeAssignor``.
+    `partitions`: the partitions to share, in any order.  `members`: the topics that each member
+    subscribes to.  ``org.apache.kafka.clients.consumer.RangeAssignor``.  Returns partitions of
+    each member, sorted by topic and number; an empty list for a member without any.
     """
     assignment: Assignment = {member: [] for member in sorted(members)}
     for topic, of_topic in _by_topic(partitions).items():
@@ -59,18 +50,9 @@ def assign_round_robin(
     Members take turns by name; a member that does not subscribe to the topic is skipped.
     With equal subscriptions, the numbers of partitions differ by at most one.
 
-    Parameters
-    ----------
-    partitions : the partitions to share, in any order.
-    members : the topics that each member subscribes to.
-
-    Returns
-    -------
-    partitions of each member, sorted by topic and number; an empty list for a member without any.
-
-    Notes
-    -----
-    ``org.apache.kafka.clients.consumer.RoundRobinAssignor``.
+    `partitions`: the partitions to share, in any order.  `members`: the topics that each member
+    subscribes to.  ``org.apache.kafka.clients.consumer.RoundRobinAssignor``.  Returns partitions
+    of each member, sorted by topic and number; an empty list for a member without any.
     """
     names = sorted(members)
     assignment: Assignment = {member: [] for member in names}
@@ -95,23 +77,12 @@ def assign_sticky(
     partitions differ by at most one, and no other assignment with this property moves fewer
     partitions.
 
-    Parameters
-    ----------
-    partitions : the partitions to share, in any order.
-    owned : the partitions that each member had; an empty collection for a new member.
-        Partitions that no longer exist are dropped.  A partition that two members claim belongs
-        to neither.
-
-    Returns
-    -------
-    partitions of each member, beginning with those that it keeps.
-
-    Notes
-    -----
-    ``ConstrainedAssignmentBuilder`` of
-    ``org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor``.  In Kafka,
-    members choose what they keep in the order of a hash table, so two runs may keep different
-    partitions; here they choose in the order of their names.
+    `partitions`: the partitions to share, in any order.  `owned`: the partitions that each member
+    had; an empty collection for a new member. Partitions that no longer exist are dropped.  A
+    partition that two members claim belongs to neither.  ``ConstrainedAssignmentBuilder`` of
+    ``org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor``.  In Kafka, members
+    choose what they keep in the order of a hash table, so two runs may keep different partitions;
+    here they choose in the order of their names.
     """
     everything = sorted(set(partitions))
     if not owned:

@@ -61,13 +61,7 @@ class _Poll(NamedTuple):
 
 
 class FollowedDirectory:
-    """The partitions that a stream reads.
-
-    Parameters
-    ----------
-    options : of the stream.
-    triggers : its options for micro-batches.
-    """
+    """The partitions that a stream reads."""
 
     def __init__(self, options: ReadOptions, triggers: Triggers) -> None:
         self._options = options
@@ -93,12 +87,8 @@ class FollowedDirectory:
     def initial(self) -> OffsetsJson:
         """The offsets at which the query starts; the answer stays the same.
 
-        Raises
-        ------
-        OptionError, CorruptCheckpointError, StorageError
-            If the start does not fit the directory, or the file that keeps it is damaged.
-        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
-            See `plan_slices`.
+        Raises `OptionError` or `CorruptCheckpointError` or `StorageError` if the start does not
+        fit the directory, or the file that keeps it is damaged.
         """
         if self._initial is None:
             location = self._triggers.initial_offsets_location
@@ -142,17 +132,9 @@ class FollowedDirectory:
     def latest(self, start: OffsetsJson, *, takes_all: bool) -> OffsetsJson:
         """The end of the next micro-batch; `start` if there is nothing to read.
 
-        Parameters
-        ----------
-        start : the end of the last micro-batch.
-        takes_all : whether the limits of the options do not apply, as with ``Trigger.Once``.
-
-        Raises
-        ------
-        StreamOffsetError
-            If the log does not hold the offsets of `start`, unless ``failOnDataLoss=false``.
-        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
-            See `plan_slices`.
+        `start`: the end of the last micro-batch.  `takes_all`: whether the limits of the options
+        do not apply, as with ``Trigger.Once``.  Raises `StreamOffsetError` if the log does not
+        hold the offsets of `start`, unless ``failOnDataLoss=false``.
         """
 
         def once() -> OffsetsJson:
@@ -197,13 +179,8 @@ class FollowedDirectory:
     def plan(self, start: OffsetsJson, end: OffsetsJson) -> list[tuple[LogSlice, ...]]:
         """The slices that each task of a micro-batch reads.
 
-        Raises
-        ------
-        StreamOffsetError, OffsetOutOfRangeError
-            If records between the offsets are gone, unless ``failOnDataLoss=false``.
-        UnknownTopicOrPartitionError, LogDirectoryError, CorruptLogError, LogChangedError
-            See `plan_slices`.
-        KernelsError
+        Raises `StreamOffsetError` or `OffsetOutOfRangeError` if records between the offsets are
+        gone, unless ``failOnDataLoss=false``.
         """
         if start == end:
             return []
@@ -334,10 +311,8 @@ class FollowedDirectory:
     def _check_topics(self, moment: PlannedMoment, offsets: Offsets, logged: OffsetsJson) -> None:
         """Notice topics that were deleted and created again: their offsets mean other records.
 
-        Parameters
-        ----------
-        offsets : that are known of the topics.
-        logged : the same offsets as JSON, which may have the ids that the topics had.
+        `offsets`: that are known of the topics.  `logged`: the same offsets as JSON, which may
+        have the ids that the topics had.
         """
         known = topic_ids_of(logged) if self._triggers.topic_ids_in_checkpoint else {}
         for each, topic_id in moment.topic_ids.items():

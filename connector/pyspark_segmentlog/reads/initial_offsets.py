@@ -24,14 +24,8 @@ __all__ = ["InitialOffsets"]
 class InitialOffsets:
     """The file with the initial offsets of one source of a query.
 
-    Parameters
-    ----------
-    location : its directory; ``file:`` URLs are accepted.
-
-    Raises
-    ------
-    OptionError
-        If the location is not on this machine.
+    `location`: its directory; ``file:`` URLs are accepted.  Raises `OptionError` if the location
+    is not on this machine.
     """
 
     def __init__(self, location: str) -> None:
@@ -44,12 +38,8 @@ class InitialOffsets:
     def read(self) -> tuple[dict[TopicPartition, int], dict[str, str]] | None:
         """The offsets, and known ids of their topics, by topic; None if there is no file.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file is torn, has another format, or a later version.
-        StorageError
-            If it cannot be read.
+        Raises `CorruptCheckpointError` if the file is torn, has another format, or a later
+        version; `StorageError` if it cannot be read.
         """
         try:
             if not self.path.exists():
@@ -69,10 +59,7 @@ class InitialOffsets:
     def write(self, offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
         """Keep the offsets, unless another run has just kept its own; durable when it returns.
 
-        Raises
-        ------
-        StorageError
-            If the file cannot be written.
+        Raises `StorageError` if the file cannot be written.
         """
         # The name appears when the content is on the disk, and no other content takes its place:
         # a query that reads half a file cannot be started again.

@@ -22,11 +22,6 @@ def limit_offsets(starts: Offsets, ends: Offsets, max_offsets: int) -> dict[Topi
     The rule is that of ``KafkaMicroBatchStream.rateLimit``.  Each partition gets a share in
     proportion to its backlog.  A share is rounded down, but a partition with a backlog gets at
     least one offset, so that no partition starves.
-
-    Parameters
-    ----------
-    starts, ends : of all existing partitions.
-    max_offsets : of all partitions together.
     """
     shares = _shares({each: ends[each] - starts[each] for each in ends}, max_offsets)
     return {
@@ -44,13 +39,8 @@ def limit_bytes(
 ) -> dict[TopicPartition, int]:
     """Ends of a micro-batch that reads about `max_bytes` of log.
 
-    Parameters
-    ----------
-    starts, ends : of all existing partitions.
-    max_bytes : of all partitions together.
-    measure : bytes of a partition between two offsets.
-    end_within : the end of a range that begins at the same offset and has at most about this many
-        bytes; it is after the start.
+    `measure`: bytes of a partition between two offsets.  `end_within`: the end of a range that
+    begins at the same offset and has at most about this many bytes; it is after the start.
     """
     backlog = {each: (starts[each], ends[each]) for each in ends if starts[each] < ends[each]}
     sizes = {each: measure(each, *offsets) for each, offsets in backlog.items()}
@@ -76,11 +66,6 @@ class MinimumDelay:
     """Whether a micro-batch waits for more records (``KafkaMicroBatchStream.delayBatch``).
 
     The first micro-batch of a run does not wait.
-
-    Parameters
-    ----------
-    min_offsets : that a micro-batch waits for.
-    max_delay_ms : how long it waits.
     """
 
     def __init__(self, min_offsets: int, max_delay_ms: int) -> None:

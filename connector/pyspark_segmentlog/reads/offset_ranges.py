@@ -37,11 +37,9 @@ def split_ranges(
 ) -> list[PartitionRange]:
     """Ranges for tasks that together hold the same offsets, in the same order.
 
-    Parameters
-    ----------
-    ranges : at most one of a partition; ranges without offsets are left out.
-    min_partitions : a hint for the least number of ranges; it divides the large ones.
-    max_records : most offsets of a range; it is applied first.
+    `ranges`: at most one of a partition; ranges without offsets are left out.  `min_partitions`: a
+    hint for the least number of ranges; it divides the large ones.  `max_records`: most offsets of
+    a range; it is applied first.
     """
     found = [each for each in ranges if each.size > 0]
     if max_records is not None:
@@ -102,18 +100,10 @@ def available(
 ) -> OffsetRange:
     """The part of a range that is there.
 
-    Parameters
-    ----------
-    topic_partition : partition of the range.
-    asked : its offsets; `EARLIEST` and `LATEST` stand for the bounds of `there`.
-    there : log start and end.
-    fail_on_data_loss : whether a part that is not there is an error, or is left out and logged.
-    follows_retention : whether offsets below the log start are left out in silence.
-
-    Raises
-    ------
-    OffsetOutOfRangeError
-        If a part is not there, and this is an error.
+    `asked`: its offsets; `EARLIEST` and `LATEST` stand for the bounds of `there`.
+    `fail_on_data_loss`: whether a part that is not there is an error, or is left out and logged.
+    `follows_retention`: whether offsets below the log start are left out in silence.  Raises
+    `OffsetOutOfRangeError` if a part is not there, and this is an error.
     """
     start = there.start_offset if asked.start_offset == EARLIEST else asked.start_offset
     end = there.end_offset if asked.end_offset == LATEST else asked.end_offset

@@ -80,19 +80,12 @@ def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
 def plan_slices(options: ReadOptions) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
 
-    Raises
-    ------
-    OptionError
-        If offsets are given for partitions that are not read, a start lies after its end, or
-        every record is older than a starting timestamp.
-    UnknownTopicOrPartitionError
-        If a subscribed or assigned topic does not exist.
-    OffsetOutOfRangeError
-        If requested offsets are gone or do not exist yet, unless ``failOnDataLoss=false``.
-    LogDirectoryError, CorruptCheckpointError, CorruptLogError
-        If the directory cannot be read.
-    LogChangedError
-        If records were removed during each attempt to plan.
+    Raises `OptionError` if offsets are given for partitions that are not read, a start lies after
+    its end, or every record is older than a starting timestamp; `UnknownTopicOrPartitionError` if
+    a subscribed or assigned topic does not exist; `OffsetOutOfRangeError` if requested offsets are
+    gone or do not exist yet, unless ``failOnDataLoss=false``; `LogDirectoryError` or
+    `CorruptCheckpointError` or `CorruptLogError` if the directory cannot be read;
+    `LogChangedError` if records were removed during each attempt to plan.
     """
     *_, cuts = _plan(options)
     return [log_slice for slices in cuts.values() for log_slice in slices]
@@ -146,22 +139,9 @@ class PlannedMoment:
     A batch query looks up the ranges that its options ask for, and cuts them.  A stream needs the
     `ends` of each moment, and later cuts the range between the ends of two of them.
 
-    Parameters
-    ----------
-    options : of the read.
-    before : an earlier moment of a stream.
-    directory : as it is now, refreshed since `before`: topics may be gone.  By default, it is
-        opened now, and topics that the options name have to be there.
-
-    Attributes
-    ----------
-    directory : the directory of this moment.
-    assigned : the partitions to read, sorted.
-
-    Raises
-    ------
-    OptionError, UnknownTopicOrPartitionError, LogDirectoryError
-        See `plan_slices`.
+    `before`: an earlier moment of a stream.  `directory`: as it is now, refreshed since `before`:
+    topics may be gone.  By default, it is opened now, and topics that the options name have to be
+    there.  `assigned`: the partitions to read, sorted.
     """
 
     def __init__(
@@ -190,13 +170,7 @@ class PlannedMoment:
         self.assigned = _selected(options, self.directory)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The latest offset of each partition, by ``readUpTo`` and the isolation level.
-
-        Raises
-        ------
-        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
-            See `plan_slices`.
-        """
+        """The latest offset of each partition, by ``readUpTo`` and the isolation level."""
         self._check_diskless(self.assigned)
         return dict(self._ends)
 
@@ -240,12 +214,8 @@ class PlannedMoment:
 
         It has `EARLIEST` and `LATEST` where they were asked for.
 
-        Raises
-        ------
-        OptionError
-            If a start lies after its end, or every record is older than a starting timestamp.
-        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
-            See `plan_slices`.
+        Raises `OptionError` if a start lies after its end, or every record is older than a
+        starting timestamp.
         """
         start, end = self._options.start, self._options.end
         for bound in (start, end):
@@ -270,12 +240,8 @@ class PlannedMoment:
     def starts(self) -> dict[TopicPartition, int]:
         """The offset of each partition at which a stream starts by the options.
 
-        Raises
-        ------
-        OptionError
-            If the start names other partitions, or every record is older than a timestamp.
-        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
-            See `plan_slices`.
+        Raises `OptionError` if the start names other partitions, or every record is older than a
+        timestamp.
         """
         latest = self._ends
         found = self._starts(latest)
@@ -298,18 +264,10 @@ class PlannedMoment:
     def cut(self, asked: Ranges) -> Cuts:
         """Slices of a range of each partition, as the options for the number of tasks ask.
 
-        Parameters
-        ----------
-        asked : by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.  A
-            stream may ask for records up to the log end: its checkpoint shows that an earlier run
-            saw them below a high watermark.
-
-        Raises
-        ------
-        OffsetOutOfRangeError
-            If offsets are gone or do not exist yet, unless ``failOnDataLoss=false``.
-        LogDirectoryError, CorruptCheckpointError, CorruptLogError, LogChangedError
-            See `plan_slices`.
+        `asked`: by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.  A
+        stream may ask for records up to the log end: its checkpoint shows that an earlier run saw
+        them below a high watermark.  Raises `OffsetOutOfRangeError` if offsets are gone or do not
+        exist yet, unless ``failOnDataLoss=false``.
         """
         options = self._options
         ranges = []

@@ -25,10 +25,7 @@ __all__ = ["SegmentLogReader", "TaskPartition"]
 class TaskPartition(InputPartition):
     """Slices, or ranges with edges to look up, on their way to the task that reads them.
 
-    Parameters
-    ----------
-    parts : of the task.
-    plan : id of the plan that has made them.
+    `plan`: id of the plan that has made them.
     """
 
     def __init__(self, parts: "tuple[LogSlice | LateRange, ...]", plan: str) -> None:
@@ -40,11 +37,8 @@ class TaskPartition(InputPartition):
 class SegmentLogReader(DataSourceReader):
     """Reads the records that `options` select; it is pickled into every task, so it holds no more.
 
-    Parameters
-    ----------
-    options : checked options.
-    columns : the columns wanted, in order.
-    text : the columns among them that are wanted as text.
+    `columns`: the columns wanted, in order.  `text`: the columns among them that are wanted as
+    text.
     """
 
     def __init__(
@@ -58,10 +52,7 @@ class SegmentLogReader(DataSourceReader):
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
         """The reader of a query; a schema that the user gave selects columns.
 
-        Raises
-        ------
-        OptionError
-            If an option is not accepted, or a column does not exist.
+        Raises `OptionError` if an option is not accepted, or a column does not exist.
         """
         from pyspark_segmentlog.options.names import warn_of_unused
         from pyspark_segmentlog.reads.schema import selected_columns, text_columns

@@ -34,9 +34,7 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     Spark keeps one reader on the driver for the whole query, and pickles another one into each
     task.
 
-    Parameters
-    ----------
-    tasks : reads the records in the tasks; its options are those of a stream.
+    `tasks`: reads the records in the tasks; its options are those of a stream.
     """
 
     def __init__(self, tasks: SegmentLogReader) -> None:
@@ -110,10 +108,6 @@ class RefusedStream(DataSourceStreamReader):
 
     Spark closes a stream reader in a ``finally`` block, also if making the reader has failed.  An
     error of ``DataSource.streamReader`` itself is therefore followed by an ``UnboundLocalError``.
-
-    Parameters
-    ----------
-    error : to raise.
     """
 
     def __init__(self, error: SegmentLogError) -> None:

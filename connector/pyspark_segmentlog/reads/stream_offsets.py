@@ -27,10 +27,7 @@ to_json = offsets_as_topics
 def from_json(logged: object) -> dict[TopicPartition, int]:
     """Offsets that Spark has read in a checkpoint.
 
-    Raises
-    ------
-    OptionError
-        If another source has written them.
+    Raises `OptionError` if another source has written them.
     """
     found = offsets_of_topics(logged)
     if found is None or any(offset < 0 for offset in found.values()):

@@ -42,10 +42,8 @@ _PLAIN: dict[str, DataType] = {
 def table_columns(options: TableOptions) -> StructType:
     """The columns of a table.
 
-    Raises
-    ------
-    OptionError
-        If there is no such table, it has no history, or its topic has a fixed name.
+    Raises `OptionError` if there is no such table, it has no history, or its topic has a fixed
+    name.
     """
     from segmentlog.kafka_tables import table_schema
 
@@ -76,15 +74,8 @@ def _type(kind: "pa.DataType") -> DataType:
 class TableReader(DataSourceReader):
     """Reads a table in one task: it is small, or its state is that of all of its records.
 
-    Parameters
-    ----------
-    options : checked options.
-    schema : the columns wanted, in order.
-
-    Raises
-    ------
-    ColumnError
-        If a column does not exist, or has another type.
+    `schema`: the columns wanted, in order.  Raises `ColumnError` if a column does not exist, or
+    has another type.
     """
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:

@@ -40,12 +40,9 @@ def read_slice(
     Retention may delete records while a query runs.  A read that starts at earliest continues at
     the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
 
-    Raises
-    ------
-    LogChangedError, OffsetOutOfRangeError
-        If records that planning promised are gone, and may not be left out.
-    CorruptLogError, UnsupportedFormatError, StorageError
-        If records cannot be read.
+    Raises `LogChangedError` or `OffsetOutOfRangeError` if records that planning promised are gone,
+    and may not be left out; `CorruptLogError` or `UnsupportedFormatError` or `StorageError` if
+    records cannot be read.
     """
     check_compiled()
     slices = [log_slice]
@@ -87,12 +84,9 @@ def read_late_range(
 ) -> "Iterator[pa.RecordBatch]":
     """Arrow batches of a range whose edges are looked up now.
 
-    Raises
-    ------
-    OffsetOutOfRangeError
-        If fixed offsets of the range are gone, unless ``failOnDataLoss=false``.
-    LogChangedError, CorruptLogError, UnsupportedFormatError, StorageError
-        As from `read_slice`.
+    Raises `OffsetOutOfRangeError` if fixed offsets of the range are gone, unless
+    ``failOnDataLoss=false``; `LogChangedError` or `CorruptLogError` or `UnsupportedFormatError` or
+    `StorageError` as from `read_slice`.
     """
     topic_partition = late.topic_partition
     asked, policy = OffsetRange(late.start_offset, late.end_offset), options.policy

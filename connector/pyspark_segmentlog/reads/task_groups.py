@@ -33,15 +33,8 @@ def group_slices(
 
     Kafka's assignors keep the slices of a topic-partition together, in one task; `BYTES` does not.
 
-    Parameters
-    ----------
-    slices : sorted by topic, partition and offset.
-    max_groups : the most tasks; at least 1.
-    assignor : the rule.
-
-    Returns
-    -------
-    slices of each task, none of them empty, each sorted like `slices`.
+    `slices`: sorted by topic, partition and offset.  `max_groups`: the most tasks; at least 1.
+    Returns slices of each task, none of them empty, each sorted like `slices`.
     """
     if assignor is PartitionAssignor.BYTES:
         return _by_bytes(slices, max_groups)

@@ -80,9 +80,7 @@ _FOR_WRITES = (
 class AsKafka:
     """Directories that stand for Kafka servers, from the call of `as_kafka` until `stop`.
 
-    Attributes
-    ----------
-    servers : log directories by the value of ``kafka.bootstrap.servers``.
+    `servers`: log directories by the value of ``kafka.bootstrap.servers``.
     """
 
     def __init__(self, servers: Mapping[str, Directory]) -> None:
@@ -132,19 +130,12 @@ def as_kafka(servers: Mapping[str, Directory]) -> AsKafka:
     that were made before: classic ones, and those of Spark Connect.  Options of Kafka's clients
     are modelled, refused, or named in a warning as having no effect.
 
-    Parameters
-    ----------
-    servers : log directories by the value of ``kafka.bootstrap.servers``.  In a list of servers,
-        one known name is enough.
-
-    Raises
-    ------
-    segmentlog.OptionError
-        Where the job names unknown servers, or uses ``kafka`` in a way that is not covered:
-        ``USING kafka``, ``toTable``, ``writeTo(…).using("kafka")``, `createTable`, a trigger
-        without micro-batches, a client of Kafka for these servers.
-    pyspark.errors.IllegalArgumentException
-        Where the job has an option that Spark's source refuses.
+    `servers`: log directories by the value of ``kafka.bootstrap.servers``.  In a list of servers,
+    one known name is enough.  Raises `segmentlog.OptionError` where the job names unknown servers,
+    or uses ``kafka`` in a way that is not covered: ``USING kafka``, ``toTable``,
+    ``writeTo(…).using("kafka")``, `createTable`, a trigger without micro-batches, a client of
+    Kafka for these servers; `pyspark.errors.IllegalArgumentException` where the job has an option
+    that Spark's source refuses.
     """
     return AsKafka(servers)
 
@@ -628,22 +619,9 @@ def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None
     time does not wait, and no sleep of a job with queries does.  A ``spark.stop()`` of the job
     leaves a session that was there before.
 
-    Parameters
-    ----------
-    job : a function without arguments.
-    timeout : seconds for the input, each time that the job waits.
-
-    Returns
-    -------
-    object
-        What the job returns; None if it ends with ``sys.exit(0)``.
-
-    Raises
-    ------
-    TimeoutError
-        If input remains.
-    Exception
-        What the job raises, or a query that the job does not wait for.
+    `timeout`: seconds for the input, each time that the job waits.  Returns what the job returns;
+    None if it ends with ``sys.exit(0)``.  Raises `TimeoutError` if input remains; `Exception` what
+    the job raises, or a query that the job does not wait for.
     """
     from pyspark.sql import SparkSession
 

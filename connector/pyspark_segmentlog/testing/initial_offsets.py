@@ -44,9 +44,7 @@ def remove_links() -> None:
 def links_of(writer: Any) -> list[str | None]:  # noqa: ANN401
     """The link of each stream of a query, in the order in which Spark numbers them.
 
-    Parameters
-    ----------
-    writer : a stream writer of pyspark, classic or of Spark Connect, that is about to start.
+    `writer`: a stream writer of pyspark, classic or of Spark Connect, that is about to start.
     """
     return list(_links_of(writer))
 
@@ -54,16 +52,9 @@ def links_of(writer: Any) -> list[str | None]:  # noqa: ANN401
 def lead_to_checkpoint(links: Sequence[str | None], checkpoint: str | None) -> None:
     """Let the links of a query's sources lead to its checkpoint.
 
-    Parameters
-    ----------
-    links : of `links_of`.
-    checkpoint : a local path, or a ``file:`` URL; other URLs keep no start.  None for a temporary
-        checkpoint.
-
-    Raises
-    ------
-    TimeoutError
-        If an earlier query of the same DataFrame does not read its own start.
+    `checkpoint`: a local path, or a ``file:`` URL; other URLs keep no start.  None for a temporary
+    checkpoint.  Raises `TimeoutError` if an earlier query of the same DataFrame does not read its
+    own start.
     """
     path = (checkpoint or "").removeprefix("file://").removeprefix("file:")
     for number, place in enumerate(links):

@@ -177,15 +177,8 @@ _DEFAULTS = {
 def check_client_options(options: Mapping[str, str], clients: str) -> None:
     """Refuse values that a client refuses, and name the options without effect.
 
-    Parameters
-    ----------
-    options : of a source or a sink, by their lower-cased names.
-    clients : ``consumers`` or ``producers``.
-
-    Raises
-    ------
-    OptionError
-        For the first option that has a bad value, or is not modelled and changes rows.
+    `options`: of a source or a sink, by their lower-cased names.  Raises `OptionError` for the
+    first option that has a bad value, or is not modelled and changes rows.
     """
     given = {
         name.removeprefix(_PREFIX): value.strip()
@@ -298,11 +291,8 @@ def sent_rows(rows: Any, options: Mapping[str, str], columns: Collection[str]) -
 
     A producer takes the size before compression.
 
-    Parameters
-    ----------
-    rows : a DataFrame, classic or of Spark Connect.
-    options : of the sink, by their lower-cased names.
-    columns : those of `rows` that the sink takes.
+    `rows`: a DataFrame, classic or of Spark Connect.  `options`: of the sink, by their lower-cased
+    names.  `columns`: those of `rows` that the sink takes.
     """
     limits = {
         name: int(options.get(_PREFIX + name, _DEFAULTS[name]))

@@ -97,16 +97,7 @@ _SERIALIZERS = {
 def check_read(options: Mapping[str, str], *, is_stream: bool) -> None:
     """Refuse the options that Spark's source refuses, in its order.
 
-    Parameters
-    ----------
-    options : by their lower-cased names.
-
-    Raises
-    ------
-    pyspark.errors.IllegalArgumentException
-        With Spark's message.
-    OptionError
-        See `check_client_options`.
+    Raises `pyspark.errors.IllegalArgumentException` with Spark's message.
     """
     if is_stream:
         for name, word in (("endingoffsets", "offset"), ("endingoffsetsbytimestamp", "timestamp")):
@@ -240,12 +231,8 @@ def _number(text: str) -> int:
 def check_schema(given: object, *, is_stream: bool) -> None:
     """Refuse a schema that the user gave.
 
-    Raises
-    ------
-    pyspark.errors.AnalysisException
-        If a batch query has a schema.
-    pyspark.errors.IllegalArgumentException
-        If a stream has a schema.
+    Raises `pyspark.errors.AnalysisException` if a batch query has a schema;
+    `pyspark.errors.IllegalArgumentException` if a stream has a schema.
     """
     if given is None:
         return
@@ -279,10 +266,7 @@ _ACCEPTED = {
 def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
     """The columns that Spark's sink takes, unless it refuses the rows.
 
-    Raises
-    ------
-    pyspark.errors.AnalysisException
-        If a column is missing, or has another type.
+    Raises `pyspark.errors.AnalysisException` if a column is missing, or has another type.
     """
     found = {field.name: field.dataType.simpleString() for field in columns.fields}
     if "topic" in options:
@@ -302,12 +286,7 @@ def check_columns(columns: StructType, options: Mapping[str, str]) -> list[str]:
 def check_write(options: Mapping[str, str]) -> None:
     """Refuse the options that Spark's sink refuses.
 
-    Raises
-    ------
-    pyspark.errors.IllegalArgumentException
-        With Spark's message.
-    OptionError
-        See `check_client_options`.
+    Raises `pyspark.errors.IllegalArgumentException` with Spark's message.
     """
     for name, message in _SERIALIZERS.items():
         if name in options:
@@ -321,14 +300,7 @@ def check_write(options: Mapping[str, str]) -> None:
 def check_trigger(given: Mapping[str, object]) -> None:
     """Refuse the triggers without micro-batches, which Spark has for no source of Python.
 
-    Parameters
-    ----------
-    given : the arguments of ``trigger``.
-
-    Raises
-    ------
-    OptionError
-        For ``continuous`` and ``realTime``.
+    Raises `OptionError` for ``continuous`` and ``realTime``.
     """
     for name in ("continuous", "realTime"):
         if given.get(name) is not None:
@@ -343,14 +315,7 @@ def check_trigger(given: Mapping[str, object]) -> None:
 def check_layout(calls: Collection[str]) -> None:
     """Refuse what Spark refuses for all sinks that are no tables.
 
-    Parameters
-    ----------
-    calls : of ``bucketBy`` and ``sortBy``.
-
-    Raises
-    ------
-    pyspark.errors.AnalysisException
-        With Spark's message.
+    Raises `pyspark.errors.AnalysisException` with Spark's message.
     """
     if "bucketBy" in calls:
         named = "bucketBy and sortBy" if "sortBy" in calls else "bucketBy"
@@ -363,10 +328,7 @@ def check_layout(calls: Collection[str]) -> None:
 def check_mode(mode: str | None) -> None:
     """Refuse the modes of a batch write that Spark's sink refuses.
 
-    Raises
-    ------
-    pyspark.errors.AnalysisException
-        For ``overwrite`` and ``ignore``.
+    Raises `pyspark.errors.AnalysisException` for ``overwrite`` and ``ignore``.
     """
     if (mode or "append").lower() in {"overwrite", "ignore"}:
         shown = str(mode).capitalize()

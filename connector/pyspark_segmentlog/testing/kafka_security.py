@@ -60,9 +60,7 @@ _ELSE = "give the test other settings, such as kafka.security.protocol=PLAINTEXT
 def find_fault(given: Mapping[str, str]) -> Fault | None:
     """The first option for which a client does not start.
 
-    Parameters
-    ----------
-    given : options without their prefix, each checked by itself.
+    `given`: options without their prefix, each checked by itself.
     """
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     has_tls = protocol.endswith("SSL") and "ssl.engine.factory.class" not in given

@@ -34,10 +34,8 @@ _TABLE = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
 def describe_source(place: str, options: Mapping[str, str]) -> None:
     """Note what a source subscribes to, in the words of Spark's source.
 
-    Parameters
-    ----------
-    place : the value of `initial_offsets.OPTION`.
-    options : by their lower-cased names, checked.
+    `place`: the value of `initial_offsets.OPTION`.  `options`: by their lower-cased names,
+    checked.
     """
     if "assign" in options:
         assigned = json.loads(options["assign"]).items()
@@ -87,9 +85,7 @@ def forget() -> None:
 def described(progress: StreamingQueryProgress, document: dict[str, Any]) -> Any:  # noqa: ANN401
     """The progress with what Spark's source and sink say of themselves.
 
-    Parameters
-    ----------
-    document : the JSON of `progress`, which is filled in, too.
+    `document`: the JSON of `progress`, which is filled in, too.
     """
     run = str(progress.runId)
     with _CHANGED:

@@ -45,10 +45,8 @@ def running() -> "Run | None":
 class Run:
     """One run of a job.
 
-    Parameters
-    ----------
-    timeout : seconds for the queries to process their input, each time that the job waits.
-    keeps_session : whether a session is there that the job must not stop.
+    `timeout`: seconds for the queries to process their input, each time that the job waits.
+    `keeps_session`: whether a session is there that the job must not stop.
     """
 
     def __init__(self, timeout: float, *, keeps_session: bool) -> None:
@@ -119,10 +117,7 @@ class Run:
     def settle(self) -> None:
         """Let all queries process their input, and stop them.
 
-        Raises
-        ------
-        TimeoutError
-            If input remains.
+        Raises `TimeoutError` if input remains.
         """
         self._catch_up()
         self._stop()

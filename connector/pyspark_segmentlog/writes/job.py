@@ -26,18 +26,9 @@ _warned = set[str | None]()
 def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
     """Check the options and columns of a write, and begin its job.
 
-    Parameters
-    ----------
-    raw : Spark's option strings.
-    schema : of the rows.
-    overwrite : whether the write was asked for with ``mode("overwrite")``.
-
-    Raises
-    ------
-    OptionError
-        If an option or a column is wrong, or does not go with the mode.
-    LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
-        See `WriteJob.begin`.
+    `raw`: Spark's option strings.  `overwrite`: whether the write was asked for with
+    ``mode("overwrite")``.  Raises `OptionError` if an option or a column is wrong, or does not go
+    with the mode.
     """
     check_compiled()
     request = write_request(raw)
@@ -51,14 +42,8 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
 def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteRequest:
     """Check the options and columns of a stream.
 
-    Parameters
-    ----------
-    overwrite : whether the query's output mode is complete.
-
-    Raises
-    ------
-    OptionError
-        If an option or a column is wrong, or does not go with the output mode.
+    `overwrite`: whether the query's output mode is complete.  Raises `OptionError` if an option or
+    a column is wrong, or does not go with the output mode.
     """
     request = write_request(raw, is_stream=True)
     check_sink_schema(schema, request.topic, request.config)
@@ -72,13 +57,7 @@ def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: boo
 
 
 def begin_stream_job(request: WriteRequest, schema: StructType) -> WriteJob:
-    """Begin the job of a stream's next micro-batch, which ends the stream's earlier jobs.
-
-    Raises
-    ------
-    OptionError, LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
-        See `WriteJob.begin`.
-    """
+    """Begin the job of a stream's next micro-batch, which ends the stream's earlier jobs."""
     check_compiled()
     job = WriteJob.begin(request)
     if request.stream not in _warned:

@@ -31,9 +31,7 @@ _Message = TypeVar("_Message", bound=StagedMessage)
 def stage_rows(job: "WriteJob", iterator: "Iterator[pa.RecordBatch]") -> tuple[int, "TaskExtents"]:
     """Stage the rows of one task; a task that fails leaves no file.
 
-    Returns
-    -------
-    task, extents : its number, and what it has staged.
+    Returns its number, and what it has staged.
     """
     from pyspark import TaskContext
 
@@ -58,16 +56,8 @@ def in_task_order(
 ) -> list[_Message]:
     """The messages in the order of the tasks, each once.
 
-    Parameters
-    ----------
-    kind : of the messages.
-    messages : None for a task that has sent none.
-    directory : the log directory.
-
-    Raises
-    ------
-    LogDirectoryError
-        If the message of a task is missing: its rows would be left out.
+    `messages`: None for a task that has sent none.  Raises `LogDirectoryError` if the message of a
+    task is missing: its rows would be left out.
     """
     staged = [each for each in messages if isinstance(each, kind)]
     if len(staged) < len(messages):

@@ -28,18 +28,9 @@ _RESTORED = {
 def check_sink_schema(schema: StructType, topic: str | None, config: ProducerConfig) -> None:
     """Refuse columns that cannot be records, before any task starts; other columns are ignored.
 
-    Parameters
-    ----------
-    schema : of the rows.
-    topic : value of the option, which replaces the column.
-    config : decides which other columns are used.
-
-    Raises
-    ------
-    ColumnError
-        Naming the column, its type, and what is accepted.
-    OptionError
-        If there is no topic.
+    `topic`: value of the option, which replaces the column.  `config`: decides which other columns
+    are used.  Raises `ColumnError` naming the column, its type, and what is accepted;
+    `OptionError` if there is no topic.
     """
     needed = ["value"]
     needed += ["timestamp"] * config.use_timestamps

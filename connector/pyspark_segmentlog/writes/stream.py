@@ -31,19 +31,9 @@ def stream_writer(
 ) -> "SegmentLogStreamWriter":
     """Check the options and columns of a stream, and begin the job of its next batch.
 
-    Parameters
-    ----------
-    raw : Spark's option strings.
-    schema : of the rows.
-    overwrite : whether the query's output mode is complete.
-    plans : whether Spark plans tasks in this process, so that a job has to begin.
-
-    Raises
-    ------
-    OptionError
-        If an option or a column is wrong, or does not go with the output mode.
-    LogDirectoryError, LogLockedError, UnknownTopicOrPartitionError, StorageError
-        See `WriteJob.begin`.
+    `raw`: Spark's option strings.  `overwrite`: whether the query's output mode is complete.
+    `plans`: whether Spark plans tasks in this process, so that a job has to begin.  Raises
+    `OptionError` if an option or a column is wrong, or does not go with the output mode.
     """
     request = stream_request(raw, schema, overwrite=overwrite)
     return SegmentLogStreamWriter(request, begin_stream_job(request, schema) if plans else None)
@@ -65,10 +55,8 @@ class StreamedMessage(StagedMessage):
 class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
     """Writes one micro-batch.
 
-    Parameters
-    ----------
-    request : what the query asks for.
-    job : of the micro-batch, which travels to the tasks; None where the driver commits.
+    `request`: what the query asks for.  `job`: of the micro-batch, which travels to the tasks;
+    None where the driver commits.
     """
 
     def __init__(self, request: WriteRequest, job: WriteJob | None) -> None:
@@ -91,12 +79,9 @@ class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         """Make the rows of the micro-batch visible at once, unless they are already.
 
-        Raises
-        ------
-        LogDirectoryError
-            If a later run of the query has begun; if the message of a task is missing.
-        StreamBatchError
-            If the log knows a later micro-batch of the query, or this one with other records.
+        Raises `LogDirectoryError` if a later run of the query has begun; if the message of a task
+        is missing.  Raises `StreamBatchError` if the log knows a later micro-batch of the query,
+        or this one with other records.
         """
         staged = in_task_order(StreamedMessage, messages, self._request.directory)
         query, run = staged[0].ids

@@ -20,9 +20,7 @@ __all__ = ["SegmentLogWriter"]
 class SegmentLogWriter(DataSourceArrowWriter):
     """Writes rows of one job.
 
-    Parameters
-    ----------
-    job : a job that has begun; it travels to the tasks.
+    `job`: a job that has begun; it travels to the tasks.
     """
 
     def __init__(self, job: "WriteJob") -> None:
@@ -37,10 +35,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks visible at once, in the order of the tasks.
 
-        Raises
-        ------
-        LogDirectoryError
-            If the message of a task is missing: its rows would be left out.
+        Raises `LogDirectoryError` if the message of a task is missing: its rows would be left out.
         """
         staged = in_task_order(StagedMessage, messages, self._job.directory)
         self._job.commit(message.extents for message in staged)

@@ -37,10 +37,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 def interval_milliseconds(interval: timedelta) -> int:
     """Milliseconds of an interval.
 
-    Raises
-    ------
-    OptionError
-        If it is not a positive, whole number of them.
+    Raises `OptionError` if it is not a positive, whole number of them.
     """
     accepted = "give a timedelta of whole milliseconds, such as timedelta(minutes=1)"
     instance_of("interval", interval, timedelta, accepted)
@@ -69,10 +66,8 @@ def count_by_headers(
 ) -> Counts:
     """Records of one partition by interval.
 
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError, LogChangedError
-        If a header, or a batch that has to be decoded, cannot be read.
+    Raises `CorruptLogError` or `UnsupportedFormatError` or `LogChangedError` if a header, or a
+    batch that has to be decoded, cannot be read.
     """
     counts, ranges = _count_headers(log, offsets, interval_ms, policy)
     log.check_topic(offsets)
@@ -156,10 +151,7 @@ def _extend(ranges: list[tuple[int, int]], begins: _Int64s, ends: _Int64s) -> No
 def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: int) -> pa.Table:
     """A row for each partition and interval with records.
 
-    Returns
-    -------
-    pyarrow.Table
-        ``topic``, ``partition``, ``timestamp`` (beginning of the interval) and ``count``.
+    Returns ``topic``, ``partition``, ``timestamp`` (beginning of the interval) and ``count``.
     """
     rows = [
         (topic, partition, 1000 * interval_ms * interval, n_records)

@@ -19,16 +19,9 @@ _LEAST_BYTES = 64 << 20
 def latest_by_key(reader: pa.RecordBatchReader) -> pa.Table:
     """The last row of each key of a partition, unless its value is null.
 
-    Parameters
-    ----------
-    reader : rows with at least the columns ``key``, ``value``, ``topic`` and ``partition``; a
-        partition's rows follow each other, in the order of their offsets.  A batch has rows of
-        one partition.
-
-    Returns
-    -------
-    pyarrow.Table
-        These rows, in the order of `reader`; rows without a key are left out.
+    `reader`: rows with at least the columns ``key``, ``value``, ``topic`` and ``partition``; a
+    partition's rows follow each other, in the order of their offsets.  A batch has rows of one
+    partition.  Returns these rows, in the order of `reader`; rows without a key are left out.
     """
     done: list[pa.Table] = []
     current, partition = _Latest(reader.schema), None

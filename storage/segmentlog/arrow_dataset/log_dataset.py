@@ -138,11 +138,7 @@ class _Scannable:
 class LogFragment(_Scannable):
     """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
 
-    Parameters
-    ----------
-    log_slice : its rows.
-    policy, schema : of the dataset.
-    condition : rows for which it is not true are left out.
+    `condition`: rows for which it is not true are left out.
     """
 
     def __init__(

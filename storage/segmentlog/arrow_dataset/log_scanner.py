@@ -56,15 +56,10 @@ class LogScanner:
     It is not a ``Scanner`` by type: Arrow's C++ would read from a ``Scanner`` without calling
     Python.  ``pyarrow.dataset.write_dataset`` and similar functions take it as a stream.
 
-    Parameters
-    ----------
-    source : what to read.
-    dataset_schema : its columns.
-    columns, condition : see `segmentlog.arrow_dataset.projection.Projection`.
-    order : ``offset``: topics and partitions one after the other; or ``timestamp``, see
-        `segmentlog.arrow_dataset.timeline`.
-    batch_size : most rows of a batch.
-    use_threads : whether several slices are read side by side; the order of rows is the same.
+    `columns`, `condition`: see `segmentlog.arrow_dataset.projection.Projection`.  `order`:
+    ``offset``: topics and partitions one after the other; or ``timestamp``, see
+    `segmentlog.arrow_dataset.timeline`.  `batch_size`: most rows of a batch.  `use_threads`:
+    whether several slices are read side by side; the order of rows is the same.
     """
 
     def __init__(

@@ -41,11 +41,8 @@ def narrow(
 ) -> Iterator[LogSlice]:
     """Slices that may hold rows for which `condition` is true, in the order of their rows.
 
-    Parameters
-    ----------
-    snapshot : to choose from.
-    condition : a filter over the columns of a record, or None for all.
-    timestamps : times of all rows for which it can be true, if they are known.
+    `condition`: a filter over the columns of a record, or None for all.  `timestamps`: times of
+    all rows for which it can be true, if they are known.
     """
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:

@@ -18,21 +18,10 @@ _BY_NUMBER = "FieldPath("
 class Projection:
     """The filter and the columns of one query.
 
-    Parameters
-    ----------
-    schema : the columns of the dataset.
-    columns : names, or expressions by name; None for all.
-    condition : rows for which it is true are kept; None keeps all.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        If a column does not exist, or a filter compares what cannot be compared.
-
-    Attributes
-    ----------
-    needed : names of the columns to decode, in the order of the dataset; at least one.
-    schema : of the resulting batches.
+    `columns`: names, or expressions by name; None for all.  `condition`: rows for which it is true
+    are kept; None keeps all.  `needed`: names of the columns to decode, in the order of the
+    dataset; at least one.  Raises `pyarrow.ArrowInvalid` if a column does not exist, or a filter
+    compares what cannot be compared.
     """
 
     def __init__(

@@ -28,13 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionSnapshot:
-    """One partition, and its offsets to read.
-
-    Parameters
-    ----------
-    log : the partition.
-    offsets : half-open range.
-    """
+    """One partition, and its offsets to read."""
 
     def __init__(self, log: Log, offsets: OffsetRange) -> None:
         self.log = log
@@ -51,14 +45,8 @@ class PartitionSnapshot:
     def slices(self, *, is_last: bool) -> list[LogSlice]:
         """The offsets, cut into pieces that can be read side by side; cut at the first call.
 
-        Parameters
-        ----------
-        is_last : whether a query reads no partition after this one; see `cut_for_threads`.
-
-        Raises
-        ------
-        LogChangedError
-            If records were deleted since the snapshot.
+        `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
+        Raises `LogChangedError` if records were deleted since the snapshot.
         """
         with self._lock:
             if is_last not in self._slices:

@@ -34,9 +34,7 @@ class _Placed(NamedTuple):
 class _Source:
     """One partition: the rows that are read and not yet handed out.
 
-    Parameters
-    ----------
-    tables : its rows in order, with a column ``timestamp``.
+    `tables`: its rows in order, with a column ``timestamp``.
     """
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
@@ -76,16 +74,10 @@ def merge_by_timestamp(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of all partitions in the order of time.
 
-    Parameters
-    ----------
-    partitions : rows of each in the order of offsets, with a column ``timestamp``; partitions
-        themselves in the order of topic and partition.
-    most_bytes : of rows to read before some are handed out.
-
-    Notes
-    -----
-    One table of each partition is in memory, or `most_bytes` and one table, if that is more, and
-    the rows of the next result.
+    `partitions`: rows of each in the order of offsets, with a column ``timestamp``; partitions
+    themselves in the order of topic and partition.  `most_bytes`: of rows to read before some are
+    handed out.  One table of each partition is in memory, or `most_bytes` and one table, if that
+    is more, and the rows of the next result.
     """
     sources = [_Source(each) for each in partitions]
     # The partitions that are not read to their ends, by the places of the last rows read.  Unread
@@ -129,9 +121,7 @@ class _Pieces:
     The rows of one result are copied together: they are few enough to stay in a cache, and all
     rows are not.
 
-    Parameters
-    ----------
-    tables : not empty; they are numbered through, row by row.
+    `tables`: not empty; they are numbered through, row by row.
     """
 
     def __init__(self, tables: list[pa.Table]) -> None:

@@ -201,18 +201,12 @@ class _Identity(NamedTuple):
 class BrokerStart:
     """The start of a broker on its log directories.
 
-    Parameters
-    ----------
-    directories : absolute paths of the log directories.
-    metadata_directory : the log directory with the cluster's metadata, which may be none of
-        `directories`; None if it is one of them, or is not known.
-    node_id : that the broker is configured with; None if it is not known.
-    is_sole_controller : whether the broker is configured as the only controller of its cluster.
-
-    Attributes
-    ----------
-    image : the state that the broker reads from the metadata, once `steps` has ended; None if the
-        metadata is not here, or cannot be read.
+    `directories`: absolute paths of the log directories.  `metadata_directory`: the log directory
+    with the cluster's metadata, which may be none of `directories`; None if it is one of them, or
+    is not known.  `node_id`: that the broker is configured with; None if it is not known.
+    `is_sole_controller`: whether the broker is configured as the only controller of its cluster.
+    `image`: the state that the broker reads from the metadata, once `steps` has ended; None if the
+    metadata is not here, or cannot be read.
     """
 
     def __init__(

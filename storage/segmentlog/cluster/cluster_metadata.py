@@ -32,34 +32,21 @@ _REMEDY = "give all settings in the call, or name a complete copy of the metadat
 
 @dataclass
 class ClusterSettings:
-    """The settings in a cluster's metadata, by Kafka's names.
+    """The settings in a cluster's metadata, by Kafka's names."""
 
-    Attributes
-    ----------
-    topics : topics' own settings, by topic; a topic without settings has an empty entry.
-    brokers : dynamic settings of brokers, by node id in text; ``""`` are those of all brokers.
-    metadata_level : level of ``metadata.version``, or None if it is not known.
-    """
-
+    #: topics' own settings, by topic; a topic without settings has an empty entry
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: dynamic settings of brokers, by node id in text; ``""`` are those of all brokers
     brokers: dict[str, dict[str, str]] = field(default_factory=dict)
-    metadata_level: int | None = None
+    metadata_level: int | None = None  # level of ``metadata.version``, or None if it is not known
 
 
 def read_cluster_settings(path: str) -> ClusterSettings:
     """The settings in a metadata log.
 
-    Parameters
-    ----------
-    path : of the directory ``__cluster_metadata-0``.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a record cannot be decoded, or has a newer version and is left as bytes; if records
-        between the snapshot and the log are missing.
-    CorruptLogError
-        If a batch is damaged.
+    `path`: of the directory ``__cluster_metadata-0``.  Raises `LogDirectoryError` if a record
+    cannot be decoded, or has a newer version and is left as bytes; if records between the snapshot
+    and the log are missing.  Raises `CorruptLogError` if a batch is damaged.
     """
     tables = _tables(path, "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
@@ -125,14 +112,7 @@ def _never_compacted(path: str, _: object) -> frozenset[str]:
 def read_partition_counts(path: str) -> dict[str, int]:
     """The numbers of partitions of topics in a metadata log, by topic.
 
-    Parameters
-    ----------
-    path : of the directory ``__cluster_metadata-0``.
-
-    Raises
-    ------
-    LogDirectoryError, CorruptLogError
-        See `read_cluster_settings`.
+    `path`: of the directory ``__cluster_metadata-0``.
     """
     tables = _tables(path, "partitions")
     counts = Counter(topic_id for topic_id, _ in tables["partitions"])
@@ -142,14 +122,7 @@ def read_partition_counts(path: str) -> dict[str, int]:
 def read_partition_ids(path: str) -> set[tuple[str, int]]:
     """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log.
 
-    Parameters
-    ----------
-    path : of the directory ``__cluster_metadata-0``.
-
-    Raises
-    ------
-    LogDirectoryError, CorruptLogError
-        See `read_cluster_settings`.
+    `path`: of the directory ``__cluster_metadata-0``.
     """
     keys = _tables(path, "partitions")["partitions"]
     return {(uuid_text(topic_id), number) for topic_id, number in keys}

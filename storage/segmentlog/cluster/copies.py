@@ -34,11 +34,8 @@ Registration = Mapping[str, Any]
 class Copy:
     """A partition's files in one log directory.
 
-    Parameters
-    ----------
-    log : the log as that directory alone shows it.
-    directory : the log directory.
-    broker : the properties in its ``meta.properties``.
+    `log`: the log as that directory alone shows it.  `broker`: the properties in its
+    ``meta.properties``.
     """
 
     def __init__(self, log: Log, directory: str, broker: Mapping[str, str]) -> None:
@@ -118,10 +115,8 @@ def choose(
 ) -> tuple[Copy, str, str | None]:
     """The copy that is the log, the reason, and a warning or None.
 
-    Parameters
-    ----------
-    copies : of one topic id and partition; at least one.
-    registration : the partition in the cluster's metadata, if that is known.
+    `copies`: of one topic id and partition; at least one.  `registration`: the partition in the
+    cluster's metadata, if that is known.
     """
     best = max(copies, key=lambda each: each.rank)
     by_epoch = f"its last leader epoch is {best.rank[0]}, and its log end offset {best.rank[1]}"

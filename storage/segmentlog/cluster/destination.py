@@ -35,17 +35,8 @@ def assigned_of(
 
     A warning names assigned partitions that no source has.
 
-    Parameters
-    ----------
-    directory : the destination.
-    source : the log directories of the cluster.
-    chosen : partitions of `source`.
-    topics, partitions : the names and numbers that were asked for; all if empty.
-
-    Raises
-    ------
-    LogDirectoryError
-        See `TargetCluster` and `TargetCluster.has_replica`.
+    `source`: the log directories of the cluster.  `topics`, `partitions`: the names and numbers
+    that were asked for; all if empty.
     """
     cluster = TargetCluster([directory], [directory, *source.paths])
     found = [each for each in chosen if cluster.has_replica(directory, each)]
@@ -67,11 +58,8 @@ def assigned_of(
 def refuse_destination(directory: str, sources: Collection[str]) -> None:
     """Refuse a directory that cannot follow the sources.
 
-    Raises
-    ------
-    LogDirectoryError
-        If it is not apart from the sources; if the path cannot be a log directory; if it belongs
-        to another cluster.
+    Raises `LogDirectoryError` if it is not apart from the sources; if the path cannot be a log
+    directory; if it belongs to another cluster.
     """
     refuse_overlap(directory, sources)
     if not exists(directory):
@@ -99,10 +87,8 @@ def refuse_destination(directory: str, sources: Collection[str]) -> None:
 def refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
     """Refuse partitions of the destination that cannot follow the logs.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the path of one is not a directory, or not writable; if one is of another topic.
+    Raises `LogDirectoryError` if the path of one is not a directory, or not writable; if one is of
+    another topic.
     """
     for log in logs:
         path = partition_path(directory, log.topic_partition)

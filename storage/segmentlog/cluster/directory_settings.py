@@ -77,9 +77,7 @@ _SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Defaults of topics that a broker's settings give: name, value, and the broker's name.
 
-    Parameters
-    ----------
-    broker : settings by the broker's names; other settings are ignored.
+    `broker`: settings by the broker's names; other settings are ignored.
     """
     for name, synonyms in _SYNONYMS.items():
         for synonym in synonyms:
@@ -136,17 +134,12 @@ def is_of_a_broker(directory: str) -> bool:
 class DirectorySettings:
     """The settings of a directory's topics, as they were when they were read.
 
-    Parameters
-    ----------
-    given : in the call.
-    cluster : the settings in a cluster's metadata.
-    node_id : of the directory's broker, in text.
-    server_properties : a broker's static settings, by its own names.
-    file : the settings in ``segmentlog.cluster``, in a directory without a broker.
-    is_unseen : whether the broker may have static settings that were not given.
-    kafka_defaults : whether Kafka's defaults may remove records.
-    topics : to which the settings of the call apply; all but brokers' own if empty.
-    purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+    `cluster`: the settings in a cluster's metadata.  `node_id`: of the directory's broker, in
+    text.  `server_properties`: a broker's static settings, by its own names.  `file`: the settings
+    in ``segmentlog.cluster``, in a directory without a broker.  `is_unseen`: whether the broker
+    may have static settings that were not given.  `kafka_defaults`: whether Kafka's defaults may
+    remove records.  `topics`: to which the settings of the call apply; all but brokers' own if
+    empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
     """
 
     def __init__(
@@ -199,26 +192,16 @@ class DirectorySettings:
     ) -> "DirectorySettings":
         """The settings of a log directory.
 
-        Parameters
-        ----------
-        given : in the call.
-        metadata : the log directory that holds ``__cluster_metadata-0``, if it is not this one.
-        server_properties : the file with a broker's static settings, which are not in the
-            metadata.
-        is_optional : whether a broker's directory without metadata has Kafka's defaults.
-        kafka_defaults : whether Kafka's defaults may remove records, where no setting was given.
-        topics : to which `given` applies: one or several; all but brokers' own if empty.
-        purge : whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
-
-        Raises
-        ------
-        OptionError
-            If a given setting is unknown or not accepted; if a broker's directory has no metadata,
-            and ``cleanup.policy`` is not given.
-        LogDirectoryError
-            If `metadata` holds no metadata log, or a log that cannot be decoded.
-        CorruptLogError, CorruptCheckpointError
-            If the metadata log, or a file, is damaged.
+        `metadata`: the log directory that holds ``__cluster_metadata-0``, if it is not this one.
+        `server_properties`: the file with a broker's static settings, which are not in the
+        metadata.  `is_optional`: whether a broker's directory without metadata has Kafka's
+        defaults.  `kafka_defaults`: whether Kafka's defaults may remove records, where no setting
+        was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
+        empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+        Raises `OptionError` if a given setting is unknown or not accepted; if a broker's directory
+        has no metadata, and ``cleanup.policy`` is not given.  Raises `LogDirectoryError` if
+        `metadata` holds no metadata log, or a log that cannot be decoded.  Raises
+        `CorruptLogError` or `CorruptCheckpointError` if the metadata log, or a file, is damaged.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -299,9 +282,7 @@ class DirectorySettings:
         the limit is set; but an unseen ``server.properties`` may contain
         ``log.cleanup.policy=compact``.
 
-        Parameters
-        ----------
-        limit : ``retention.ms`` or ``retention.bytes``.
+        `limit`: ``retention.ms`` or ``retention.bytes``.
         """
         found = self.of(topic)
         if found["cleanup.policy"].source is Source.UNSEEN:
@@ -312,10 +293,7 @@ class DirectorySettings:
     def config(self, topic: str | None) -> TopicConfig:
         """The settings of a topic as a `TopicConfig`.
 
-        Raises
-        ------
-        OptionError
-            If a value is not accepted; it names the setting.
+        Raises `OptionError` if a value is not accepted; it names the setting.
         """
         if topic not in self._configs:
             settings = {name: each.value for name, each in self.of(topic).items()}

@@ -16,18 +16,12 @@ _UNKNOWN = (-1, -1)
 
 
 class EpochEnds(NamedTuple):
-    """The leader epochs of a copy, and its bounds.
+    """The leader epochs of a copy, and its bounds."""
 
-    Attributes
-    ----------
-    starts : each epoch and the offset at which it began, both ascending.
-    log_start : the log start offset.
-    log_end : the log end offset.
-    """
-
+    #: each epoch and the offset at which it began, both ascending
     starts: Sequence[tuple[int, int]]
-    log_start: int
-    log_end: int
+    log_start: int  # the log start offset
+    log_end: int  # the log end offset
 
     @property
     def last_epoch(self) -> int:

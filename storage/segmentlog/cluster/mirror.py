@@ -282,18 +282,12 @@ class _Own(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A segment that a mirror has found, or made, equal on both sides.
+    """A segment that a mirror has found, or made, equal on both sides."""
 
-    Attributes
-    ----------
-    size : bytes of the ``.log`` file at the destination.
-    sha256 : the digest of these bytes, in hex.
-    source, own : inode, size and times of each of the segment's files on both sides; None for a
-        file that is not there.
-    """
-
-    size: int
-    sha256: str
+    size: int  # bytes of the ``.log`` file at the destination
+    sha256: str  # the digest of these bytes, in hex
+    #: inode, size and times of each of the segment's files on both sides; None for a file that is
+    #: not there
     source: Sequence[Sequence[int] | None]
     own: Sequence[Sequence[int] | None]
 
@@ -340,13 +334,9 @@ def _write_known(directory: str, known: Mapping[TopicPartition, _KnownLog]) -> N
 class _Mirror:
     """All partitions of one mirror.
 
-    Parameters
-    ----------
-    held : the destination.
-    source : the log directories, opened at the moment that is copied.
-    chosen : the partitions.
-    on_bytes : called with the number of bytes that are copied.
-    failures : is told of each partition that cannot be copied.
+    `source`: the log directories, opened at the moment that is copied.  `on_bytes`: called with
+    the number of bytes that are copied.  `failures`: is told of each partition that cannot be
+    copied.
     """
 
     def __init__(
@@ -510,12 +500,10 @@ def _writes_of(state: State) -> tuple[object, ...]:
 class _Follower:
     """One partition at the destination, and the log that it follows.
 
-    Attributes
-    ----------
-    end : the log end at the moment that is copied; a commit may have appended since.
-    own : segments of the destination before the mirror.
-    own_end : the log end of the destination before the mirror.
-    cut_at : the offset from which on the destination has records that the log lacks, or None.
+    `end`: the log end at the moment that is copied; a commit may have appended since.  `own`:
+    segments of the destination before the mirror.  `own_end`: the log end of the destination
+    before the mirror.  `cut_at`: the offset from which on the destination has records that the log
+    lacks, or None.
     """
 
     def __init__(

@@ -36,27 +36,18 @@ _FIRST_DIRECTORY_ID = 100
 
 
 class Placement(NamedTuple):
-    """The log directories of a partition.
+    """The log directories of a partition."""
 
-    Attributes
-    ----------
-    directories : in the order of the replicas: that of the preferred leader first.
-    missing : replicas whose directory is not among the targets: ids of brokers.
-    problems : reasons for which a broker of a replica would not start.
-    """
-
+    #: in the order of the replicas: that of the preferred leader first
     directories: tuple[str, ...]
-    missing: tuple[int, ...]
-    problems: tuple[str, ...] = ()
+    missing: tuple[int, ...]  # replicas whose directory is not among the targets: ids of brokers
+    problems: tuple[str, ...] = ()  # reasons for which a broker of a replica would not start
 
 
 def node_of(directory: str) -> int:
     """The id of the broker that has a log directory.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the directory is not one of a broker.
+    Raises `LogDirectoryError` if the directory is not one of a broker.
     """
     number = read_meta_properties(directory).get("node.id", "")
     if not number.isdecimal():
@@ -71,18 +62,11 @@ def node_of(directory: str) -> int:
 class TargetCluster:
     """Log directories of brokers of one cluster, and its metadata.
 
-    Parameters
-    ----------
-    directories : log directories; several of one broker may be among them.
-    holders : log directories that may hold ``__cluster_metadata-0``: the newest copy counts.
-
-    Raises
-    ------
-    LogDirectoryError
-        If no directory has metadata; if a directory is not one of a broker, or belongs to another
-        cluster; if one is a copy of another one.
-    MalformedRecordError, CorruptLogError
-        If the metadata cannot be read.
+    `directories`: log directories; several of one broker may be among them.  `holders`: log
+    directories that may hold ``__cluster_metadata-0``: the newest copy counts.  Raises
+    `LogDirectoryError` if no directory has metadata; if a directory is not one of a broker, or
+    belongs to another cluster; if one is a copy of another one.  Raises `MalformedRecordError` or
+    `CorruptLogError` if the metadata cannot be read.
     """
 
     def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:
@@ -176,10 +160,7 @@ class TargetCluster:
     def place(self, topic_partition: TopicPartition) -> Placement:
         """The directories of a partition that the metadata has.
 
-        Raises
-        ------
-        LogDirectoryError
-            If the metadata is damaged.
+        Raises `LogDirectoryError` if the metadata is damaged.
         """
         found, missing, problems = [], [], []
         for node, disk in self._disks(topic_partition).items():
@@ -209,11 +190,8 @@ class TargetCluster:
         already, or else the one that the metadata names.  A directory that its broker has not
         registered replaces the only registered one that is not given.
 
-        Raises
-        ------
-        LogDirectoryError
-            If another log directory of the broker may be meant, too; if two of them have the
-            partition; if the metadata is damaged.
+        Raises `LogDirectoryError` if another log directory of the broker may be meant, too; if two
+        of them have the partition; if the metadata is damaged.
         """
         known, node = self.partitions.get(topic_partition), self._nodes[directory]
         if known is None or node not in known["replicas"]:
@@ -307,19 +285,12 @@ class TargetCluster:
 
 
 class _BrokerDisks(NamedTuple):
-    """The log directories of a broker, beside one of them.
+    """The log directories of a broker, beside one of them."""
 
-    Attributes
-    ----------
-    own : ids of that one: its own id, and the id of the directory whose place it takes.
-    given : ids of others, by their paths.
-    absent : ids of others that the broker has registered, and that are not given.
-    is_new : whether the broker has not registered it, and nothing shows whose place it takes.
-    """
-
-    own: set[str]
-    given: dict[str, str]
-    absent: set[str]
+    own: set[str]  # ids of that one: its own id, and the id of the directory whose place it takes
+    given: dict[str, str]  # ids of others, by their paths
+    absent: set[str]  # ids of others that the broker has registered, and that are not given
+    #: whether the broker has not registered it, and nothing shows whose place it takes
     is_new: bool
 
     def doubt(self, node: int, disk: str | None, topic_partition: TopicPartition) -> str:

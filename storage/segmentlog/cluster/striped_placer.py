@@ -23,17 +23,11 @@ NextInt = Callable[[int], int]
 
 
 class PlacedBroker(NamedTuple):
-    """A broker that may get replicas.
-
-    Attributes
-    ----------
-    node_id : its number.
-    rack : its rack, or None.
-    is_fenced : whether it does not take part: it gets replicas last, and never the first one.
-    """
+    """A broker that may get replicas."""
 
     node_id: int
-    rack: str | None = None
+    rack: str | None = None  # its rack, or None
+    #: whether it does not take part: it gets replicas last, and never the first one
     is_fenced: bool = False
 
 
@@ -42,17 +36,10 @@ def place_replicas(
 ) -> list[list[int]]:
     """The brokers of each partition of a new topic; the first one is the preferred leader.
 
-    Parameters
-    ----------
-    brokers : of the cluster, in the order in which the controller lists them.
-    n_partitions : of the topic.
-    replication_factor : number of replicas of each partition.
-    next_int : returns a random number that is at least 0 and below its argument.
-
-    Raises
-    ------
-    OptionError
-        If there are fewer brokers than replicas; if all brokers are fenced.
+    `brokers`: of the cluster, in the order in which the controller lists them.
+    `replication_factor`: number of replicas of each partition.  `next_int`: returns a random
+    number that is at least 0 and below its argument.  Raises `OptionError` if there are fewer
+    brokers than replicas; if all brokers are fenced.
     """
     racks = _Racks(brokers, next_int)
     if not 1 <= replication_factor <= racks.n_brokers:

@@ -22,16 +22,11 @@ _COLUMNS = ["timestamp"]
 
 
 class Tail(NamedTuple):
-    """The records of a log at and after an offset.
+    """The records of a log at and after an offset."""
 
-    Attributes
-    ----------
-    n_records : without end markers.
-    first_timestamp_ms, last_timestamp_ms : the least time with which a batch begins, and the
-        greatest time of a record (epoch milliseconds); None if no record has a time.
-    """
-
-    n_records: int
+    n_records: int  # without end markers
+    #: the least time with which a batch begins, and the greatest time of a record (epoch
+    #: milliseconds); None if no record has a time
     first_timestamp_ms: int | None
     last_timestamp_ms: int | None
 
@@ -39,12 +34,8 @@ class Tail(NamedTuple):
 def tail_of(log: Log, start_offset: int) -> Tail:
     """The records at and after an offset.
 
-    Raises
-    ------
-    UnsupportedFormatError
-        If a batch has a newer format.
-    FileNotFoundError, LogChangedError, LogDirectoryError
-        If a segment is gone.
+    Raises `UnsupportedFormatError` if a batch has a newer format; `FileNotFoundError` or
+    `LogChangedError` or `LogDirectoryError` if a segment is gone.
     """
     n_records, first, last = 0, None, None
     try:

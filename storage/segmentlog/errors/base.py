@@ -151,12 +151,9 @@ _REMEDY_OF_STORES = "check the network, the endpoint and the state of the store,
 class StorageError(SegmentLogError, OSError):
     """The system or a store refused or failed an operation on a file or directory.
 
-    Parameters
-    ----------
-    errno : number of the system's error, or 0 if it gives none.
-    strerror : the system's message.
-    filename : the file or directory, with the scheme of a URL; empty if the system does not name
-        it.
+    `errno`: number of the system's error, or 0 if it gives none.  `strerror`: the system's
+    message.  `filename`: the file or directory, with the scheme of a URL; empty if the system does
+    not name it.
     """
 
     code = ErrorCode.STORAGE

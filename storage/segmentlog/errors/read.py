@@ -26,11 +26,8 @@ __all__ = [
 class CorruptLogError(SegmentLogError, ValueError):
     """Bytes of a ``.log`` file that no Kafka version could have written.
 
-    Parameters
-    ----------
-    path : the file.
-    position : byte of the file at which the bad batch starts.
-    base_offset : offset that the batch claims to start at, or -1 if it is unknown.
+    `position`: byte of the file at which the bad batch starts.  `base_offset`: offset that the
+    batch claims to start at, or -1 if it is unknown.
     """
 
     code = ErrorCode.CORRUPT_LOG
@@ -117,11 +114,7 @@ _REINDEX = "segmentlog reindex builds it again from the log"
 class CorruptIndexError(SegmentLogError, ValueError):
     """An index or a snapshot of producers that does not describe its log; readers do without.
 
-    Parameters
-    ----------
-    path : the file.
-    reason : what was expected and what was found.
-    remedy : the action to take.
+    `reason`: what was expected and what was found.
     """
 
     code = ErrorCode.CORRUPT_INDEX
@@ -136,12 +129,7 @@ class CorruptIndexError(SegmentLogError, ValueError):
 class CorruptCheckpointError(SegmentLogError, ValueError):
     """A checkpoint or metadata file that cannot be read.
 
-    Parameters
-    ----------
-    path : the file.
-    line : number of the offending line, from 1.
-    reason : what was expected and what was found.
-    remedy : the action to take.
+    `line`: number of the offending line, from 1.  `reason`: what was expected and what was found.
     """
 
     code = ErrorCode.CORRUPT_CHECKPOINT
@@ -157,12 +145,7 @@ class CorruptCheckpointError(SegmentLogError, ValueError):
 class UnsupportedFormatError(SegmentLogError):
     """A record format or codec that this version does not read; the bytes may be fine.
 
-    Parameters
-    ----------
-    path : the file.
-    position : byte of the file at which the batch starts.
-    what : ``"magic"`` or ``"codec"``.
-    found : the number in the batch.
+    `position`: byte of the file at which the batch starts.  `what`: ``"magic"`` or ``"codec"``.
     """
 
     code = ErrorCode.UNSUPPORTED_FORMAT
@@ -186,11 +169,7 @@ class UnsupportedFormatError(SegmentLogError):
 class MalformedRecordError(SegmentLogError, ValueError):
     """A record of a topic that Kafka keeps for itself, with bytes that Kafka would not load.
 
-    Parameters
-    ----------
-    path : the ``.log`` or ``.checkpoint`` file.
-    offset : of the record.
-    reason : what was expected and what was found.
+    `path`: the ``.log`` or ``.checkpoint`` file.  `reason`: what was expected and what was found.
     """
 
     code = ErrorCode.MALFORMED_RECORD
@@ -210,11 +189,7 @@ class MalformedRecordError(SegmentLogError, ValueError):
 class RemoteSegmentError(SegmentLogError, ValueError):
     """An object of a remote tier that is not what its tier or its manifest says, or has no key.
 
-    Parameters
-    ----------
-    path : the object.
-    reason : what was expected and what was found; never a key.
-    remedy : the action to take.
+    `reason`: what was expected and what was found; never a key.
     """
 
     code = ErrorCode.REMOTE_SEGMENT
@@ -240,12 +215,9 @@ class LogDirectoryError(SegmentLogError, ValueError):
 class UnknownTopicOrPartitionError(SegmentLogError, LookupError):
     """A topic, or one partition of it, that the directory does not hold.
 
-    Parameters
-    ----------
-    topic : the requested topic.
-    partition : the requested partition, or -1 if the whole topic is missing.
-    path : the directory or directories that were searched.
-    hint : the nearest existing name, in a sentence, or the empty string.
+    `partition`: the requested partition, or -1 if the whole topic is missing.  `path`: the
+    directory or directories that were searched.  `hint`: the nearest existing name, in a sentence,
+    or the empty string.
     """
 
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -281,12 +253,9 @@ class OffsetOutOfRangeError(SegmentLogError, LookupError):
 class StreamOffsetError(SegmentLogError, LookupError):
     """An offset in the checkpoint of a streaming query that does not fit the log.
 
-    Parameters
-    ----------
-    topic_partition : the partition, such as ``orders-0``.
-    offset : the next record to read, by the checkpoint.
-    log_offset : the offset of the log that contradicts it, or -1 if the log is gone.
-    reason : what happened, and what to do.
+    `topic_partition`: the partition, such as ``orders-0``.  `offset`: the next record to read, by
+    the checkpoint.  `log_offset`: the offset of the log that contradicts it, or -1 if the log is
+    gone.  `reason`: what happened, and what to do.
     """
 
     code = ErrorCode.STREAM_OFFSET
@@ -338,13 +307,7 @@ class TimestampOverflowError(SegmentLogError, OverflowError):
 
 
 class InvalidUtf8Error(SegmentLogError, ValueError):
-    """A key or value that is requested as text, and is not UTF-8.
-
-    Parameters
-    ----------
-    topic, partition, offset : of the record.
-    column : ``key`` or ``value``.
-    """
+    """A key or value that is requested as text, and is not UTF-8."""
 
     code = ErrorCode.INVALID_UTF8
     topic: str

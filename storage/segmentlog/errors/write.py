@@ -23,12 +23,9 @@ __all__ = [
 class LogLockedError(SegmentLogError):
     """A broker or another writer holds the log directory.
 
-    Parameters
-    ----------
-    path : the log directory.
-    process : id of the process that holds the lock, or 0 if it is unknown.
-    waited_seconds : time spent waiting for the lock.
-    is_task : whether a task of a compaction holds it, whose driver has ended.
+    `process`: id of the process that holds the lock, or 0 if it is unknown.  `waited_seconds`:
+    time spent waiting for the lock.  `is_task`: whether a task of a compaction holds it, whose
+    driver has ended.
     """
 
     code = ErrorCode.LOG_LOCKED
@@ -62,10 +59,7 @@ class _FailedWriteError(SegmentLogError):
 class CommitInDoubtError(_FailedWriteError):
     """A commit whose decision may or may not be on the disk; its guard remains.
 
-    Parameters
-    ----------
-    path : the guard, which keeps brokers from starting.
-    reason : the finding.
+    `path`: the guard, which keeps brokers from starting.
     """
 
     code = ErrorCode.COMMIT_IN_DOUBT
@@ -78,13 +72,7 @@ class CommitInDoubtError(_FailedWriteError):
 
 
 class StagedFileError(SegmentLogError, ValueError):
-    """Staged batches that differ from the batches that a task of the job wrote.
-
-    Parameters
-    ----------
-    path : the staged file.
-    finding : the fault and its place.
-    """
+    """Staged batches that differ from the batches that a task of the job wrote."""
 
     code = ErrorCode.STAGED_FILE
     path: str
@@ -100,10 +88,7 @@ class StagedFileError(SegmentLogError, ValueError):
 class SyncFailedError(_FailedWriteError):
     """The disk could not keep the written bytes; a second sync would not report this again.
 
-    Parameters
-    ----------
-    path : the file or directory.
-    reason : the system's message.
+    `reason`: the system's message.
     """
 
     code = ErrorCode.SYNC_FAILED
@@ -179,11 +164,8 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
 class StreamBatchError(SegmentLogError, ValueError):
     """A batch of a streaming query that does not follow the last batch that the log has of it.
 
-    Parameters
-    ----------
-    query : id of the query.
-    number, n_records : the batch, and its records; nothing of it is written.
-    last_number, last_n_records, last_run : the batch that was committed last, and by which run.
+    `number`, `n_records`: the batch, and its records; nothing of it is written.  `last_number`,
+    `last_n_records`, `last_run`: the batch that was committed last, and by which run.
     """
 
     code = ErrorCode.STREAM_BATCH

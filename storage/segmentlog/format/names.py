@@ -127,10 +127,7 @@ class SegmentFileName(NamedTuple):
 def check_topic_name(topic: str) -> None:
     """Refuse names that Kafka refuses (``Topic.validate``), and names of brokers' own topics.
 
-    Raises
-    ------
-    OptionError
-        With the reason.
+    Raises `OptionError` with the reason.
     """
     accepted = "a topic is 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
     instance_of("topic", topic, str, accepted)

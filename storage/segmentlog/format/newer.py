@@ -62,10 +62,7 @@ _noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 def note(thing: str, count: int = 1) -> None:
     """Say that something is newer than what we know.
 
-    Raises
-    ------
-    ValueError
-        If that is an error here; callers add the place.
+    Raises `ValueError` if that is an error here; callers add the place.
     """
     noted = _noted.get()
     if noted is None:

@@ -21,10 +21,7 @@ def committing_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, i
     Commits in transactions count, too, whatever became of the transactions.  A commit whose key
     cannot be read is left out: `group_offsets` reports it.
 
-    Raises
-    ------
-    CorruptLogError
-        If the log is damaged.
+    Raises `CorruptLogError` if the log is damaged.
     """
     scan = log.scan(
         columns=["key", "value", "offset"],

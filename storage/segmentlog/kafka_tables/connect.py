@@ -39,16 +39,8 @@ def connect_changes(
 ) -> Iterator[dict[str, Any]]:
     """Every record of a topic of Connect.
 
-    Parameters
-    ----------
-    name : of the table.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record is not one of Connect.  The error has no bytes of it.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a record is not one of Connect; the error shows no bytes of
+    it.  Raises `CorruptLogError` if the log is damaged.
     """
     read = {
         "connect_configs": _config, "connect_offsets": _offset, "connect_status": _status,

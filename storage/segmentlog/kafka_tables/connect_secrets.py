@@ -29,9 +29,7 @@ def hide_connect_secrets(records: pa.RecordBatch) -> pa.RecordBatch:
 
     These are the session key, and connectors and tasks with a setting that is or has a secret.
 
-    Parameters
-    ----------
-    records : with columns ``key`` and ``value``, binary.
+    `records`: with columns ``key`` and ``value``, binary.
     """
     import pyarrow.compute as pc
 

@@ -37,19 +37,12 @@ _COMMIT_TYPES, _FIRST_WITH_TAGS = (0, 1), 4
 
 
 class PlacedRecord(NamedTuple):
-    """A record, and its place in the log.
+    """A record, and its place in the log."""
 
-    Attributes
-    ----------
-    record : its fields.
-    partition, offset : where it is.
-    timestamp : of the record, in microseconds.
-    """
-
-    record: CoordinatorRecord
+    record: CoordinatorRecord  # its fields
     partition: int
     offset: int
-    timestamp: int
+    timestamp: int  # of the record, in microseconds
 
 
 def end_of_read(log: Log, on_corrupt_batch: OnCorruptBatch) -> ReadUpTo:
@@ -70,10 +63,7 @@ def end_of_read(log: Log, on_corrupt_batch: OnCorruptBatch) -> ReadUpTo:
 def refuse_record(log: Log, offset: int, reason: str, on_corrupt_batch: OnCorruptBatch) -> None:
     """Refuse a record that cannot be read, or log that it is left out.
 
-    Raises
-    ------
-    MalformedRecordError
-        Unless `on_corrupt_batch` is ``skip``.
+    Raises `MalformedRecordError` unless `on_corrupt_batch` is ``skip``.
     """
     path = log.path
     for segment in log.segments:
@@ -93,18 +83,11 @@ def read_records(
 ) -> Iterator[PlacedRecord]:
     """Records of some kinds, in the order of the log, to its end.
 
-    Parameters
-    ----------
-    names : of the messages, without ``Key`` and ``Value``; others are not decoded.
-    is_kafka_4_0 : whether records of share groups have the bytes of Kafka 4.0; asked only if
-        there is a record whose bytes 4.1 has changed.  None means that they do not.
-
-    Raises
-    ------
-    MalformedRecordError
-        If such a record cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    `names`: of the messages, without ``Key`` and ``Value``; others are not decoded.
+    `is_kafka_4_0`: whether records of share groups have the bytes of Kafka 4.0; asked only if
+    there is a record whose bytes 4.1 has changed.  None means that they do not.  Raises
+    `MalformedRecordError` if such a record cannot be read; `CorruptLogError` if the log is
+    damaged.
     """
     topic = log.topic_partition.topic
     schemas = coordinator_schemas(topic)
@@ -147,9 +130,7 @@ def read_unknown_records(
 def record_types(keys: pa.Array) -> Int64s:
     """The type of each record, which its key begins with; -1 for a key of fewer bytes.
 
-    Parameters
-    ----------
-    keys : binary array, shape (n_records,).
+    `keys`: binary array, shape (n_records,).
     """
     offsets, data = keys.buffers()[1:3]
     places = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -188,10 +169,7 @@ def placed_rows(
 
     Committed records end at the last stable offset, with a warning if more follow.
 
-    Raises
-    ------
-    CorruptLogError
-        If the log is damaged.
+    Raises `CorruptLogError` if the log is damaged.
     """
     read_up_to = end_of_read(log, on_corrupt_batch)
     scan = log.scan(

@@ -13,24 +13,16 @@ __all__ = ["COMMIT", "TABLES", "Table"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes
-    ----------
-    topic : that has to be in the directory.
-    pattern : of the names of topics, for tables whose topic a worker's settings name; or empty.
-    meaning : one line, as the documentation has it.
-    columns : of the last state.
-    changes : columns of the changes, where these have others.
-    key : names of columns.  The last state of a table with a key is the last row of each key in
-        its history.
-    """
-
-    topic: str
-    meaning: str
-    columns: tuple[Column, ...]
-    changes: tuple[Column, ...] = ()
+    topic: str  # that has to be in the directory
+    meaning: str  # one line, as the documentation has it
+    columns: tuple[Column, ...]  # of the last state
+    changes: tuple[Column, ...] = ()  # columns of the changes, where these have others
+    #: of the names of topics, for tables whose topic a worker's settings name; or empty
     pattern: str = ""
+    #: names of columns.  The last state of a table with a key is the last row of each key in its
+    #: history.
     key: tuple[str, ...] = ()
 
     @property

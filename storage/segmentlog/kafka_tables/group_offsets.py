@@ -50,18 +50,10 @@ class _Commits(NamedTuple):
 def group_offsets(log: Log, on_corrupt_batch: OnCorruptBatch, *, is_history: bool) -> pa.Table:
     """The offsets in one partition of ``__consumer_offsets``.
 
-    Parameters
-    ----------
-    log : of the partition; it is read to its end.
-    on_corrupt_batch : what becomes of damage, and of commits that cannot be read.
-    is_history : whether every commit and every removal is a row.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a commit cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    `log`: of the partition; it is read to its end.  `on_corrupt_batch`: what becomes of damage,
+    and of commits that cannot be read.  `is_history`: whether every commit and every removal is a
+    row.  Raises `MalformedRecordError` if a commit cannot be read; `CorruptLogError` if the log is
+    damaged.
     """
     fates = transaction_fates(log, skips=on_corrupt_batch is OnCorruptBatch.SKIP)
     commits = _commits(log, on_corrupt_batch, fates)

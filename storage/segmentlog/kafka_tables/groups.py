@@ -42,26 +42,18 @@ _STATES = {
 
 @dataclass
 class Group:
-    """A group, as its records describe it.
+    """A group, as its records describe it."""
 
-    Attributes
-    ----------
-    name, kind : of the group.
-    fields : of its own record.
-    placed : that record.
-    assignment_epoch : of its target assignment, or None.
-    topology_epoch : of the topology of a streams group, or None.
-    members : of a group that is not classic: fields of their records, by member id.
-    assignments : current assignments, by member id.
-    """
-
+    #: of the group
     name: str
     kind: str
-    fields: Mapping[str, Any]
-    placed: PlacedRecord
-    assignment_epoch: int | None = None
-    topology_epoch: int | None = None
+    fields: Mapping[str, Any]  # of its own record
+    placed: PlacedRecord  # that record
+    assignment_epoch: int | None = None  # of its target assignment, or None
+    topology_epoch: int | None = None  # of the topology of a streams group, or None
+    #: of a group that is not classic: fields of their records, by member id
     members: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: current assignments, by member id
     assignments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -105,16 +97,8 @@ def read_groups(
 ) -> Groups:
     """The groups of one partition of ``__consumer_offsets``.
 
-    Parameters
-    ----------
-    is_kafka_4_0 : as of `read_records`.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record of a group cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a record of a group cannot be read; `CorruptLogError` if the
+    log is damaged.
     """
     groups: dict[str, Group] = {}
     removed: dict[str, int] = {}
@@ -169,10 +153,7 @@ def group_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``groups``.
 
-    Parameters
-    ----------
-    commits : the offset of the last commit of each group.
-    partition : of ``__consumer_offsets``.
+    `commits`: the offset of the last commit of each group.
     """
     for group in groups.present.values():
         yield (
@@ -208,9 +189,7 @@ def member_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``group_members``.
 
-    Parameters
-    ----------
-    topics : names of topics by their ids, as far as they are known.
+    `topics`: names of topics by their ids, as far as they are known.
     """
     for group in groups.values():
         own = {"group": group.name, "kind": group.kind}

@@ -37,11 +37,7 @@ def lag_table(
     Nothing is clamped: the lag is below 0 if the log was cut after the commit.  An offset of an
     earlier topic of the same name has no end and no lag.
 
-    Parameters
-    ----------
-    offsets : the table ``group_offsets``.
-    groups : rows of ``groups``.
-    failures : gets the logs that cannot be read; they have no end and no lag.
+    `failures`: gets the logs that cannot be read; they have no end and no lag.
     """
     schema = schema_of(TABLES["consumer_lag"].columns)
     row = pa.array(np.arange(offsets.num_rows))
@@ -90,10 +86,8 @@ def open_transaction_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``open_transactions``: each partition is looked at to its end.
 
-    Parameters
-    ----------
-    transactions : rows of ``transactions`` by producer id.
-    failures : gets the partitions that cannot be read.
+    `transactions`: rows of ``transactions`` by producer id.  `failures`: gets the partitions that
+    cannot be read.
     """
     for each in directory.topic_partitions():
         opened = []

@@ -79,19 +79,9 @@ def make_table(
 ) -> pa.Table:
     """A table.
 
-    Parameters
-    ----------
-    directory : what is read.
-    name : of `TABLES`.
-    on_corrupt_batch : what becomes of damage.
-    failures : gets the partitions that cannot be read; the table has no rows of theirs.
-    is_history : whether each change is a row.
-    topic : that a setting names, or None for the names that are known.
-
-    Raises
-    ------
-    SegmentLogError
-        As by `segmentlog.table`.
+    `failures`: gets the partitions that cannot be read; the table has no rows of theirs.
+    `is_history`: whether each change is a row.  `topic`: that a setting names, or None for the
+    names that are known.
     """
     made = _Tables(directory, on_corrupt_batch, failures)
     found = TABLES[name]

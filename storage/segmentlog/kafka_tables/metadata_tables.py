@@ -57,16 +57,9 @@ def metadata_table(
     If the cluster has ZooKeeper, some tables show the contents of its log directories, and a
     warning says so.
 
-    Parameters
-    ----------
-    name : of the table.
-    failures : gets the metadata if it is damaged; the table then has no rows.
-    is_history : whether each change is a row; a removed row has the values that it had.
-
-    Raises
-    ------
-    LogDirectoryError
-        If there is no copy.
+    `failures`: gets the metadata if it is damaged; the table then has no rows.  `is_history`:
+    whether each change is a row; a removed row has the values that it had.  Raises
+    `LogDirectoryError` if there is no copy.
     """
     found = TABLES[name]
     if not is_history and name in TABLES_WITHOUT_METADATA and is_of_zookeeper(directory):

@@ -24,16 +24,8 @@ def mirror_changes(
 ) -> Iterator[dict[str, Any]]:
     """Every record of a topic of MirrorMaker 2.
 
-    Parameters
-    ----------
-    name : of the struct, ``OffsetSync`` or ``Checkpoint``.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record is not such a struct, to its last byte.
-    CorruptLogError
-        If the log is damaged.
+    `name`: of the struct, ``OffsetSync`` or ``Checkpoint``.  Raises `MalformedRecordError` if a
+    record is not such a struct, to its last byte; `CorruptLogError` if the log is damaged.
     """
     schemas = parse_schemas(extra_lines.MIRROR)
     of_key, of_value = schemas[f"{name}Key"], schemas[f"{name}Value"]

@@ -36,12 +36,10 @@ def commit_columns(
 ) -> dict[str, pa.Array]:
     """The fields of commits, by name; a tombstone has those of its key alone.
 
-    Parameters
-    ----------
-    keys : binary array, shape (n_records,): keys of type 1.
-    values : binary array, shape (n_records,): null for a tombstone.
-    refuse : takes the row of a record that cannot be read, and the reason.  It raises an error, or
-        returns to leave the record out: ``is_read`` is then false in its row.
+    `keys`: binary array, shape (n_records,): keys of type 1.  `values`: binary array, shape
+    (n_records,): null for a tombstone.  `refuse`: takes the row of a record that cannot be read,
+    and the reason.  It raises an error, or returns to leave the record out: ``is_read`` is then
+    false in its row.
     """
     is_set = values.is_valid().to_numpy(zero_copy_only=False)
     of_keys, of_values = _Cells(keys), _Cells(values)
@@ -97,9 +95,7 @@ def commit_columns(
 def groups_of(keys: pa.Array) -> pa.Array:
     """The bytes of the names of groups; null for a key that cannot be read.
 
-    Parameters
-    ----------
-    keys : binary array, shape (n_records,): keys of commits.
+    `keys`: binary array, shape (n_records,): keys of commits.
     """
     cells = _Cells(keys)
     cells.number(2)  # its type

@@ -110,14 +110,8 @@ def table(
 def table_schema(name: str, *, history: bool = False, topic: str | None = None) -> pa.Schema:
     """The columns of a table.
 
-    Parameters
-    ----------
-    name, history, topic : as of `table`.
-
-    Raises
-    ------
-    OptionError
-        If there is no table of this name, it has no history, or its topic has a fixed name.
+    Raises `OptionError` if there is no table of this name, it has no history, or its topic has a
+    fixed name.
     """
     found = TABLES.get(name)
     if found is None:

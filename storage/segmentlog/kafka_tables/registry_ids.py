@@ -289,14 +289,8 @@ def _after_paths(values: pa.Array) -> pa.Array:
 class _Paths:
     """The paths that values begin with.
 
-    Parameters
-    ----------
-    values : binary, shape (n_records,).
-
-    Attributes
-    ----------
-    are_whole : whether a value begins with a path, shape (n_records,).
-    n_bytes : of the path, where there is one, shape (n_records,).
+    `values`: binary, shape (n_records,).  `are_whole`: whether a value begins with a path, shape
+    (n_records,).  `n_bytes`: of the path, where there is one, shape (n_records,).
     """
 
     def __init__(self, values: pa.Array) -> None:

@@ -39,12 +39,8 @@ _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, Recursion
 def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
     """Every record of a schema, and every version that the deletion of a subject marks.
 
-    Raises
-    ------
-    MalformedRecordError
-        If a key or a value is not JSON of a registry.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a key or a value is not JSON of a registry; `CorruptLogError`
+    if the log is damaged.
     """
     known: dict[str, dict[int, dict[str, Any]]] = {}
     for key, value, origin in placed_rows(log, on_corrupt_batch):

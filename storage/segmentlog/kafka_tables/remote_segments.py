@@ -26,12 +26,8 @@ def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict
 
     All records of a log are in one partition of the topic.
 
-    Raises
-    ------
-    MalformedRecordError
-        If a record cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a record cannot be read; `CorruptLogError` if the log is
+    damaged.
     """
     announced = AnnouncedSegments()
     for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):

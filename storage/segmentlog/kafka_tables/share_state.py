@@ -37,17 +37,9 @@ def share_rows(
 ) -> Iterator[dict[str, Any]]:
     """The state of each share partition in a partition of ``__share_group_state``.
 
-    Parameters
-    ----------
-    topics : names of topics by their ids, as far as they are known.
-    is_kafka_4_0 : whether the records have the bytes of Kafka 4.0.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    `topics`: names of topics by their ids, as far as they are known.  `is_kafka_4_0`: whether the
+    records have the bytes of Kafka 4.0.  Raises `MalformedRecordError` if a record cannot be read;
+    `CorruptLogError` if the log is damaged.
     """
     states: dict[tuple[Any, ...], tuple[PlacedRecord, dict[str, Any]]] = {}
     for placed in _records(log, on_corrupt_batch, is_kafka_4_0):

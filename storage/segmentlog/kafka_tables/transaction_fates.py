@@ -40,28 +40,19 @@ class Fate(IntEnum):
 
 
 class Fates(NamedTuple):
-    """The batches of transactions of a log, in order; each array has shape (n_batches,).
+    """The batches of transactions of a log, in order; each array has shape (n_batches,)."""
 
-    Attributes
-    ----------
-    base_offsets, last_offsets : bounds of the batches.
-    producer_ids : of their producers.
-    fates : of their transactions, as in `Fate`.
-    end_offset : of the log when it was walked; nothing is known about later records.
-    """
-
+    #: bounds of the batches
     base_offsets: Int64s
     last_offsets: Int64s
-    producer_ids: Int64s
-    fates: Int64s
-    end_offset: int
+    producer_ids: Int64s  # of their producers
+    fates: Int64s  # of their transactions, as in `Fate`
+    end_offset: int  # of the log when it was walked; nothing is known about later records
 
     def of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
         """Fates and producer ids of records; -1 is the producer id outside of transactions.
 
-        Parameters
-        ----------
-        offsets : int64 array, shape (n_records,), below `end_offset`.
+        `offsets`: int64 array, shape (n_records,), below `end_offset`.
         """
         if not len(self.base_offsets):
             return np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int64)
@@ -77,17 +68,10 @@ class Fates(NamedTuple):
 def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     """The fates of all transactions of a log, to its end.
 
-    Parameters
-    ----------
-    skips : whether damage is left out with a warning.  It may have been the end marker of any
-        transaction that is open before it: such a transaction counts as open.
-
-    Raises
-    ------
-    CorruptLogError
-        If a header is damaged.
-    LogChangedError
-        If a broker has replaced files again and again.
+    `skips`: whether damage is left out with a warning.  It may have been the end marker of any
+    transaction that is open before it: such a transaction counts as open.  Raises
+    `CorruptLogError` if a header is damaged; `LogChangedError` if a broker has replaced files
+    again and again.
     """
     end_offset = log.log_end_offset
     try:

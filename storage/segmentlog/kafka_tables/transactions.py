@@ -17,12 +17,8 @@ _STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "
 def transaction_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
     """Every record of a partition of ``__transaction_state``.
 
-    Raises
-    ------
-    MalformedRecordError
-        If a record cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a record cannot be read; `CorruptLogError` if the log is
+    damaged.
     """
     for placed in read_records(log, ("TransactionLog",), on_corrupt_batch):
         yield _row(placed)

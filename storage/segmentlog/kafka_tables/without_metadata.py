@@ -47,11 +47,8 @@ def table_without_metadata(
 ) -> pa.Table:
     """A table, as far as the directories have it; what they do not have is null.
 
-    Parameters
-    ----------
-    name : of `TABLES_WITHOUT_METADATA`.
-    on_corrupt_batch : with ``skip``, the values of a damaged file are null.
-    failures : gets the partitions of which a file is damaged.
+    `on_corrupt_batch`: with ``skip``, the values of a damaged file are null.  `failures`: gets the
+    partitions of which a file is damaged.
     """
     rows = _rows(directory, name, on_corrupt_batch, failures)
     return rows_to_table([*rows], TABLES[name].columns)

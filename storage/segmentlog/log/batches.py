@@ -30,19 +30,14 @@ _SMALL_WINDOW_BYTES = 4 << 10
 
 
 class WalkedBatches(NamedTuple):
-    """Some batches of one segment, in order.
+    """Some batches of one segment, in order."""
 
-    Attributes
-    ----------
-    scanned : the batches, valid until the next step; their headers lie in its buffer, and control
-        batches to their end.
-    markers : int64 array, shape (n_markers, `N_MARKER_COLUMNS`); the end markers among them.
-    next_offset : the offset after them.
-    """
-
+    #: the batches, valid until the next step; their headers lie in its buffer, and control batches
+    #: to their end
     scanned: ScannedBatches
+    #: int64 array, shape (n_markers, `N_MARKER_COLUMNS`); the end markers among them
     markers: Int64s
-    next_offset: int
+    next_offset: int  # the offset after them
 
 
 def walk_batches(
@@ -53,12 +48,8 @@ def walk_batches(
     With `passes_damage`, damage that lies wholly below `start_offset` is left out.  A batch that
     is cut short by the end of its segment ends the walk through that segment.
 
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a header cannot be true, or an end marker cannot be read.
-    FileNotFoundError
-        If a file is gone.
+    Raises `CorruptLogError` or `UnsupportedFormatError` if a header cannot be true, or an end
+    marker cannot be read; `FileNotFoundError` if a file is gone.
     """
     headers: Int64s = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
     for i, segment in enumerate(segments):
@@ -83,12 +74,8 @@ def walk_file(
 ) -> Iterator[WalkedBatches]:
     """The batches of one file between two bytes; see `walk_batches`.
 
-    Parameters
-    ----------
-    position : of a batch.
-    end : byte after the last batch.
-    start_offset : batches that lie wholly below it are left out.
-    headers : table to use for all batches; read and written.
+    `end`: byte after the last batch.  `start_offset`: batches that lie wholly below it are left
+    out.  `headers`: table to use for all batches; read and written.
     """
     if headers is None:
         headers = np.empty((_TABLE_ROWS, layout.N_HEADER_COLUMNS), np.int64)
@@ -118,14 +105,8 @@ def walk_file(
 def markers_among(batches: ScannedBatches) -> Int64s:
     """End markers among batches that lie whole in their buffer, if they are control batches.
 
-    Returns
-    -------
-    int64 array, shape (n_markers, `N_MARKER_COLUMNS`)
-
-    Raises
-    ------
-    MalformedBatchError
-        If a transactional control batch is neither a commit nor an abort marker.
+    Returns an int64 array, shape (n_markers, `N_MARKER_COLUMNS`).  Raises `MalformedBatchError` if
+    a transactional control batch is neither a commit nor an abort marker.
     """
     headers = batches.headers
     is_control = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0

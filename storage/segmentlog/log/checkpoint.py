@@ -57,16 +57,8 @@ class OffsetCheckpoint:
     square of their number.  The caller holds the lock of the directory, and writes what
     is left at the end.  A crash may forget changes that were not written.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    name : of the checkpoint.
-    offsets : its entries; by default, they are read.
-
-    Raises
-    ------
-    CorruptCheckpointError
-        If it cannot be read.
+    `offsets`: its entries; by default, they are read.  Raises `CorruptCheckpointError` if it
+    cannot be read.
     """
 
     def __init__(
@@ -107,10 +99,8 @@ class ReadCheckpoints:
     Recovery points may be written later than their logs are recovered: a crash between the two has
     the next writer check bytes once more.
 
-    Parameters
-    ----------
-    directory : the log directory; the caller holds its lock.
-    mended : entries to use in place of those of damaged files, by the names of the files.
+    `directory`: the log directory; the caller holds its lock.  `mended`: entries to use in place
+    of those of damaged files, by the names of the files.
     """
 
     def __init__(
@@ -166,9 +156,7 @@ class OffsetsAsRead:
 
     `read_again` makes it.
 
-    Attributes
-    ----------
-    data : bytes of the file; None if it cannot be read as a whole.
+    `data`: bytes of the file; None if it cannot be read as a whole.
     """
 
     def __init__(
@@ -255,10 +243,7 @@ def moved_entries(
 def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
     """Entries of an offset checkpoint at the top of a log directory.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If a line is malformed, or the number of entries is wrong.
+    Raises `CorruptCheckpointError` if a line is malformed, or the number of entries is wrong.
     """
     path, remedy = os.path.join(directory, name), _remedy(name)
     return _offsets(path, remedy, _data(path, remedy))
@@ -315,10 +300,7 @@ def _offsets(
 def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
     """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If a line is malformed, or the number of entries is wrong.
+    Raises `CorruptCheckpointError` if a line is malformed, or the number of entries is wrong.
     """
     return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS))
 

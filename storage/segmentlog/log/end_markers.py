@@ -41,12 +41,10 @@ def as_committed(batches: ScannedBatches, row: int) -> int:
 class EndMarkers:
     """The transactions of one log, whose batches are asked for in the order of the log.
 
-    Parameters
-    ----------
-    walk : the batches from an offset to the end of the log, to look ahead in.
-    torn : decides about transactions that have no end marker in the log.
-    least_records : a batch with fewer records needs no marker.  Compaction has to decide about
-        batches that it has emptied earlier, too; to a reader they do not matter.
+    `walk`: the batches from an offset to the end of the log, to look ahead in.  `torn`: decides
+    about transactions that have no end marker in the log.  `least_records`: a batch with fewer
+    records needs no marker.  Compaction has to decide about batches that it has emptied earlier,
+    too; to a reader they do not matter.
     """
 
     def __init__(
@@ -63,15 +61,9 @@ class EndMarkers:
     def find_aborted(self, batches: ScannedBatches, next_offset: int) -> Bytes:
         """Flag batches of aborted transactions: uint8 array, shape (n_batches,).
 
-        Parameters
-        ----------
-        batches : the next batches of the log; control batches lie whole in their buffer.
-        next_offset : offset after the last batch that was read; `batches` may lack that batch.
-
-        Raises
-        ------
-        MalformedBatchError
-            If an end marker cannot be read.
+        `batches`: the next batches of the log; control batches lie whole in their buffer.
+        `next_offset`: offset after the last batch that was read; `batches` may lack that batch.
+        Raises `MalformedBatchError` if an end marker cannot be read.
         """
         headers = batches.headers
         is_aborted: Bytes = np.zeros(len(headers), np.uint8)

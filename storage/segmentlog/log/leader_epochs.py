@@ -27,15 +27,8 @@ logger = logging.getLogger(__name__)
 class EpochStarts:
     """The ``leader-epoch-checkpoint`` of a partition, to be cut and updated.
 
-    Parameters
-    ----------
-    partition_path : the partition's directory.
-    warns : whether damage is logged.
-
-    Attributes
-    ----------
-    path : of the file.
-    error : the damage of the file; None if it can be read, or is missing.
+    `partition_path`: the partition's directory.  `error`: the damage of the file; None if it can
+    be read, or is missing.
     """
 
     def __init__(self, partition_path: str, *, warns: bool = True) -> None:

@@ -82,15 +82,7 @@ class SegmentFiles(NamedTuple):
 class ListedFiles(Sequence[SegmentFiles]):
     """The ``.log`` files of a listing, in the order of their base offsets.
 
-    Parameters
-    ----------
-    directory : that was listed.
-    files : that it holds.
-
-    Attributes
-    ----------
-    paths : of the files; they have the base offsets.
-    sizes, inodes : as in `SegmentFiles`.
+    `paths`: of the files; they have the base offsets.
     """
 
     __slots__ = ("inodes", "paths", "sizes")
@@ -163,10 +155,7 @@ def list_segments(partition_path: str) -> ListedFiles:
     to.  If a segment is measured before its successor is listed, its end may be missed: rows from
     the middle of a log were left out beside a writer that rolled small segments.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the directory cannot be listed.
+    Raises `LogDirectoryError` if the directory cannot be listed.
     """
     attempt = 0
     while True:
@@ -298,10 +287,7 @@ def _of_logs(names: Iterable[str]) -> list[str]:
 def lone_segment(path: str) -> SegmentFiles:
     """A ``.log`` file that its directory's listing leaves out: renamed, or copied elsewhere.
 
-    Raises
-    ------
-    LogDirectoryError
-        If its name does not begin with a base offset.
+    Raises `LogDirectoryError` if its name does not begin with a base offset.
     """
     digits = os.path.basename(path).partition(".")[0]
     if not digits.isdecimal() or int(digits) > int(_LARGEST):

@@ -48,10 +48,7 @@ class OffsetSpan:
     follows it agrees: the next batch, the next segment, or the high watermark.  If nothing follows
     it, and no high watermark is known, it counts, as for a broker.
 
-    Parameters
-    ----------
-    base_offset : of the segment.
-    committed_to : the high watermark, or -1 if it is unknown.
+    `committed_to`: the high watermark, or -1 if it is unknown.
     """
 
     def __init__(self, base_offset: int, committed_to: int = -1) -> None:
@@ -85,11 +82,8 @@ def find_log_end(segment: Segment, committed_to: int = -1, *, warns: bool = True
     covers base offsets.  Instead, they have to rise, leave the span of one segment only as
     `OffsetSpan` allows, and leave no gap at the high watermark, which is the end of a batch.
 
-    Parameters
-    ----------
-    segment : the active one.
-    committed_to : the high watermark, or -1 if it is unknown.
-    warns : whether a torn tail is logged.
+    `committed_to`: the high watermark, or -1 if it is unknown.  `warns`: whether a torn tail is
+    logged.
     """
     if segment.size == 0:
         return LogEnd(segment.base_offset, 0)

@@ -38,10 +38,7 @@ def _unescape(match: re.Match[str]) -> str:
 def read_meta_properties(directory: str) -> Mapping[str, str]:
     """Keys and values of a directory's ``meta.properties``; none if there is no such file.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If the file is not a plain file, or is too large.
+    Raises `CorruptCheckpointError` if the file is not a plain file, or is too large.
     """
     try:
         found = read_properties(os.path.join(directory, META_PROPERTIES_FILE))
@@ -56,12 +53,8 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
 def read_properties(path: str) -> Mapping[str, str]:
     """Keys and values of a file of Java's properties.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If the file is not a plain file, or is too large.
-    FileNotFoundError
-        If there is no such file.
+    Raises `CorruptCheckpointError` if the file is not a plain file, or is too large;
+    `FileNotFoundError` if there is no such file.
     """
     data = read_whole(
         path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
@@ -89,10 +82,8 @@ def _split_property(line: str) -> tuple[str, str]:
 def read_topic_id(partition_path: str) -> str | None:
     """Topic id of a partition directory as Kafka prints it, or None without the file.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If ``partition.metadata`` is not two lines of version and topic id.
+    Raises `CorruptCheckpointError` if ``partition.metadata`` is not two lines of version and topic
+    id.
     """
     path = os.path.join(partition_path, PARTITION_METADATA_FILE)
     try:
@@ -115,8 +106,6 @@ def known_topic_id(partition_path: str) -> str:
     It is empty at a URL: topics are not recreated in a copy, and planning asks a store for
     listings alone.
 
-    Notes
-    -----
     Each slice of a scan asks for it, so the file is not read again if a look proves that it has
     not changed.  Two threads that read 28 slices of 14 MiB lost 5 % of their time to these reads:
     at each call of the system, they may have to wait for the interpreter's lock.

@@ -29,15 +29,8 @@ def reach(file: "SegmentFiles", others: "Sequence[SegmentFiles]") -> int:
     The batch that follows shows that a base offset is too high.  So only the last batch is judged:
     if it is the only one that reaches into another segment, that segment must hold it, too.
 
-    Parameters
-    ----------
-    file : of which headers are read, and no checksum is verified.
-    others : other segments of the log, in the order of their base offsets.
-
-    Raises
-    ------
-    FileNotFoundError
-        If `file` is gone.
+    `file`: of which headers are read, and no checksum is verified.  `others`: other segments of
+    the log, in the order of their base offsets.  Raises `FileNotFoundError` if `file` is gone.
     """
 
     def place(offset: int) -> int:

@@ -16,26 +16,18 @@ _EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones t
 
 
 class FollowedBatches(NamedTuple):
-    """Findings about some batches.
+    """Findings about some batches."""
 
-    Attributes
-    ----------
-    findings : int64 array, shape (n_findings, `producer_history.FINDING_COLUMNS`)
-    batches : int64 array, shape (n_batches, `sequences.BATCH_COLUMNS`)
-    run_rows : int64 array, shape (n_batches,); row of each batch in `ProducerHistory.runs`, or -1
-    """
-
-    findings: Int64s
-    batches: Int64s
+    findings: Int64s  # int64 array, shape (n_findings, `producer_history.FINDING_COLUMNS`)
+    batches: Int64s  # int64 array, shape (n_batches, `sequences.BATCH_COLUMNS`)
+    #: int64 array, shape (n_batches,); row of each batch in `ProducerHistory.runs`, or -1
     run_rows: Int64s
 
 
 class ProducerHistory:
     """Follows the batches of one log.
 
-    Parameters
-    ----------
-    next_offset : of the log's first batch.
+    `next_offset`: of the log's first batch.
     """
 
     def __init__(self, next_offset: int) -> None:

@@ -79,12 +79,8 @@ def snapshot_path(partition_path: str, offset: int) -> str:
 def read_snapshot(path: str) -> list[ProducerSnapshot]:
     """The producers of one snapshot.
 
-    Raises
-    ------
-    CorruptIndexError
-        If the file is not a snapshot of version 1, to the last byte.
-    FileNotFoundError
-        If a broker has removed it in the meantime.
+    Raises `CorruptIndexError` if the file is not a snapshot of version 1, to the last byte;
+    `FileNotFoundError` if a broker has removed it in the meantime.
     """
     return parse_snapshot(path, read_whole(path, lambda reason: _corrupt(path, f"it {reason}")))
 
@@ -115,9 +111,7 @@ def read_snapshots(
 ) -> Iterator[tuple[int, list[ProducerSnapshot]]]:
     """Offset and producers of each snapshot in a range that can be read, the newest first.
 
-    Parameters
-    ----------
-    first_offset, last_offset : of the range; both belong to it.
+    `first_offset`, `last_offset`: of the range; both belong to it.
     """
     for offset in list_snapshots(partition_path):
         if not first_offset <= offset <= last_offset:

@@ -38,11 +38,7 @@ _NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)
 class ProducerStates:
     """Follows the batches of one log, and keeps the state of its producers.
 
-    Parameters
-    ----------
-    partition_path : the partition's directory.
-    offset : up to which `producers` is known.
-    producers : the producers at that offset.
+    `partition_path`: the partition's directory.  `offset`: up to which `producers` is known.
     """
 
     def __init__(
@@ -67,11 +63,8 @@ class ProducerStates:
     ) -> list[AbortedTransaction]:
         """Take batches that follow `end_offset`; the transactions that they abort.
 
-        Parameters
-        ----------
-        walked : the batches.
-        after : shape (n_batches, `producer_table.STATE_COLUMNS`); written: the state of a batch's
-            producer after it, in the rows of batches that change a state.
+        `after`: shape (n_batches, `producer_table.STATE_COLUMNS`); written: the state of a batch's
+        producer after it, in the rows of batches that change a state.
         """
         self.end_offset, headers = walked.next_offset, walked.scanned.headers
         ids = headers[:, layout.PRODUCER_ID]
@@ -108,10 +101,7 @@ class ProducerStates:
     def add_removed(self, producers: Iterable[ProducerSnapshot], before: int) -> None:
         """Take the state of producers from a later snapshot, if their batches are gone by now.
 
-        Parameters
-        ----------
-        producers : of the snapshot.
-        before : offset; a batch at or after it, or at or after `end_offset`, does not count.
+        `before`: offset; a batch at or after it, or at or after `end_offset`, does not count.
         """
         before = min(before, self.end_offset)
         found: Int64s = np.array(
@@ -137,10 +127,8 @@ class ProducerStates:
     ) -> None:
         """Follow the batches below `offset`, the base of a segment or the log end.
 
-        Parameters
-        ----------
-        segments : all segments of the log.
-        snapshots_at : base offsets at which a snapshot is taken on the way.
+        `segments`: all segments of the log.  `snapshots_at`: base offsets at which a snapshot is
+        taken on the way.
         """
         bases = [segment.base_offset for segment in segments]
         for segment in segments[max(bisect_right(bases, self.end_offset) - 1, 0) :]:

@@ -55,10 +55,8 @@ def good_batch_after(
     the claimed end counts only if its offset is below that of the batch at the claimed end: the
     claimed length then jumps over batches.
 
-    Parameters
-    ----------
-    position, end : where the bad batch begins, and how far to look.
-    next_offset : the least base offset that the good one may have.
+    `position`, `end`: where the bad batch begins, and how far to look.  `next_offset`: the least
+    base offset that the good one may have.
     """
     claimed = _claimed_end(file, position, end, next_offset)
     limit = _offset_limit(file)
@@ -137,12 +135,8 @@ def find_good_batch(
 ) -> int | None:
     """First byte from `start` on at which a whole batch with a correct checksum begins.
 
-    Parameters
-    ----------
-    data : bytes of a log.
-    start : where to begin.
-    next_offset : the least base offset that the batch may have.
-    limit : offset that the base offset of a message of magic 0 or 1 does not reach.
+    `next_offset`: the least base offset that the batch may have.  `limit`: offset that the base
+    offset of a message of magic 0 or 1 does not reach.
     """
     candidates = np.frombuffer(data, np.uint8)
     n_starts = len(data) - layout.SMALLEST_BATCH_BYTES + 1

@@ -171,10 +171,7 @@ class OpenSegment(Closing):
 
     A file is opened at its first use, and once: opening three files took a third of a look-up.
 
-    Parameters
-    ----------
-    segment : the segment.
-    file : its ``.log`` file, if it is open.
+    `file`: its ``.log`` file, if it is open.
     """
 
     __slots__ = ("_file", "_index", "_times", "segment")
@@ -189,10 +186,7 @@ class OpenSegment(Closing):
     def file(self) -> ReadableFile:
         """The ``.log`` file.
 
-        Raises
-        ------
-        FileNotFoundError
-            If the file is gone.
+        Raises `FileNotFoundError` if the file is gone.
         """
         if self._file is None:
             self._file = open_file(self.segment.path)
@@ -230,21 +224,11 @@ class OpenSegment(Closing):
         large as the log between two index entries, which is all that a look-up needs; each later
         one is twice as large, up to 64 KiB.  A message of magic 0 or 1 is a batch of its own.
 
-        Parameters
-        ----------
-        position, end : bytes of the file; by default up to its listed size.
-
-        Raises
-        ------
-        MalformedBatchError
-            If a length is less than a header's; if a batch of a segment that never overlaps the
-            next one begins in it.
-        TruncatedBatchError
-            If the last batch is not whole, and the end cannot be torn.
-        UnsupportedFormatError
-            If a batch has a magic above 2.
-        FileNotFoundError
-            If the file is gone.
+        `position`, `end`: bytes of the file; by default up to its listed size.  Raises
+        `MalformedBatchError` if a length is less than a header's; if a batch of a segment that
+        never overlaps the next one begins in it.  Raises `TruncatedBatchError` if the last batch
+        is not whole, and the end cannot be torn.  Raises `UnsupportedFormatError` if a batch has a
+        magic above 2.  Raises `FileNotFoundError` if the file is gone.
         """
         segment, file = self.segment, self.file
         limit = segment.size if end is None else min(end, segment.size)
@@ -387,10 +371,7 @@ class OpenSegment(Closing):
     def newest_batch(self) -> PlacedHeader | None:
         """The first batch with the largest timestamp; None in a segment without times.
 
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            As `largest_timestamp`.
+        Raises `CorruptLogError` or `UnsupportedFormatError` as `largest_timestamp`.
         """
         largest = self.largest_timestamp()
         entry, position = self.indexed_time()
@@ -406,14 +387,8 @@ class OpenSegment(Closing):
         follow if timestamps rise.  Their checksums are verified where a damaged header would make
         the result too small.
 
-        Parameters
-        ----------
-        skips : whether damage is left out, and logged.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            At damage to a batch that has to be looked at.
+        `skips`: whether damage is left out, and logged.  Raises `CorruptLogError` or
+        `UnsupportedFormatError` at damage to a batch that has to be looked at.
         """
         # The last entry of a closed segment has the largest timestamp of all its batches.
         (largest, _), position = self.indexed_time(but_one=self.segment.is_active)

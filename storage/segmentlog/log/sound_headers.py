@@ -34,21 +34,11 @@ def sound_headers(
 
     Each batch is compared with the one that follows, so headers come one batch late.
 
-    Parameters
-    ----------
-    opened : the segment; a torn tail, if it may have one, ends the walk.
-    position : byte at which a batch begins.
-    skips : whether damage is left out.
-    warns : whether damage that is left out is logged.
-
-    Raises
-    ------
-    CorruptLogError
-        At damage, unless it is left out.
-    UnsupportedFormatError
-        If a batch has a magic above 2.
-    FileNotFoundError
-        If the file is gone.
+    `opened`: the segment; a torn tail, if it may have one, ends the walk.  `position`: byte at
+    which a batch begins.  `skips`: whether damage is left out.  `warns`: whether damage that is
+    left out is logged.  Raises `CorruptLogError` at damage, unless it is left out;
+    `UnsupportedFormatError` if a batch has a magic above 2; `FileNotFoundError` if the file is
+    gone.
     """
     walk = _Walk(opened, position)
     while True:

@@ -54,20 +54,13 @@ _WARM_BYTES = 8192
 class SparseIndex(Closing):
     """Entries of one index file, opened for a few look-ups.
 
-    Parameters
-    ----------
-    path : the file; a missing, empty or damaged file merely holds fewer entries.
-    base_offset : of the segment; entries hold offsets relative to it.
-    mapped : whether the file may be memory-mapped, see `segmentlog.store.index_file`.
-
-    Attributes
-    ----------
-    entry_bytes : bytes of an entry.
-    key_bytes : bytes of the number by which it is sorted, which comes first.
+    `path`: the file; a missing, empty or damaged file merely holds fewer entries.  `base_offset`:
+    of the segment; entries hold offsets relative to it.  `mapped`: whether the file may be
+    memory-mapped, see `segmentlog.store.index_file`.
     """
 
-    entry_bytes: int
-    key_bytes: int
+    entry_bytes: int  # bytes of an entry
+    key_bytes: int  # bytes of the number by which it is sorted, which comes first
 
     def __init__(self, path: str, base_offset: int, *, mapped: bool) -> None:
         self.path = path

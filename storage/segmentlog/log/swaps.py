@@ -106,19 +106,12 @@ def finish_swaps(path: str) -> None:
 def swap_in(path: str, old_bases: Set[int], new_bases: Set[int]) -> None:
     """Replace segments by those that stand beside them as ``.cleaned`` files, synced.
 
-    Parameters
-    ----------
-    path : of the partition's directory; the caller holds the lock of its log directory.
-    old_bases : base offsets of the segments to replace.
-    new_bases : base offsets of the new ones.  A producer snapshot at another base goes.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a ``.cleaned`` file is missing, or if files of another compaction stand there: nothing
-        is replaced.
-    SyncFailedError, OSError
-        If the disk fails; what is done then is finished or undone by a recovery.
+    `path`: of the partition's directory; the caller holds the lock of its log directory.
+    `old_bases`: base offsets of the segments to replace.  `new_bases`: base offsets of the new
+    ones.  A producer snapshot at another base goes.  Raises `LogDirectoryError` if a ``.cleaned``
+    file is missing, or if files of another compaction stand there: nothing is replaced.  Raises
+    `SyncFailedError` or `OSError` if the disk fails; what is done then is finished or undone by a
+    recovery.
     """
     found = _parsed(path)
     cleaned = [
@@ -165,10 +158,7 @@ def _take_places(path: str, swaps: Collection[str]) -> None:
     the ``.swap`` files of two logs removes the live segments between them, and those are new ones
     if an older log has lost its place again.  It also removes the indexes in their range.
 
-    Parameters
-    ----------
-    path : the partition's directory.
-    swaps : names of the files; the old segments are gone.
+    `path`: the partition's directory.  `swaps`: names of the files; the old segments are gone.
     """
     logs = sorted(name for name in swaps if f".{FileKind.LOG}." in name)
     for name in logs:
@@ -184,13 +174,11 @@ def exchange_end(
 ) -> None:
     """Put new segments in the place of all segments from an offset on; it can be repeated.
 
-    Parameters
-    ----------
-    path : the partition's directory; no other change may touch it until this has ended.
-    first : base offset of the first segment that leaves, if there are any.
-    staged : names of the new segments' files, which stand there as ``.cleaned`` files, synced.
-    cut : an offset from which on the bytes that leave are kept as ``.broken`` files, and the base
-        offset and the byte of the segment in which it lies; -1 for the base if in none.
+    `path`: the partition's directory; no other change may touch it until this has ended.  `first`:
+    base offset of the first segment that leaves, if there are any.  `staged`: names of the new
+    segments' files, which stand there as ``.cleaned`` files, synced.  `cut`: an offset from which
+    on the bytes that leave are kept as ``.broken`` files, and the base offset and the byte of the
+    segment in which it lies; -1 for the base if in none.
     """
     logs = sorted(name for name in staged if name.endswith(f".{FileKind.LOG}"))
     # The oldest segment's files are renamed last: with them, all new segments count for readers.

@@ -37,11 +37,9 @@ class AbortedTransaction(NamedTuple):
 def read_transaction_index(path: str) -> Iterator[AbortedTransaction]:
     """Every entry of the file, in its order; no entries if the file is missing.
 
-    Raises
-    ------
-    CorruptIndexError
-        If its length is not a whole number of entries, an entry has another version than 0, or its
-        last offset is not above that of the entry before; it is raised after the entries before.
+    Raises `CorruptIndexError` if its length is not a whole number of entries, an entry has another
+    version than 0, or its last offset is not above that of the entry before; it is raised after
+    the entries before.
     """
     try:
         data = read_whole(path, lambda reason: CorruptIndexError(path, f"it {reason}"))

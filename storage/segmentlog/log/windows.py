@@ -24,18 +24,12 @@ __all__ = ["BatchWindows", "Window"]
 
 @dataclass(slots=True)
 class Window:
-    """Bytes of a file in a buffer.
+    """Bytes of a file in a buffer."""
 
-    Attributes
-    ----------
-    buf : uint8 array that holds them, with `COPY_SLACK` bytes after them.
-    begin : of the bytes in `buf`; a reader moves it after the batches it has taken.
-    state : int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,); a kernel
-        may move the window over the file by it.
-    """
-
-    buf: Bytes
-    begin: int
+    buf: Bytes  # uint8 array that holds them, with `COPY_SLACK` bytes after them
+    begin: int  # of the bytes in `buf`; a reader moves it after the batches it has taken
+    #: int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,); a kernel may
+    #: move the window over the file by it
     state: Int64s
 
     @property
@@ -52,14 +46,8 @@ class Window:
 class BatchWindows:
     """A window, moved over one file after the other.
 
-    Parameters
-    ----------
-    window_bytes : bytes to hold at a time; a larger batch takes more.
-    workspace : has the window; by default, it is allocated.
-
-    Attributes
-    ----------
-    window_bytes : may be changed; the next window has that size.
+    `window_bytes`: bytes to hold at a time; a larger batch takes more.  It may be changed: the
+    next window has the new size.  `workspace`: has the window; by default, it is allocated.
     """
 
     def __init__(self, window_bytes: int, workspace: Workspace | None = None) -> None:
@@ -77,23 +65,10 @@ class BatchWindows:
     ) -> Iterator[ScannedBatches]:
         """Batches of the bytes ``[start, end)`` of a file, checked.
 
-        Parameters
-        ----------
-        read_into : of the file; see `segmentlog.store.contract.ReadableFile`.
-        scanner : for the same file.
-        start : byte at which a batch begins.
-        end : byte after the last one.
-
-        Yields
-        ------
-        ScannedBatches
-            Valid until the next step.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            At the first bad batch; a `TruncatedBatchError` if `end`, or the end of the file, lies
-            inside it.
+        `read_into`: of the file; see `segmentlog.store.contract.ReadableFile`.  `start`: byte at
+        which a batch begins.  `end`: byte after the last one.  Raises `CorruptLogError` or
+        `UnsupportedFormatError` at the first bad batch; a `TruncatedBatchError` if `end`, or the
+        end of the file, lies inside it.
         """
         for window in self.windows(read_into, scanner.path, start, end):
             while window.begin < window.end:
@@ -114,24 +89,12 @@ class BatchWindows:
     ) -> Iterator[Window]:
         """The bytes ``[start, end)`` of a file.
 
-        Parameters
-        ----------
-        read_into : of the file; see `segmentlog.store.contract.ReadableFile`.
-        path : the file, for errors.
-        start : byte at which a batch begins.
-        end : byte after the last one.
-        descriptor : of the file, if a kernel may move a window over it.
-
-        Yields
-        ------
-        Window
-            Valid until the next step.  The reader moves its ``begin`` after the last whole batch;
-            the bytes from there on come again in the next window.
-
-        Raises
-        ------
-        TruncatedBatchError
-            If `end`, or the end of the file, lies inside a batch.
+        `read_into`: of the file; see `segmentlog.store.contract.ReadableFile`.  `path`: the file,
+        for errors.  `start`: byte at which a batch begins.  `end`: byte after the last one.
+        `descriptor`: of the file, if a kernel may move a window over it.  Yields windows that are
+        valid until the next step.  The reader moves its ``begin`` after the last whole batch; the
+        bytes from there on come again in the next window.  Raises `TruncatedBatchError` if `end`,
+        or the end of the file, lies inside a batch.
         """
         state = self._state
         state[windows.FILE_END] = end
@@ -182,11 +145,8 @@ class BatchWindows:
     def _bytes_of_next(self, path: str, position: int, held: int, available: int) -> int:
         """Bytes of the next batch, as far as it is in the buffer.
 
-        Parameters
-        ----------
-        position : of a batch that is not whole in the buffer.
-        held : number of its bytes in the buffer.
-        available : number of bytes to read, including those held.
+        `position`: of a batch that is not whole in the buffer.  `held`: number of its bytes in the
+        buffer.  `available`: number of bytes to read, including those held.
         """
         base_offset, needed = -1, layout.LOG_OVERHEAD
         if held >= layout.LOG_OVERHEAD:

@@ -16,10 +16,7 @@ __all__ = ["log_directory", "partitions_for_upkeep"]
 def log_directory(path: str | os.PathLike[str]) -> str:
     """The absolute path of a log directory.
 
-    Raises
-    ------
-    LogDirectoryError
-        If `path` is something else.
+    Raises `LogDirectoryError` if `path` is something else.
     """
     directory = local_path(path)
     refuse_partition(directory)
@@ -35,14 +32,8 @@ def partitions_for_upkeep(
     Settings that are given for all topics are not meant for those of brokers: a policy of
     ``delete`` would take away committed offsets.
 
-    Parameters
-    ----------
-    topics : one name or several; all topics if empty, but none of brokers' own if `has_settings`.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If the directory does not hold a topic.
+    `topics`: one name or several; all topics if empty, but none of brokers' own if
+    `has_settings`.  Raises `UnknownTopicOrPartitionError` if the directory does not hold a topic.
     """
     topics = topic_names("topics", topics)
     chosen = partitions_of(open_log_dir(directory), topics)

@@ -92,12 +92,10 @@ _TOGETHER = 64  #: logs that are planned, and then recovered together; a report 
 class DirectoryRecovery:
     """Recovers a log directory, or says what it would do if no file may be changed.
 
-    Parameters
-    ----------
-    held : the log directory; its changes may be unfinished.
-    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
-    progress : called with the name of each log's directory when it begins with it.
-    salvages : whether good batches after bad ones are kept.
+    `held`: the log directory; its changes may be unfinished.  `interval_bytes`: bytes of log
+    between index entries (``index.interval.bytes``).  `progress`: called with the name of each
+    log's directory when it begins with it.  `salvages`: whether good batches after bad ones are
+    kept.
     """
 
     def __init__(
@@ -477,12 +475,7 @@ class DirectoryRecovery:
 
 
 class _Log:
-    """A log that is recovered: its plan, and the steps that were done.
-
-    Parameters
-    ----------
-    partition : its directory.
-    """
+    """A log that is recovered: its plan, and the steps that were done."""
 
     def __init__(self, partition: NamedPartition) -> None:
         self.name = partition.name
@@ -551,15 +544,9 @@ def plan_log(
 ) -> RecoveryPlan | None:
     """The recovery of a log, or None if there is nothing to do.
 
-    Parameters
-    ----------
-    path, recovery_point, log_start, committed_to : see `plan_recovery`.
-    is_clean : whether the directory has the mark of a clean stop: only the end is looked at.
-
-    Raises
-    ------
-    UnsupportedFormatError
-        If a batch has a format that is newer than this version, and cannot be judged.
+    `is_clean`: whether the directory has the mark of a clean stop: only the end is looked at.
+    Raises `UnsupportedFormatError` if a batch has a format that is newer than this version, and
+    cannot be judged.
     """
     segments = list_segments(path)
     if is_clean and segments:

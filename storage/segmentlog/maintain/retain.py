@@ -315,10 +315,7 @@ def _plans(
 def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
     """Refuse to remove anything because of a limit that nobody has set.
 
-    Raises
-    ------
-    OptionError
-        For the first topic; it names the setting, and what would be removed.
+    Raises `OptionError` for the first topic; it names the setting, and what would be removed.
     """
     refused: dict[tuple[str, str], list[SegmentSpan]] = {}
     for plan in plans:
@@ -492,13 +489,10 @@ def find_expired(
 
     A timestamp in the future keeps its segment, as with a broker.
 
-    Parameters
-    ----------
-    spans : all segments of the log; the last one is active.
-    newest_ms : newest timestamp of a segment (epoch), or the time at which its file was last
-        written if it has none (``LogSegment.largestTimestamp``).  It is asked for the oldest
-        segments only.
-    now_ms : the time by which ages are computed (epoch).
+    `spans`: all segments of the log; the last one is active.  `newest_ms`: newest timestamp of a
+    segment (epoch), or the time at which its file was last written if it has none
+    (``LogSegment.largestTimestamp``).  It is asked for the oldest segments only.  `now_ms`: the
+    time by which ages are computed (epoch).
     """
     expired = [
         Expired(span, Reason.START)

@@ -47,37 +47,24 @@ _PIECE_BYTES = 16 << 20
 
 
 class Salvage(NamedTuple):
-    """What stays of a damaged segment, and what does not.
-
-    Attributes
-    ----------
-    good, bad : ranges of bytes, in their order; a torn tail of the active segment is in neither.
-    left_out : the offsets of each range of bad bytes.
-    n_saved : number of records after the first bad byte that stay.
-    is_far : whether no index can hold the offsets that stay: the recovery that follows splits it.
-    """
+    """What stays of a damaged segment, and what does not."""
 
     segment: Segment
+    #: ranges of bytes, in their order; a torn tail of the active segment is in neither
     good: tuple[tuple[int, int], ...]
     bad: tuple[tuple[int, int], ...]
-    left_out: tuple[OffsetRange, ...]
-    n_saved: int
+    left_out: tuple[OffsetRange, ...]  # the offsets of each range of bad bytes
+    n_saved: int  # number of records after the first bad byte that stay
+    #: whether no index can hold the offsets that stay: the recovery that follows splits it
     is_far: bool
 
 
 def plan_salvages(path: str, log_start: int, committed_to: int = -1) -> Iterator[Salvage]:
     """Read all segments of a log, and find those that have good batches around or after damage.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    log_start : by its checkpoint, or 0.
-    committed_to : the high watermark, or -1 if it is unknown.
-
-    Raises
-    ------
-    UnsupportedFormatError
-        If a batch has a format that is newer than this version, and cannot be judged.
+    `path`: of the partition's directory.  `log_start`: by its checkpoint, or 0.  `committed_to`:
+    the high watermark, or -1 if it is unknown.  Raises `UnsupportedFormatError` if a batch has a
+    format that is newer than this version, and cannot be judged.
     """
     files = list_segments(path)
     limits = [after.base_offset for _, after in pairwise(files)]
@@ -121,14 +108,9 @@ def _planned(segment: Segment) -> Salvage:
 def salvage(plan: Salvage, interval_bytes: int) -> list[str]:
     """Carry out a plan; the caller holds the lock.
 
-    Parameters
-    ----------
-    plan : made under the same lock.
-    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
-
-    Returns
-    -------
-    kept : the ``.broken`` files that hold the bad bytes; zeros are not kept.
+    `plan`: made under the same lock.  `interval_bytes`: bytes of log between index entries
+    (``index.interval.bytes``).  Returns the ``.broken`` files that hold the bad bytes; zeros are
+    not kept.
     """
     segment = plan.segment
     directory, name = os.path.split(segment.path)

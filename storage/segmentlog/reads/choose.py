@@ -21,18 +21,10 @@ def partitions_of(
 ) -> list[TopicPartition]:
     """The chosen topic-partitions, sorted; brokers' own topics, too.
 
-    Parameters
-    ----------
-    topics, partitions : all if empty.
-    missing : the result of `missing_of` for them, if the caller reports it.  A topic may then have
-        only missing partitions.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If one of `topics` does not exist, or has none of `partitions`.
-    LogDirectoryError
-        If no topic has one of `partitions`.
+    `missing`: the result of `missing_of` for them, if the caller reports it.  A topic may then
+    have only missing partitions.  Raises `UnknownTopicOrPartitionError` if one of `topics` does
+    not exist, or has none of `partitions`; `LogDirectoryError` if no topic has one of
+    `partitions`.
     """
     known = directory.topics(internal=True)
     lost = {each.topic_partition.topic for each in missing}
@@ -72,10 +64,7 @@ def only_in_a_tier(
     A broker writes an entry below the first local offset only for a log with remote segments.
     Nothing is found in a directory that was opened with its tier.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If a checkpoint of log starts cannot be read.
+    Raises `CorruptCheckpointError` if a checkpoint of log starts cannot be read.
     """
     found: dict[TopicPartition, OffsetRange] = {}
     known: dict[str, Mapping[TopicPartition, int]] = {}

@@ -51,30 +51,19 @@ _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 class RowChange(NamedTuple):
-    """A row of a table that a record has set, or removed.
+    """A row of a table that a record has set, or removed."""
 
-    Attributes
-    ----------
-    table : the name of the table.
-    key : of the row in the table.
-    row : the columns, or None if the row was removed.
-    before : the columns before the change, or None.
-    record : that made the change.
-    """
-
-    table: str
-    key: object
-    row: Row | None
-    before: Row | None
-    record: MetadataRecord
+    table: str  # the name of the table
+    key: object  # of the row in the table
+    row: Row | None  # the columns, or None if the row was removed
+    before: Row | None  # the columns before the change, or None
+    record: MetadataRecord  # that made the change
 
 
 class Image:
     """The rows of all tables, as the records so far have left them.
 
-    Attributes
-    ----------
-    tables : rows by key, by table.  The values of settings are not masked here.
+    `tables`: for each table, its rows by key.  The values of settings are not masked here.
     """
 
     def __init__(self) -> None:

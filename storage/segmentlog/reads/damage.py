@@ -22,10 +22,7 @@ logger = logging.getLogger(__name__)
 class DamagePolicy:
     """Decides about damage in the files of one slice.
 
-    Parameters
-    ----------
-    offsets : of the slice.
-    skips : whether damage is left out.
+    `skips`: whether damage is left out.
     """
 
     def __init__(self, offsets: OffsetRange, *, skips: bool) -> None:
@@ -41,10 +38,7 @@ class DamagePolicy:
         A slice may begin and end slightly outside its range.  Damage there loses no records of the
         range.
 
-        Raises
-        ------
-        CorruptLogError
-            If it may not be left out.
+        Raises `CorruptLogError` if it may not be left out.
         """
         next_offset, wanted = scanner.next_offset, self._offsets
         if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
@@ -73,11 +67,8 @@ class DamagePolicy:
         reaches the batch that follows.  If damage is not left out, the first kind raises an error
         here, and the second kind in the scanner's next step.
 
-        Parameters
-        ----------
-        batches : what a scan has found, at least one.
-        least_offset : least possible base offset of the first of them.
-        file : the file of the batches.
+        `batches`: what a scan has found, at least one.  `least_offset`: least possible base offset
+        of the first of them.
         """
         limit = self.limit_of(file)
         reaches = batches.headers[:, layout.LAST_OFFSET] >= limit

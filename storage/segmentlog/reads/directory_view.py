@@ -64,12 +64,9 @@ _OF_A_BROKER = (
 
 
 class DirectoryView:
-    """A `DirectorySnapshot` of a log directory, and what shows whether the directory has changed since.
+    """A `DirectorySnapshot`, and what shows whether the directory has changed since.
 
-    Parameters
-    ----------
-    path : absolute path, or a URL.
-    before : an earlier view of it.
+    `path`: absolute path, or a URL.  `before`: an earlier view of it.
     """
 
     def __init__(self, path: str, before: "DirectoryView | None" = None) -> None:
@@ -89,10 +86,7 @@ class DirectoryView:
     def partitions(self) -> Mapping[TopicPartition, str]:
         """Paths of the partition directories that are in use.
 
-        Raises
-        ------
-        LogDirectoryError
-            If the path is not a log directory.
+        Raises `LogDirectoryError` if the path is not a log directory.
         """
         found = self.census.partitions
         is_known = found or self.renamed()
@@ -187,10 +181,8 @@ class DirectoryView:
     def refresh(self) -> "DirectoryView":
         """A view of the directory as it is now; this one, if nothing has changed.
 
-        Raises
-        ------
-        OSError, LogDirectoryError, CorruptCheckpointError
-            If the directory cannot be read.
+        Raises `OSError` or `LogDirectoryError` or `CorruptCheckpointError` if the directory cannot
+        be read.
         """
         looks = self._look(self)
         opened = self.census.opened
@@ -284,20 +276,13 @@ class DirectoryView:
 
 
 class _Names(NamedTuple):
-    """The names at the top of a log directory that readers look at.
+    """The names at the top of a log directory that readers look at."""
 
-    Attributes
-    ----------
-    inodes : of partitions, guards and marks, by name.
-    named : entries with the name of a partition's directory, by name, in this order.
-    partitions : paths of the partitions in use.
-    links : paths of links, which are left out.
-    """
-
-    inodes: Mapping[str, int]
+    inodes: Mapping[str, int]  # of partitions, guards and marks, by name
+    #: entries with the name of a partition's directory, by name, in this order
     named: Mapping[str, NamedPartition]
-    partitions: Mapping[TopicPartition, str]
-    links: Sequence[str]
+    partitions: Mapping[TopicPartition, str]  # paths of the partitions in use
+    links: Sequence[str]  # paths of links, which are left out
 
 
 def _names(

@@ -21,12 +21,7 @@ __all__ = ["ListedSegments", "LostOffsets", "LostSegments", "LostStart", "Newest
 
 
 class NewestTimestampOfSlices:
-    """Finds bounds of timestamps, and remembers those of whole segments.
-
-    Parameters
-    ----------
-    segments : of the log.
-    """
+    """Finds bounds of timestamps, and remembers those of whole segments."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = {each.path: each for each in segments}
@@ -113,14 +108,10 @@ class LostStart(LostOffsets):
 class ListedSegments:
     """The segments of one listing; a log that has changed is listed again.
 
-    Parameters
-    ----------
-    listing : the ``.log`` files.
-    log_start : by its checkpoint, or 0.
-    committed_to : the high watermark, or -1 if there is none.
-    path : of the partition's directory; needed only if there is a high watermark.
-    synced_to : looks the recovery point up; called only if records may be missing.
-    cleaned_to : looks up how far the log was compacted, or -1; called under the same condition.
+    `log_start`: by its checkpoint, or 0.  `committed_to`: the high watermark, or -1 if there is
+    none.  `path`: of the partition's directory; needed only if there is a high watermark.
+    `synced_to`: looks the recovery point up; called only if records may be missing.  `cleaned_to`:
+    looks up how far the log was compacted, or -1; called under the same condition.
     """
 
     def __init__(

@@ -87,16 +87,10 @@ def report_missing(
 ) -> None:
     """Refuse a read of topics that lack partitions, or log what it leaves out.
 
-    Parameters
-    ----------
-    missing : the partitions of the topics that are read.
-    option : how the caller asks for the remaining partitions, such as ``failOnDataLoss=false``.
-    fail_on_data_loss : whether they are an error.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If partitions are missing, and this is an error.
+    `missing`: the partitions of the topics that are read.  `option`: how the caller asks for the
+    remaining partitions, such as ``failOnDataLoss=false``.  `fail_on_data_loss`: whether they are
+    an error.  Raises `UnknownTopicOrPartitionError` if partitions are missing, and this is an
+    error.
     """
     if not missing:
         return
@@ -127,15 +121,7 @@ def report_diskless(
 ) -> None:
     """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
 
-    Parameters
-    ----------
-    option, fail_on_data_loss : as of `report_missing`.
-    told : as of `LogDirectory.end_offsets`.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a partition is diskless, and this is an error.
+    Raises `LogDirectoryError` if a partition is diskless, and this is an error.
     """
     diskless = diskless_partitions(_resolve(each)[0] for each in directory.paths)
     found = {}
@@ -380,10 +366,7 @@ class LogDirectory:
     def _state_of(self, parent: str) -> State:
         """The state of one of the log directories, at the moment at which it was opened.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If it cannot be understood.
+        Raises `CorruptCheckpointError` if it cannot be understood.
         """
         return self._views[parent].census.opened.state.decoded()
 

@@ -33,10 +33,7 @@ class LogLook(NamedTuple):
     def still_holds(self, path: str, files: Sequence[SegmentFiles]) -> bool:
         """Whether the log is proven to be as it was listed; without proof, it may still be so.
 
-        Parameters
-        ----------
-        path : of the partition's directory.
-        files : the listed segments.
+        `path`: of the partition's directory.
         """
         if fingerprint(path, self.directory) is not self.directory:
             return False
@@ -48,10 +45,7 @@ class LogLook(NamedTuple):
 def look_at_log(directory: Fingerprint, files: Sequence[SegmentFiles]) -> LogLook:
     """The look that belongs to a listing which has just been made.
 
-    Parameters
-    ----------
-    directory : the look at the partition's directory before the listing.
-    files : the listed segments.
+    `directory`: the look at the partition's directory before the listing.
     """
     if not files:
         return LogLook(directory, None)

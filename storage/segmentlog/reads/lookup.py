@@ -28,10 +28,8 @@ class NewestTimestamps:
     Timestamps need not rise from segment to segment, so each segment up to the answer has to be
     read once.  The running maximum of their timestamps does rise, and later look-ups search it.
 
-    Parameters
-    ----------
-    segments : in the order of their base offsets, without those below the log start.
-    skips : whether damage to batches is left out, and logged.
+    `segments`: in the order of their base offsets, without those below the log start.  `skips`:
+    whether damage to batches is left out, and logged.
     """
 
     def __init__(self, segments: Sequence[Segment], *, skips: bool = False) -> None:
@@ -65,17 +63,11 @@ def find_offset_by_timestamp(
 ) -> TimestampAndOffset | None:
     """First record in offset order with a timestamp not below `timestamp_ms`.
 
-    Parameters
-    ----------
-    newest : of the log's segments.
-    timestamp_ms : epoch milliseconds.
-    start_offset, end_offset : half-open range in which to look; a match outside it does not count,
-        as with a broker (``UnifiedLog.fetchOffsetByTimestamp``).
-    one_segment : whether only the first segment that is new enough is searched, as by a broker.
-
-    Notes
-    -----
-    As with a broker, control records count: the offset may be one that no consumer ever sees.
+    `newest`: of the log's segments.  `start_offset`, `end_offset`: half-open range in which to
+    look; a match outside it does not count, as with a broker
+    (``UnifiedLog.fetchOffsetByTimestamp``).  `one_segment`: whether only the first segment that is
+    new enough is searched, as by a broker.  As with a broker, control records count: the offset
+    may be one that no consumer ever sees.
     """
     for segment in newest.reaching(timestamp_ms):
         if segment.base_offset >= end_offset:

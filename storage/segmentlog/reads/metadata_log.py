@@ -64,20 +64,12 @@ _TRANSACTIONS = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransac
 
 
 class MetadataRecord(NamedTuple):
-    """A record of the metadata.
+    """A record of the metadata."""
 
-    Attributes
-    ----------
-    name : of its schema.
-    fields : by their names in snake case.
-    offset : in the log, or `IN_A_SNAPSHOT`.
-    timestamp_ms : of the record.
-    """
-
-    name: str
-    fields: Mapping[str, Any]
-    offset: int
-    timestamp_ms: int
+    name: str  # of its schema
+    fields: Mapping[str, Any]  # by their names in snake case
+    offset: int  # in the log, or `IN_A_SNAPSHOT`
+    timestamp_ms: int  # of the record
 
 
 class Snapshot(NamedTuple):
@@ -97,14 +89,8 @@ def metadata_path(directory: str) -> str | None:
 def newest_metadata(directories: Iterable[str]) -> str | None:
     """The metadata log with the greatest last epoch, and then with the last end offset.
 
-    Parameters
-    ----------
-    directories : log directories; None is returned if none of them has a copy.
-
-    Raises
-    ------
-    CorruptLogError
-        If one of several copies is damaged.
+    Returns None if no directory has a copy.  Raises `CorruptLogError` if one of several copies is
+    damaged.
     """
     found = [path for each in directories if (path := metadata_path(each)) is not None]
     if len(found) < 2:
@@ -139,24 +125,14 @@ def read_metadata(
     The records of a transaction come when it ends, and those of an aborted or unfinished one do
     not come.
 
-    Parameters
-    ----------
-    path : of the directory ``__cluster_metadata-0``.
-    names : of the schemas of the records that are wanted.  Other records are not decoded, so that
-        a later version of them does no harm.
-    is_history : whether the records begin with the oldest that are kept, and not with the newest
-        snapshot.
-    policy : whether damage, and records that cannot be read, are left out with a warning.
-    end_offset : up to which the log is read; None for its end.
-
-    Raises
-    ------
-    MalformedRecordError
-        If a record cannot be decoded, or has a version that is not known.
-    LogDirectoryError
-        If records between the snapshot and the log are missing, or the end is damaged.
-    CorruptLogError
-        If a batch is damaged.
+    `path`: of the directory ``__cluster_metadata-0``.  `names`: of the schemas of the records that
+    are wanted.  Other records are not decoded, so that a later version of them does no harm.
+    `is_history`: whether the records begin with the oldest that are kept, and not with the newest
+    snapshot.  `policy`: its `on_corrupt_batch` decides whether damage, and records that cannot be
+    read, are left out with a warning.  `end_offset`: up to which the log is read; None for its
+    end.  Raises `MalformedRecordError` if a record cannot be decoded, or has a version that is not
+    known; `LogDirectoryError` if records between the snapshot and the log are missing, or the end
+    is damaged; `CorruptLogError` if a batch is damaged.
     """
     policy = policy or ScanPolicy()
     schemas, control = _schemas({*names, *_TRANSACTIONS}), CONTROL_RECORDS.intersection(names)
@@ -180,13 +156,7 @@ def read_metadata(
 def read_unknown(
     path: str, policy: ScanPolicy | None = None
 ) -> Iterator[tuple[int, int, bytes, str | None, str]]:
-    """Offset, time and value of the records that are newer than what we know, and what is newer.
-
-    Raises
-    ------
-    MalformedRecordError, LogDirectoryError, CorruptLogError
-        As by `read_metadata`.
-    """
+    """Offset, time and value of the records that are newer than we know, and what is newer."""
     policy = policy or ScanPolicy()
     for file, offset, time, value in _values(path, list_segments(path), None, policy):
         try:
@@ -369,9 +339,7 @@ def _values(
 ) -> Iterator[tuple[str, int, int, bytes]]:
     """File, offset, time in milliseconds and value of the records at or after an offset.
 
-    Parameters
-    ----------
-    begin : the offset; None for where the log begins.
+    `begin`: the offset; None for where the log begins.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 

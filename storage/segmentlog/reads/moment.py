@@ -61,8 +61,7 @@ class Listing(NamedTuple):
 
     `is_clean` is true if only a commit can write to them: the directory was cleanly stopped.
     `end_offset` is the log end at the moment with which the listing is compared, if a commit has
-    written to the log since.  It is None if the files show the end.  `fingerprint` is None at a
-    URL.
+    written to the log since.  It is None if the files show the end.  `look` is None at a URL.
     """
 
     files: ListedFiles
@@ -104,10 +103,7 @@ class TopFiles(NamedTuple):
     def bounds(self, topic_partition: TopicPartition) -> Bounds:
         """Bounds of one log; without a high watermark if its checkpoint cannot be read.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the checkpoint of log starts cannot be read.
+        Raises `CorruptCheckpointError` if the checkpoint of log starts cannot be read.
         """
         if isinstance(self.log_starts, CorruptCheckpointError):
             raise self.log_starts
@@ -136,17 +132,9 @@ class _ChangedError(Exception):
 def take_moment(directory: str, before: TopFiles | None = None) -> TopFiles:
     """The moment of a log directory as it is now.
 
-    Parameters
-    ----------
-    directory : absolute path.
-    before : an earlier moment of it: checkpoints with the same bytes are not parsed again.
-
-    Raises
-    ------
-    CorruptCheckpointError
-        If a file of an unfinished commit cannot be read.
-    LogDirectoryError
-        If the directory cannot be listed.
+    `before`: an earlier moment of it: checkpoints with the same bytes are not parsed again.
+    Raises `CorruptCheckpointError` if a file of an unfinished commit cannot be read;
+    `LogDirectoryError` if the directory cannot be listed.
     """
     while True:
         with contextlib.suppress(_ChangedError):
@@ -215,25 +203,17 @@ def _with(offsets: _Offsets, others: Iterable[tuple[TopicPartition, int]]) -> _O
 class DirectorySnapshot:
     """The partitions of a log directory and their bounds, both of one moment.
 
-    A census compares each later listing of a partition with that moment.  `DirectoryView` finds
-    the partitions, and whether a census still holds.
+    It compares each later listing of a partition with that moment.  `DirectoryView` finds the
+    partitions, and whether it still holds.
 
     A job makes the partitions of a new topic, and is decided later.  A reader that lists
     partitions before the former and reads high watermarks after the latter would see a part of the
     job.  So the reader repeats both until they are of one moment.  Partitions are listed first,
     because the high watermark of a new partition is written before its directory is made.
 
-    Parameters
-    ----------
-    directory : absolute path.
-    list_partitions : returns the paths of its partitions.
-    before : the same directory at an earlier moment; what is proven to be unchanged is taken from
-        there.
-
-    Attributes
-    ----------
-    partitions : their paths at that moment.
-    opened : the moment.
+    `list_partitions`: returns the paths of its partitions.  `before`: the same directory at an
+    earlier moment; what is proven to be unchanged is taken from there.  `partitions`: their paths
+    at that moment.
     """
 
     def __init__(
@@ -309,13 +289,9 @@ class DirectorySnapshot:
         If an undecided commit fails, it cuts its bytes off again, in place.  A reader that had
         read, mapped or measured these bytes would have seen records that never existed.
 
-        Raises
-        ------
-        LogChangedError
-            If records that the directory promised when it was opened are gone, or cannot be
-            distinguished from later records.
-        LogDirectoryError
-            If the partition cannot be listed.
+        Raises `LogChangedError` if records that the directory promised when it was opened are
+        gone, or cannot be distinguished from later records; `LogDirectoryError` if the partition
+        cannot be listed.
         """
         if topic_partition in self._first_use:
             self._first_use.discard(topic_partition)

@@ -32,25 +32,13 @@ def find_open_transactions(
 ) -> dict[int, int]:
     """Transactions that have no end marker below `end_offset`.
 
-    Parameters
-    ----------
-    partition : with the snapshots.
-    segments : of the log, without a torn tail.
-    log_start_offset : damage below it decides nothing, and is passed over.
-    end_offset : batches that begin there do not count.
-    skips : whether damage is left out, and logged.  It may have been the end marker of any
-        transaction that is open before it.  Such a transaction does not count as open: the read
-        that meets its records finds no marker, says so, and leaves them out.
-
-    Returns
-    -------
-    dict of int to int
-        Their first offset by producer id.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a batch that may have ended a transaction is damaged.
+    `segments`: of the log, without a torn tail.  `log_start_offset`: damage below it decides
+    nothing, and is passed over.  `end_offset`: batches that begin there do not count.  `skips`:
+    whether damage is left out, and logged.  It may have been the end marker of any transaction
+    that is open before it.  Such a transaction does not count as open: the read that meets its
+    records finds no marker, says so, and leaves them out.  Returns their first offset by producer
+    id.  Raises `CorruptLogError` or `UnsupportedFormatError` if a batch that may have ended a
+    transaction is damaged.
     """
     start_offset = segments[0].base_offset if segments else 0
     found = partition.snapshot(start_offset, end_offset)

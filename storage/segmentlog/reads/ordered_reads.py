@@ -260,13 +260,10 @@ def cut_for_threads(
 
     Cutting twice costs two look-ups: only the one slice shows how many bytes there are.
 
-    Parameters
-    ----------
-    cut : `segmentlog.reads.log.Log.slices` of the partition.
-    offsets : half-open range.
-    is_last : whether threads find no slice after these.  Then the last slices are smaller, so that
-        the threads end together: of 170 MB of zstd, one thread read the last slice for a tenth of
-        the time, while the other thread had nothing to read.
+    `cut`: `segmentlog.reads.log.Log.slices` of the partition.  `is_last`: whether threads find no
+    slice after these.  Then the last slices are smaller, so that the threads end together: of 170
+    MB of zstd, one thread read the last slice for a tenth of the time, while the other thread had
+    nothing to read.
     """
     whole = cut(*offsets, 0)
     n_bytes = sum(each.n_bytes for each in whole)
@@ -292,15 +289,9 @@ def n_threads_of(*, use_threads: bool) -> int:
 def read_in_order(reads: Iterable[Read], n_threads: int) -> Iterator[pa.RecordBatch]:
     """Batches of all `reads`, in their order; the result is the same on any number of threads.
 
-    Parameters
-    ----------
-    reads : each begins to read one slice.
-    n_threads : how many are read side by side; the calling thread reads, too.
-
-    Notes
-    -----
-    At most ``n_threads + 1`` slices are in memory, each with at most ``48 / n_threads`` MiB of
-    batches and one batch more.  Closing the iterator ends the threads.
+    `reads`: each begins to read one slice.  `n_threads`: how many are read side by side; the
+    calling thread reads, too.  At most ``n_threads + 1`` slices are in memory, each with at most
+    ``48 / n_threads`` MiB of batches and one batch more.  Closing the iterator ends the threads.
     """
     if n_threads > 1:
         return _Reads(iter(reads), n_threads).batches()

@@ -34,9 +34,7 @@ class FileChangedError(Exception):
 class Partition:
     """The files of one log.
 
-    Parameters
-    ----------
-    path : the directory of its files; errors name it.
+    `path`: the directory of its files; errors name it.
     """
 
     __slots__ = ("path",)
@@ -64,10 +62,7 @@ class Partition:
     def files(self) -> ListedFiles:
         """Its ``.log`` files now; see `segmentlog.log.listing.list_segments`.
 
-        Raises
-        ------
-        LogDirectoryError
-            If they cannot be listed.
+        Raises `LogDirectoryError` if they cannot be listed.
         """
         return list_segments(self.path)
 
@@ -89,20 +84,14 @@ class Partition:
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
         """Leader epochs and their start offsets, by ``leader-epoch-checkpoint``.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the checkpoint cannot be read.
+        Raises `CorruptCheckpointError` if the checkpoint cannot be read.
         """
         return read_leader_epochs(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
 
     def topic_id(self) -> str | None:
         """Topic id as Kafka prints it; None without ``partition.metadata``.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file cannot be read.
+        Raises `CorruptCheckpointError` if the file cannot be read.
         """
         return read_topic_id(self.path)
 
@@ -119,12 +108,7 @@ def open_planned(file: SliceFile) -> ReadableFile:
     record after the end of the read.  And if the planned range ends between two batches of the new
     file, records after that end would be lost without an error.
 
-    Raises
-    ------
-    FileChangedError
-        If another file has taken its name.
-    OSError
-        If it cannot be opened.
+    Raises `FileChangedError` if another file has taken its name; `OSError` if it cannot be opened.
     """
     missing: dict[str, FileNotFoundError] = {}
     for path in (file.path, *names_aside(file.path, file.inode)):

@@ -59,13 +59,7 @@ class _Piece(NamedTuple):
 
 
 class _Pieces:
-    """The pieces of a range, in the order of their offsets.
-
-    Parameters
-    ----------
-    files : of the log.
-    start_offset : of the range.
-    """
+    """The pieces of a range, in the order of their offsets."""
 
     def __init__(self, files: ListedFiles, start_offset: int) -> None:
         self._listed = files
@@ -129,17 +123,9 @@ def cut_slices(
 ) -> list[LogSlice]:
     """Slices of at most about `max_bytes` that together hold ``[start_offset, end_offset)``.
 
-    Parameters
-    ----------
-    topic_partition : partition of the slices.
-    listed : its segments.
-    start_offset, end_offset : half-open range; an empty range has no slices.
-    max_bytes : 0 for one slice, however large.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file that was cut has gone, or another one has its name: list the log again.
+    `start_offset`, `end_offset`: half-open range; an empty range has no slices.  `max_bytes`: 0
+    for one slice, however large.  Raises `FileNotFoundError` if a file that was cut has gone, or
+    another one has its name: list the log again.
     """
     files = listed.files
     if start_offset >= end_offset or not files:
@@ -340,10 +326,7 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     None if the log begins after `next_offset`, or ends before the slice does: records of the
     slice have been deleted, or a broker has truncated its log.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the partition is gone.
+    Raises `LogDirectoryError` if the partition is gone.
     """
     files = partition.files()
     if not files or files[0].base_offset > next_offset:

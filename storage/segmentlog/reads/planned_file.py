@@ -23,23 +23,10 @@ __all__ = ["PlannedFile"]
 class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it, or leaves it to the next slice.
 
-    Parameters
-    ----------
-    planned : the file, and the bytes to read.
-    policy : of the read: its limit of bytes a second, and its care for the page cache.
-    workspace : of the slice; the file may be open in it.
-
-    Raises
-    ------
-    FileChangedError
-        If another file has taken its name.
-    OSError
-        If it cannot be opened.
-
-    Attributes
-    ----------
-    opened : the file.
-    was_open : whether the slice before this one has opened it.
+    `planned`: the file, and the bytes to read.  `policy`: of the read: its limit of bytes a
+    second, and its care for the page cache.  `workspace`: of the slice; the file may be open in
+    it.  `was_open`: whether the slice before this one has opened it.  Raises `FileChangedError` if
+    another file has taken its name; `OSError` if it cannot be opened.
     """
 
     def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
@@ -86,10 +73,7 @@ class PlannedFile(Closing):
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
 
-        Raises
-        ------
-        FileChangedError
-            If the file has become shorter.
+        Raises `FileChangedError` if the file has become shorter.
         """
         if self._pace is not None:
             buffer = buffer[: self._pace.piece]
@@ -104,10 +88,7 @@ class PlannedFile(Closing):
     def least_offset(self) -> int:
         """Least possible offset of the first batch, after a check that it is the planned batch.
 
-        Raises
-        ------
-        FileChangedError
-            If it is another batch.
+        Raises `FileChangedError` if it is another batch.
         """
         file = self.planned
         if file.first_crc == UNCHECKED:

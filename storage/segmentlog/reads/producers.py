@@ -39,21 +39,14 @@ _RUN, _OFFSET = 0, 1
 def producers_table(segments: Sequence[Segment], start_offset: int) -> pa.Table:
     """The idempotent producers of a log, by all of its batch headers.
 
-    Returns
-    -------
-    pyarrow.Table
-        One row for each epoch of each producer: ``producer_id``, ``producer_epoch``; the first and
-        last offset and sequence; the numbers of ``batches``, ``records`` and ``markers`` (ends of
-        transactions); and lists of what a leader would not have accepted.  ``gaps`` have the
-        offset of the batch after the gap, the expected sequence and that of the batch, and how
-        many offsets are missing in between.  After compaction, at least as many offsets as
-        sequences are missing.  ``repeats`` have the offset of the original, if it is one of the
-        five batches before.  ``fenced`` batches have a lower epoch than the one before them.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a header cannot be true.
+    Returns one row for each epoch of each producer: ``producer_id``, ``producer_epoch``; the first
+    and last offset and sequence; the numbers of ``batches``, ``records`` and ``markers`` (ends of
+    transactions); and lists of what a leader would not have accepted.  ``gaps`` have the offset of
+    the batch after the gap, the expected sequence and that of the batch, and how many offsets are
+    missing in between.  After compaction, at least as many offsets as sequences are missing.
+    ``repeats`` have the offset of the original, if it is one of the five batches before.
+    ``fenced`` batches have a lower epoch than the one before them.  Raises `CorruptLogError` or
+    `UnsupportedFormatError` if a header cannot be true.
     """
     followed = ProducerHistory(start_offset)
     found: list[Int64s] = [np.empty((0, 2 + history.FINDING_COLUMNS), np.int64)]

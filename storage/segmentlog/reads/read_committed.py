@@ -38,11 +38,8 @@ _MOST_MARKER_BYTES = 128  # an end marker has 78
 class CommittedBatches:
     """Leaves aborted batches out of the batches of a scan, in the order of the log.
 
-    Parameters
-    ----------
-    partition : to look ahead in.
-    skips : whether batches of transactions that were never ended are left out, with a warning.
-    ended : open transactions that count as aborted: producer ids, and the first offset of each.
+    `skips`: whether batches of transactions that were never ended are left out, with a warning.
+    `ended`: open transactions that count as aborted: producer ids, and the first offset of each.
     """
 
     def __init__(
@@ -60,15 +57,8 @@ class CommittedBatches:
     def select(self, batches: ScannedBatches, next_offset: int) -> ScannedBatches:
         """The batches that were committed, or written outside of transactions.
 
-        Parameters
-        ----------
-        batches : to select from.
-        next_offset : offset after the last batch that was scanned.
-
-        Raises
-        ------
-        TornTransactionError
-            If the log ends before the end marker of a transaction.
+        `next_offset`: offset after the last batch that was scanned.  Raises `TornTransactionError`
+        if the log ends before the end marker of a transaction.
         """
         is_aborted = self._markers.find_aborted(batches, next_offset)
         return batches.only(is_aborted == 0) if is_aborted.any() else batches
@@ -134,12 +124,8 @@ class CommittedBatches:
 def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches]:
     """Batches from byte `position` to the end of a segment.
 
-    Raises
-    ------
-    TruncatedBatchError
-        If a length reaches beyond that end: it may have hidden batches.
-    MalformedBatchError
-        If the last batch alone reaches into the next segment.
+    Raises `TruncatedBatchError` if a length reaches beyond that end: it may have hidden batches;
+    `MalformedBatchError` if the last batch alone reaches into the next segment.
     """
     segment, last, least = opened.segment, position, opened.segment.base_offset
     for walked in walk_file(segment.path, opened.file, position, segment.size):
@@ -163,10 +149,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
 def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
     """Refuse a damaged batch that may have been an end marker before it was damaged.
 
-    Raises
-    ------
-    ChecksumMismatchError
-        For the first such batch.
+    Raises `ChecksumMismatchError` for the first such batch.
     """
     headers = batches.headers
     flags = headers[:, layout.ATTRIBUTES] & (layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK)
@@ -184,10 +167,7 @@ def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
 
     No checksum covers a base offset, and a marker with a wrong one decides about other batches.
 
-    Raises
-    ------
-    MalformedBatchError
-        For the first batch that does not follow the batch before it.
+    Raises `MalformedBatchError` for the first batch that does not follow the batch before it.
     """
     headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]

@@ -17,15 +17,10 @@ _R = TypeVar("_R")
 
 
 class _Listing(Protocol):
-    """A log that lists its segments on request, and remembers the newest listing.
+    """A log that lists its segments on request, and remembers the newest listing."""
 
-    Attributes
-    ----------
-    path : for errors.
-    _newest_listing : None before the first request, and once it is to be forgotten.
-    """
-
-    path: str
+    path: str  # for errors
+    #: None before the first request, and once it is to be forgotten
     _newest_listing: ListedSegments | None
 
 

@@ -61,35 +61,18 @@ def scan_slice(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
-    Parameters
-    ----------
-    log_slice : offsets and bytes, as `segmentlog.reads.plan` cuts them.
-    columns : names of the requested columns, in order; by default all.
-    include_headers : whether "all" includes ``headers``.
-    policy : isolation level, treatment of corrupt batches, the bound of inflating, times, the
-        columns that are text, and the limit of bytes a second.
-    memory : of the read that the slice is a part of, if there are more slices.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        With the schema of `segmentlog.format.records.schema.record_schema`; at most 50,000 rows
-        and about 32 MiB, the first one smaller.
-
-    Raises
-    ------
-    CorruptLogError
-        With file, byte and offset; not if the policy is to skip.
-    UnsupportedFormatError
-        With file and byte.
-    LogChangedError
-        If records that planning promised are gone.
-    InvalidUtf8Error
-        If a column that is wanted as text is not UTF-8, and the policy is to fail.
-    TimestampOverflowError
-        If a timestamp does not fit microseconds in 64 bits, and these are wanted.
-    StorageError
-        If the disk fails, or a file is not this user's to read.
+    `log_slice`: offsets and bytes, as `segmentlog.reads.plan` cuts them.  `columns`: names of the
+    requested columns, in order; by default all.  `include_headers`: whether "all" includes
+    ``headers``.  `policy`: isolation level, treatment of corrupt batches, the bound of inflating,
+    times, the columns that are text, and the limit of bytes a second.  `memory`: of the read that
+    the slice is a part of, if there are more slices.  Yields batches with the schema of
+    `segmentlog.format.records.schema.record_schema`, of at most 50,000 rows and about 32 MiB; the
+    first one is smaller.  Raises `CorruptLogError` with file, byte and offset, unless the policy
+    is to skip.  Raises `UnsupportedFormatError` with file and byte.  Raises `LogChangedError` if
+    records that planning promised are gone.  Raises `InvalidUtf8Error` if a column that is wanted
+    as text is not UTF-8, and the policy is to fail.  Raises `TimestampOverflowError` if a
+    timestamp does not fit microseconds in 64 bits, and these are wanted.  Raises `StorageError` if
+    the disk fails, or a file is not this user's to read.
     """
     policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names

@@ -54,38 +54,26 @@ _TORN = "restore the checkpoint from a copy that was made while its query was st
 
 
 class StreamCheckpoint(NamedTuple):
-    """The place of a query: the end of its last committed batch.
+    """The place of a query: the end of its last committed batch."""
 
-    Attributes
-    ----------
-    path : of the checkpoint.
-    batch : number of the last committed batch, or -1 if none is committed.
-    planned_batch : number of the batch that is planned and not committed, or None.  A restart of
-        the query runs it again.
-    sources : the offsets after `batch` by the number of each source, or by its name if the query
-        names its sources; None for a source whose offsets are not those of partitions, or that
-        has none yet.
-    topic_ids : the ids of the topics of each source, by topic, as far as the checkpoint has them.
-    """
-
-    path: str
-    batch: int
+    path: str  # of the checkpoint
+    batch: int  # number of the last committed batch, or -1 if none is committed
+    #: number of the batch that is planned and not committed, or None.  A restart of the query runs
+    #: it again.
     planned_batch: int | None
+    #: the offsets after `batch` by the number of each source, or by its name if the query names
+    #: its sources; None for a source whose offsets are not those of partitions, or that has none
+    #: yet
     sources: Mapping[str, Offsets | None]
+    #: the ids of the topics of each source, by topic, as far as the checkpoint has them
     topic_ids: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
     def offsets(self, source: str | None = None) -> Offsets:
         """The offsets of a source.
 
-        Parameters
-        ----------
-        source : its number or name; may be left out if one source alone has offsets of
-            partitions.
-
-        Raises
-        ------
-        OptionError
-            If there is no such source, it has no offsets of partitions, or several have.
+        `source`: its number or name; may be left out if one source alone has offsets of
+        partitions.  Raises `OptionError` if there is no such source, it has no offsets of
+        partitions, or several have.
         """
         shown = _shown(self.path)
         known = [name for name, found in self.sources.items() if found is not None]
@@ -107,19 +95,10 @@ class StreamCheckpoint(NamedTuple):
 def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
     """Read where the query of a checkpoint stands; the query may run meanwhile.
 
-    Parameters
-    ----------
-    path : the ``checkpointLocation`` of a query: a local path, a ``file:`` URL, or a URL of an
-        object store.
-
-    Raises
-    ------
-    LogDirectoryError
-        If it is not a checkpoint of a streaming query.
-    CorruptCheckpointError
-        If one of its files is torn, or is of an unknown version.
-    StorageError
-        If the disk or the store fails.
+    `path`: the ``checkpointLocation`` of a query: a local path, a ``file:`` URL, or a URL of an
+    object store.  Raises `LogDirectoryError` if it is not a checkpoint of a streaming query;
+    `CorruptCheckpointError` if one of its files is torn, or is of an unknown version;
+    `StorageError` if the disk or the store fails.
     """
     path = readable_path(path)
     with storage_errors(path):
@@ -201,9 +180,7 @@ def checkpoint_offsets(
 def offsets_of_json(text: str) -> dict[TopicPartition, int] | None:
     """Offsets in the form of `kafka`, sorted; None for a source that has another form.
 
-    Parameters
-    ----------
-    text : such as ``{"orders":{"0":23,"1":-2}}``.
+    `text`: such as ``{"orders":{"0":23,"1":-2}}``.
     """
     try:
         return offsets_of_topics(json.loads(text))
@@ -362,16 +339,8 @@ def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str,
     The offsets are None if they are those of another source.  The first byte of the file is 0 for
     the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
 
-    Parameters
-    ----------
-    path : of the file, ``…/sources/0/0``.
-
-    Raises
-    ------
-    CorruptCheckpointError
-        If the file is torn, or is of an unknown version.
-    StorageError
-        If the disk or the store fails.
+    `path`: of the file, ``…/sources/0/0``.  Raises `CorruptCheckpointError` if the file is torn,
+    or is of an unknown version; `StorageError` if the disk or the store fails.
     """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":

@@ -37,11 +37,7 @@ def in_a_line(log: "Log") -> str:
 def html_table(title: str, logs: "Iterable[Log]", n_left_out: int = 0) -> str:
     """An HTML table with a row a log; every text is escaped.
 
-    Parameters
-    ----------
-    title : above the table.
-    logs : to show.
-    n_left_out : partitions of which the table only says how many there are.
+    `n_left_out`: partitions of which the table only says how many there are.
     """
     headings = "".join(f"<th>{each}</th>" for each in _HEADINGS)
     rows = "".join(f"<tr>{_row(log)}</tr>" for log in logs)

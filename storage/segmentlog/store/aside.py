@@ -30,10 +30,7 @@ def put_file_aside(directory: str, name: str) -> None:
     log gets a name with its inode, and stays as long as the later one.  Brokers remove both when
     they start (``LogLoader`` looks at the ending).
 
-    Parameters
-    ----------
-    directory : of the partition.
-    name : of the file, which is part of the log.
+    `name`: of the file, which is part of the log.
     """
     aside = os.path.join(directory, f"{name}.{FileState.DELETED}")
     if name.endswith(_LOG):
@@ -66,16 +63,10 @@ def remove_deleted(
     was ahead.  It is set to now: otherwise the files would keep their disk space for as long as
     that clock was ahead.
 
-    Parameters
-    ----------
-    path : of the partition's directory; the caller holds the lock of its log directory.
-    delay_ms : ``file.delete.delay.ms`` of the topic.
-    before : is called before a file is removed.
-    below : only files of segments whose base offset is below this one; all by default.
-
-    Returns
-    -------
-    is_done : whether none of these files is left.
+    `path`: of the partition's directory; the caller holds the lock of its log directory.
+    `delay_ms`: ``file.delete.delay.ms`` of the topic.  `before`: is called before a file is
+    removed.  `below`: only files of segments whose base offset is below this one; all by default.
+    Returns whether none of these files is left.
     """
     now_ns, delay_ns = int(time.time() * 10**9), delay_ms * 10**6
     try:

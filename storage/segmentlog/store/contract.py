@@ -48,27 +48,18 @@ TYPES = {
 
 
 class FileStatus(NamedTuple):
-    """Facts about a file that need no read.
+    """Facts about a file that need no read."""
 
-    Attributes
-    ----------
-    mode : permissions and type, as ``stat`` gives them.
-    size : in bytes.
-    inode : another number means another file; never 0.
-    modified_ns : time of the last write (epoch, nanoseconds), by the clock of the file system.
-    changed_ns : time of the last change of bytes, name, times, owner or permissions.
-    is_remembered : whether the size may be out of date: clients of network file systems remember
-        sizes, and ask the server only when the file is opened.
-    n_allocated : bytes that the file takes on its disk: fewer than its size if it has holes.
-    """
-
-    mode: int
-    size: int
-    inode: int
+    mode: int  # permissions and type, as ``stat`` gives them
+    size: int  # in bytes
+    inode: int  # another number means another file; never 0
+    #: time of the last write (epoch, nanoseconds), by the clock of the file system
     modified_ns: int
-    changed_ns: int
+    changed_ns: int  # time of the last change of bytes, name, times, owner or permissions
+    #: whether the size may be out of date: clients of network file systems remember sizes, and ask
+    #: the server only when the file is opened
     is_remembered: bool
-    n_allocated: int
+    n_allocated: int  # bytes that the file takes on its disk: fewer than its size if it has holes
 
     @property
     def is_file(self) -> bool:
@@ -82,19 +73,14 @@ class FileStatus(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Facts about the files of a listing, in its order: a column takes less than an object each.
+    """Facts about the files of a listing, in its order: columns take less than objects."""
 
-    Attributes
-    ----------
-    sizes, inodes : as in `FileStatus`.
-    types : types of those that are no plain files, by their number in the listing.
-    is_remembered : whether the size of one of them may be out of date.
-    """
-
+    #: as in `FileStatus`
     sizes: list[int]
     inodes: list[int]
+    #: types of those that are no plain files, by their number in the listing
     types: dict[int, FileType]
-    is_remembered: bool
+    is_remembered: bool  # whether the size of one of them may be out of date
 
 
 class Entry(NamedTuple):
@@ -148,10 +134,7 @@ class ReadableFile(Protocol):
     def check_unchanged(self) -> None:
         """Check, after such a read, that all of its bytes were of the same file.
 
-        Raises
-        ------
-        StorageError
-            If another file has taken its place.
+        Raises `StorageError` if another file has taken its place.
         """
 
     def map(self) -> mmap.mmap | bytes | None:
@@ -183,37 +166,25 @@ class Disk(Protocol):
         Without `follow`, neither a symbolic link is opened, nor a file of another user to which
         the owner of the directory may have made a hard link.
 
-        Raises
-        ------
-        OSError
-            If that fails; `FileNotFoundError` if the file is missing.
+        Raises `OSError` if that fails; `FileNotFoundError` if the file is missing.
         """
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         """Status of the file with a name; of a link's target, if `follow`.
 
-        Raises
-        ------
-        OSError
-            If there is no such file.
+        Raises `OSError` if there is no such file.
         """
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
         """Measure some files in a directory, all in one call; links are not followed.
 
-        Raises
-        ------
-        OSError
-            If one of them no longer exists.
+        Raises `OSError` if one of them no longer exists.
         """
 
     def names(self, path: str) -> list[str]:
         """Names in a directory, in any order.
 
-        Raises
-        ------
-        OSError
-            If the directory cannot be listed.
+        Raises `OSError` if the directory cannot be listed.
         """
 
     def entries(self, path: str) -> list[Entry]:
@@ -236,8 +207,5 @@ class SurveyedDisk(Disk, Protocol):
     def survey(self, path: str) -> None:
         """Take a new listing of a log directory, which answers later questions.
 
-        Raises
-        ------
-        StorageError
-            If the store cannot be asked.
+        Raises `StorageError` if the store cannot be asked.
         """

@@ -40,16 +40,9 @@ def copy_range(
 
     The other file then ends at `end`.  Holes stay holes.
 
-    Parameters
-    ----------
-    source, target : descriptors.
-    start, end : bytes; the target has at least `start` bytes.
-    on_bytes : called with the number of bytes of each piece that is copied; holes are left out.
-
-    Raises
-    ------
-    OSError
-        If the source is shorter, or a disk fails or is full.
+    `start`, `end`: bytes; the target has at least `start` bytes.  `on_bytes`: called with the
+    number of bytes of each piece that is copied; holes are left out.  Raises `OSError` if the
+    source is shorter, or a disk fails or is full.
     """
     cut_file(target, start)
     for begin, after in _data(source, start, end):

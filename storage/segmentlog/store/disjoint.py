@@ -27,15 +27,8 @@ def identity_of(path: str) -> tuple[object, ...]:
 def refuse_overlap(directory: str, sources: Iterable[str]) -> None:
     """Refuse to write to a directory that is a source, lies in a source or holds one.
 
-    Parameters
-    ----------
-    directory : need not exist.
-    sources : directories that are read; those at a URL lie apart from any local one.
-
-    Raises
-    ------
-    LogDirectoryError
-        If they do not lie apart.
+    `sources`: directories that are read; those at a URL lie apart from any local one.  Raises
+    `LogDirectoryError` if they do not lie apart.
     """
     own, own_parents = identity_of(directory), {*_parents(directory)}
     for each in sources:

@@ -86,11 +86,8 @@ def write_pieces(descriptor: int, data: bytes, size: int, positions: Iterable[in
 def open_to_write(path: str) -> int:
     """A descriptor of an existing file, to change it in place.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the name is that of a link, of something that is no file, or of a file of another owner
-        that has more names: its bytes are in another directory, too.
+    Raises `LogDirectoryError` if the name is that of a link, of something that is no file, or of a
+    file of another owner that has more names: its bytes are in another directory, too.
     """
     with parent_of(path) as (parent, name):
         try:  # an open of a pipe would wait for its reader
@@ -156,10 +153,7 @@ def unsynced() -> Iterator[None]:
 def sync_file(descriptor: int, path: str) -> None:
     """Sync a file's bytes to the disk.
 
-    Raises
-    ------
-    SyncFailedError
-        If the disk reports an error; the state of the bytes is then unknown.
+    Raises `SyncFailedError` if the disk reports an error; the state of the bytes is then unknown.
     """
     if not is_synced():
         return
@@ -194,10 +188,7 @@ def sync_ancestors(path: str) -> None:
     A directory that cannot be synced at all has no disk under its names (autofs, proc, some FUSE
     file systems), or is not ours to open, and then its names were there before us.
 
-    Raises
-    ------
-    SyncFailedError
-        If the disk of one of these directories reports an error.
+    Raises `SyncFailedError` if the disk of one of these directories reports an error.
     """
     path = os.path.realpath(path)
     while not os.path.ismount(path):
@@ -265,10 +256,8 @@ def _give(descriptor: int, parent: int, path: str) -> None:
 
     The group is set only if the system allows it: the owner can use the file in any case.
 
-    Raises
-    ------
-    LogDirectoryError
-        If another user stays the owner: this user is not the owner, and may not give files away.
+    Raises `LogDirectoryError` if another user stays the owner: this user is not the owner, and may
+    not give files away.
     """
     owner, made = os.stat(parent), os.stat(descriptor)
     if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid):
@@ -286,10 +275,8 @@ def _give(descriptor: int, parent: int, path: str) -> None:
 def create_directory(path: str, *, must_be_given: bool = True) -> None:
     """Make a directory that must not exist yet, for the owner of the directory above it.
 
-    Raises
-    ------
-    LogDirectoryError
-        If it cannot be given to that owner, and must be; it is then removed.
+    Raises `LogDirectoryError` if it cannot be given to that owner, and must be; it is then
+    removed.
     """
     with parent_of(path) as (parent, name):
         os.mkdir(name, dir_fd=parent)
@@ -315,10 +302,7 @@ def make_directory(path: str) -> None:
     belong to its owner, and a broker could not use those of root.  Other users own what they
     make, as in ``/tmp``.
 
-    Raises
-    ------
-    OSError
-        If something else has the name, or the system refuses it.
+    Raises `OSError` if something else has the name, or the system refuses it.
     """
     missing, at = [], path
     while not os.path.lexists(at):
@@ -334,10 +318,8 @@ def make_directory(path: str) -> None:
 def create_file(path: str, *, mode: int = 0o644) -> int:
     """Make a file that must not exist yet; returns a descriptor to write it.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the owner of its directory could not use it; the file is then removed.
+    Raises `LogDirectoryError` if the owner of its directory could not use it; the file is then
+    removed.
     """
     with parent_of(path) as (parent, name):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

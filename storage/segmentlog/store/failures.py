@@ -30,13 +30,8 @@ _ERRNOS_OF_ALL = FULL | {errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 class Failures:
     """The things of a work that failed.
 
-    Parameters
-    ----------
-    on_failure : is told of each failure at once; without it, `end` raises the first one.
-
-    Attributes
-    ----------
-    errors : by the names of the things, in their order.
+    `on_failure`: is told of each failure at once; without it, `end` raises the first one.
+    `errors`: by the names of the things, in their order.
     """
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
@@ -58,10 +53,7 @@ class Failures:
     def add(self, name: object, error: SegmentLogError) -> None:
         """Note a failure; one thing fails once.
 
-        Raises
-        ------
-        SegmentLogError
-            If the other things would fail, too.
+        Raises `SegmentLogError` if the other things would fail, too.
         """
         is_of_all = isinstance(error, OSError) and error.errno in _ERRNOS_OF_ALL
         if is_of_all or isinstance(error, _OF_ALL):
@@ -74,10 +66,7 @@ class Failures:
     def end(self) -> None:
         """Fail if a thing has failed and nobody was told of it.
 
-        Raises
-        ------
-        SegmentLogError
-            The first failure, with a note about each other one.
+        Raises the first failure, with a note about each other one.
         """
         if self._on_failure is not None or not self.errors:
             return

@@ -25,18 +25,12 @@ _SERVERS_DIFFER_NS = 60 * _SECOND_NS  #: a server's clock sets the times of its 
 
 
 class Fingerprint(NamedTuple):
-    """A look at a file or a directory.
+    """A look at a file or a directory."""
 
-    Attributes
-    ----------
-    stamp : inode, size and times; None if there was no file.
-    first_ns : time of the first look that found this stamp, by a clock that nobody sets.
-    is_settled : whether the clock of the file system had moved on since the file was changed.  A
-        later change then has a later time.
-    """
-
-    stamp: _Stamp | None
-    first_ns: int
+    stamp: _Stamp | None  # inode, size and times; None if there was no file
+    first_ns: int  # time of the first look that found this stamp, by a clock that nobody sets
+    #: whether the clock of the file system had moved on since the file was changed.  A later
+    #: change then has a later time.
     is_settled: bool
 
     def following(self, before: "Fingerprint") -> "Fingerprint":
@@ -53,16 +47,8 @@ def fingerprint(path: str, before: Fingerprint | None = None) -> Fingerprint:
     Look before you read the file: a change between the two is then read, and found again by the
     next look.
 
-    Parameters
-    ----------
-    path : of the file.
-    before : an earlier look at it.
-
-    Returns
-    -------
-    Fingerprint
-        `before` itself if nothing has changed since the file was read after that look.  Any other
-        look means that the file may have changed.
+    `before`: an earlier look at it.  Returns `before` itself if nothing has changed since the file
+    was read after that look.  Any other look means that the file may have changed.
     """
     try:
         stamp, is_remembered = _stamp(path)

@@ -30,13 +30,7 @@ BLOCK_BYTES = 24 * 10_000
 
 
 class IndexFile(Closing):
-    """An open index; a missing index counts as empty.
-
-    Parameters
-    ----------
-    path : the file.
-    mapped : whether to map it.
-    """
+    """An open index; a missing index counts as empty."""
 
     def __init__(self, path: str, *, mapped: bool) -> None:
         self.size = 0

@@ -100,33 +100,21 @@ os.register_at_fork(
 
 
 class LockShare(NamedTuple):
-    """A hole for tasks in the lock of a directory; it can be pickled.
+    """A hole for tasks in the lock of a directory; it can be pickled."""
 
-    Attributes
-    ----------
-    path : of the lock file.
-    first : the byte that is unlocked as long as tasks may begin; their own bytes come after it.
-    """
-
-    path: str
+    path: str  # of the lock file
+    #: the byte that is unlocked as long as tasks may begin; their own bytes come after it
     first: int
 
 
 class DirectoryLock:
     """The lock of one log directory, held from ``__enter__`` to ``__exit__``.
 
-    Parameters
-    ----------
-    directory : absolute path of the log directory.
-    timeout_seconds : how long to wait for a writer; nothing waits for a broker.
-
-    Raises
-    ------
-    LogDirectoryError
-        On a system without such locks.  On entering, if the file system has none, or if this user
-        may not open or make the file.
-    LogLockedError
-        On entering, if a broker has the lock, or if another writer still has it then.
+    `directory`: absolute path of the log directory.  `timeout_seconds`: how long to wait for a
+    writer; nothing waits for a broker.  The constructor raises `LogDirectoryError` on a system
+    without such locks.  `__enter__` raises it if the file system has none, or if this user may not
+    open or make the file, and `LogLockedError` if a broker has the lock, or another writer still
+    has it then.
     """
 
     _process = -1  # that has entered, and must release
@@ -192,9 +180,7 @@ class DirectoryLock:
         At the end of the block, no further task begins, and the block waits for a limited time for
         tasks that are running.  The directory stays locked until the last task has ended.
 
-        Parameters
-        ----------
-        n_tasks : the tasks have the numbers from 1 to this.
+        `n_tasks`: the tasks have the numbers from 1 to this.
         """
         share = LockShare(self._path, _TASKS + secrets.randbelow(_TASKS >> 1))
         _unlock(self._descriptor, share.first, 1 + n_tasks)
@@ -307,9 +293,7 @@ def _open_lock(path: str) -> int:
 def _try_lock(descriptor: int, start: int = 0, n_bytes: int = 0) -> bool:
     """Lock some bytes of a file, which need not exist; False if another has locked one of them.
 
-    Parameters
-    ----------
-    n_bytes : 0 for all from `start` on.
+    `n_bytes`: 0 for all from `start` on.
     """
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_WRLCK, start, n_bytes))
@@ -358,15 +342,7 @@ def _close_kept(owner: int) -> None:
 class TaskLock(Closing):
     """The byte of one task, from `take` until it is closed or the process ends.
 
-    Parameters
-    ----------
-    share : of the holder of the lock.
-    number : of the task, from 1 on.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no lock file.
+    `number`: of the task, from 1 on.  Raises `FileNotFoundError` if there is no lock file.
     """
 
     _is_in_block = False

@@ -22,15 +22,9 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
     """Refuse to write where an object store is mounted.
 
-    Parameters
-    ----------
-    directory : absolute path, of something that exists.
-    mounts : the system's table of mounts; nothing is refused if there is none (macOS).
-
-    Raises
-    ------
-    LogDirectoryError
-        With the kind of the mount.
+    `directory`: absolute path, of something that exists.  `mounts`: the system's table of mounts;
+    nothing is refused if there is none (macOS).  Raises `LogDirectoryError` with the kind of the
+    mount.
     """
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as table:

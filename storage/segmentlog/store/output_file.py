@@ -18,22 +18,10 @@ class OutputFile:
     `publish` gives the file its name.  A block that ends without it leaves no new file, and an
     earlier file of the name as it was.
 
-    Parameters
-    ----------
-    option : the argument that names the file, for messages.
-    path : of the file.  An earlier file of this name is replaced, and its permissions stay; a link
-        is followed.  A pipe or a device takes the bytes as they come.
-
-    Attributes
-    ----------
-    file : takes the bytes.
-
-    Raises
-    ------
-    OptionError
-        If the path names a directory; if its directory does not exist.
-    OSError
-        If the file cannot be made.
+    `option`: the argument that names the file, for messages.  `path`: of the file.  An earlier
+    file of this name is replaced, and its permissions stay; a link is followed.  A pipe or a
+    device takes the bytes as they come.  Raises `OptionError` if the path names a directory; if
+    its directory does not exist.  Raises `OSError` if the file cannot be made.
     """
 
     def __init__(self, option: str, path: str | os.PathLike[str]) -> None:

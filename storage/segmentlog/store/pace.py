@@ -41,14 +41,8 @@ _MOST_PIECES = 10_000
 class Pace:
     """Bytes that may pass in a second; threads and processes with this name share them.
 
-    Parameters
-    ----------
-    bytes_per_second : from 1.
-    name : of what is read or written, such as a log directory.
-
-    Attributes
-    ----------
-    piece : the most bytes to take at once.
+    `name`: of what is read or written, such as a log directory.  `piece`: the most bytes to take
+    at once.
     """
 
     def __init__(self, bytes_per_second: int, name: str) -> None:

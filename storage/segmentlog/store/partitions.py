@@ -26,19 +26,12 @@ __all__ = [
 
 
 class NamedPartition(NamedTuple):
-    """An entry with the name of a partition's directory.
-
-    Attributes
-    ----------
-    path : of the entry.
-    state : by its name: in use, being deleted, of a future replica, or stray.
-    type : readers and writers leave out links and files, and say so.
-    """
+    """An entry with the name of a partition's directory."""
 
     topic_partition: TopicPartition
-    path: str
-    state: DirectoryState
-    type: FileType
+    path: str  # of the entry
+    state: DirectoryState  # by its name: in use, being deleted, of a future replica, or stray
+    type: FileType  # readers and writers leave out links and files, and say so
 
     @property
     def name(self) -> str:
@@ -64,10 +57,7 @@ class NamedPartition(NamedTuple):
 def list_partitions(directory: str) -> list[NamedPartition]:
     """All such entries, of any state and type, sorted by name.
 
-    Raises
-    ------
-    OSError
-        If the directory cannot be listed.
+    Raises `OSError` if the directory cannot be listed.
     """
     found = [named_partition(directory, *each) for each in list_entries(directory)]
     return sorted(filter(None, found), key=lambda each: each.path)
@@ -76,10 +66,8 @@ def list_partitions(directory: str) -> list[NamedPartition]:
 def current_partitions(directory: str) -> list[NamedPartition]:
     """The entries of partitions in use, for writers.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the name of a directory has zeros before the number of its partition.
+    Raises `LogDirectoryError` if the name of a directory has zeros before the number of its
+    partition.
     """
     found = [each for each in list_partitions(directory) if each.is_current]
     for each in found:
@@ -125,10 +113,7 @@ def refuse_partition(directory: str) -> None:
 
     A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
 
-    Raises
-    ------
-    LogDirectoryError
-        If `directory` is a partition's.
+    Raises `LogDirectoryError` if `directory` is a partition's.
     """
     has_form = parse_partition_directory(os.path.basename(directory)) is not None
     if has_form and is_directory(directory) and logs_in(directory):

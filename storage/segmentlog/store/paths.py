@@ -21,13 +21,9 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
     Symbolic links are kept, so messages have the user's own path.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the path is empty, a URL, on another host, or holds a null character; if it begins like
-        a URL.
-    OptionError
-        If the path is neither text nor an object with a path.
+    Raises `LogDirectoryError` if the path is empty, a URL, on another host, or holds a null
+    character; if it begins like a URL.  Raises `OptionError` if the path is neither text nor an
+    object with a path.
     """
     text = path_text("path", path)
     if "\0" in text:
@@ -59,12 +55,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
 def readable_path(path: str | os.PathLike[str]) -> str:
     """Path of a log directory to read: a local path, or a URL in the form of a path.
 
-    Raises
-    ------
-    LogDirectoryError
-        As `local_path` does; or if a URL names no bucket.
-    OptionError
-        As `local_path` does.
+    Raises `LogDirectoryError` as `local_path` does; or if a URL names no bucket.  Raises
+    `OptionError` as `local_path` does.
     """
     text = path_text("path", path)
     is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text

@@ -81,10 +81,7 @@ def _disk_at_url(path: str) -> SurveyedDisk:
 def survey(path: str) -> None:
     """List a log directory at a URL once, to answer later questions; a local path is left alone.
 
-    Raises
-    ------
-    StorageError
-        If the store cannot be asked.
+    Raises `StorageError` if the store cannot be asked.
     """
     if "://" in path:
         _disk_at_url(path).survey(path)
@@ -99,10 +96,7 @@ def keep_for(plan: str, paths: Iterable[str]) -> None:
     A process that runs one task after the other would answer the second query from the listing of
     the first one.
 
-    Parameters
-    ----------
-    plan : any text that no other plan has.
-    paths : the directories that are read.
+    `plan`: any text that no other plan has.
     """
     global _plan  # noqa: PLW0603 - the state of the process
     if plan != _plan:
@@ -219,16 +213,9 @@ def read_whole(
 ) -> bytes:
     """The bytes of a file.
 
-    Parameters
-    ----------
-    path : of the file.
-    refusal : makes the error to raise from the reason, if the file cannot be read whole.
-    follow : whether the file may be a link: one that the user names, not one of a log directory.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the file is missing.
+    `refusal`: makes the error to raise from the reason, if the file cannot be read whole.
+    `follow`: whether the file may be a link: one that the user names, not one of a log directory.
+    Raises `FileNotFoundError` if the file is missing.
     """
     for _ in range(_ATTEMPTS - 1):
         try:

@@ -37,10 +37,7 @@ class SyncTogether:
     def add_file(self, descriptor: int, path: str) -> None:
         """Sync a file and close its descriptor, now or later.
 
-        Raises
-        ------
-        SyncFailedError
-            If the disk reports an error for this file, or for an earlier one.
+        Raises `SyncFailedError` if the disk reports an error for this file, or for an earlier one.
         """
         self._files.append((descriptor, path))
         if len(self._files) >= MOST_OPEN:
@@ -53,10 +50,7 @@ class SyncTogether:
     def finish(self) -> None:
         """Sync everything, files before names.
 
-        Raises
-        ------
-        SyncFailedError
-            If the disk reports an error for any of them.
+        Raises `SyncFailedError` if the disk reports an error for any of them.
         """
         self._sync_files()
         directories, self._directories = [*self._directories], {}

@@ -26,22 +26,13 @@ _SCHEME = "tiered://"
 
 
 class TieredLocation(NamedTuple):
-    """A log directory with a tier, or a tier alone.
+    """A log directory with a tier, or a tier alone."""
 
-    Attributes
-    ----------
-    layout : of the tier.
-    remote : its directory, or a URL in the form of a path.
-    local : the log directory, or empty.
-    key_file : files of private keys, as the option has them, or empty.
-    skips_gaps : whether missing offsets in the tier are left out, and logged.
-    """
-
-    layout: RemoteStorageLayout
-    remote: str
-    local: str = ""
-    key_file: str = ""
-    skips_gaps: bool = False
+    layout: RemoteStorageLayout  # of the tier
+    remote: str  # its directory, or a URL in the form of a path
+    local: str = ""  # the log directory, or empty
+    key_file: str = ""  # files of private keys, as the option has them, or empty
+    skips_gaps: bool = False  # whether missing offsets in the tier are left out, and logged
 
     @property
     def root(self) -> str:
@@ -91,21 +82,11 @@ def tiered_paths(
 ) -> list[str | os.PathLike[str]]:
     """Log directories, each with the tier if there is one.
 
-    Parameters
-    ----------
-    paths : log directories; none for the tier alone.
-    remote_storage : the tier: a directory, or a URL with the prefix of its keys; or None.
-    remote_storage_layout : `RemoteStorageLayout`; by default ``local``.
-    remote_storage_key_file : see `segmentlog.open_log_dir`.
-    fail_on_data_loss : whether missing offsets in the tier are an error, or are left out.
-
-    Raises
-    ------
-    OptionError
-        If the layout is unknown; if there is neither a directory nor a tier, or no tier for the
-        other options.
-    LogDirectoryError
-        If a path is not one.
+    `paths`: log directories; none for the tier alone.  `remote_storage`: the tier: a directory, or
+    a URL with the prefix of its keys; or None.  `remote_storage_layout`: `RemoteStorageLayout`; by
+    default ``local``.  `fail_on_data_loss`: whether missing offsets in the tier are an error, or
+    are left out.  Raises `OptionError` if the layout is unknown; if there is neither a directory
+    nor a tier, or no tier for the other options.  Raises `LogDirectoryError` if a path is not one.
     """
     directories = list(paths)
     if remote_storage is None:

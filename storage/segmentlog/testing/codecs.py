@@ -28,12 +28,9 @@ class BadPayloadError(Exception):
 def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: bool = True) -> bytes:
     """`data` as a client of Kafka compresses it.
 
-    Parameters
-    ----------
-    codec : `GZIP`, `SNAPPY`, `LZ4` or `ZSTD`.
-    data : the records.
-    is_magic_0 : whether the header checksum of an LZ4 frame is wrong, as old clients wrote it.
-    is_framed : whether snappy has xerial's blocks; clients other than Java's write one raw block.
+    `codec`: `GZIP`, `SNAPPY`, `LZ4` or `ZSTD`.  `is_magic_0`: whether the header checksum of an
+    LZ4 frame is wrong, as old clients wrote it.  `is_framed`: whether snappy has xerial's blocks;
+    clients other than Java's write one raw block.
     """
     if codec == GZIP:
         return gzip.compress(data, 1, mtime=0)
@@ -51,10 +48,8 @@ def deflate(codec: int, data: bytes, *, is_magic_0: bool = False, is_framed: boo
 def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False) -> bytes:
     """The inflated bytes of `payload`.
 
-    Raises
-    ------
-    BadPayloadError
-        If its bytes are not valid for the codec, to the last, or inflate to more than `bound`.
+    Raises `BadPayloadError` if its bytes are not valid for the codec, to the last, or inflate to
+    more than `bound`.
     """
     try:
         if codec == SNAPPY:

@@ -20,11 +20,7 @@ def _sized(data: bytes | None) -> bytes:
 def encode_message(record: Record, *, magic: int = 1, attributes: int = 0) -> bytes:
     """One message: a batch by itself, or a message inside a wrapper.
 
-    Parameters
-    ----------
-    record : headers cannot be written, and in magic 0 no timestamp.
-    magic : 0 or 1.
-    attributes : codec and timestamp type.
+    `record`: headers cannot be written, and in magic 0 no timestamp.
     """
     covered = struct.pack(">BB", magic, attributes)
     if magic:
@@ -39,12 +35,7 @@ def encode_wrapper(
 ) -> bytes:
     """A compressed message that holds `records`.
 
-    Parameters
-    ----------
-    records : in the order of their offsets.
-    codec : of `segmentlog.testing.codecs`.
-    magic : 0 or 1.
-    append_time_ms : the time that a broker has set for all records.
+    `append_time_ms`: the time that a broker has set for all records.
     """
     last = records[-1].offset
     shift = records[0].offset if magic else 0
@@ -90,15 +81,8 @@ def _nullable(message: bytes, at: int) -> tuple[bytes | None, int]:
 def read_message(message: bytes, next_offset: int, bound: int) -> tuple[int, list[Record]]:
     """Timestamp type and records of the message, or of the messages inside it.
 
-    Parameters
-    ----------
-    message : the bytes of the message, up to the size that it claims.
-    next_offset : the least offset that it may have.
-    bound : most bytes that a wrapper may inflate to.
-
-    Raises
-    ------
-    BadBatchError, UnknownFormatError
+    `message`: the bytes of the message, up to the size that it claims.  `next_offset`: the least
+    offset that it may have.  `bound`: most bytes that a wrapper may inflate to.
     """
     attributes, record = _parse(message)
     magic, codec = message[16], attributes & 7

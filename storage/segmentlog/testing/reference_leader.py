@@ -34,12 +34,7 @@ class _Entry:
 
 
 class Leader:
-    """The leader of one partition.
-
-    Attributes
-    ----------
-    end : the log end.
-    """
+    """The leader of one partition."""
 
     def __init__(self) -> None:
         self.end = 0

@@ -24,12 +24,9 @@ class ReadBatch(NamedTuple):
 def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, int]]:
     """The batches of a file by their lengths, each with the least offset that it may have.
 
-    Raises
-    ------
-    BadBatchError
-        If a length is too small for its magic, or the file ends inside a batch.
-    UnknownFormatError
-        If a batch has a magic above 2, and an offset that is possible at its place.
+    Raises `BadBatchError` if a length is too small for its magic, or the file ends inside a batch;
+    `UnknownFormatError` if a batch has a magic above 2, and an offset that is possible at its
+    place.
     """
     at = 0
     while at < len(data):
@@ -52,16 +49,8 @@ def split_batches(data: bytes, next_offset: int = 0) -> Iterator[tuple[bytes, in
 def read_log(data: bytes, bound: int, next_offset: int = 0) -> Iterator[ReadBatch]:
     """The contents of a log, batch by batch, up to the first bad batch.
 
-    Parameters
-    ----------
-    data : of the whole file.
-    bound : most bytes that one batch may inflate to.
-    next_offset : the least offset that the first batch may have.
-
-    Raises
-    ------
-    BadBatchError, UnknownFormatError
-        At the first bad batch.
+    `bound`: most bytes that one batch may inflate to.  `next_offset`: the least offset that the
+    first batch may have.  Raises `BadBatchError` or `UnknownFormatError` at the first bad batch.
     """
     for batch, least in split_batches(data, next_offset):
         if batch[16] < 2:

@@ -61,16 +61,9 @@ class _Opened(NamedTuple):
 class AivenTier:
     """The segments that Aiven's plugin has stored under one prefix; see `Layout`.
 
-    Parameters
-    ----------
-    root : path or URL, in the form of a path, of the plugin's ``key.prefix``.
-    key_file : PEM file of the private key, or ``id=path`` pairs with commas between; empty for a
-        tier without encryption.
-
-    Raises
-    ------
-    OptionError
-        If `key_file` is not one of these forms.
+    `root`: path or URL, in the form of a path, of the plugin's ``key.prefix``.  `key_file`: PEM
+    file of the private key, or ``id=path`` pairs with commas between; empty for a tier without
+    encryption.  Raises `OptionError` if `key_file` is not one of these forms.
     """
 
     def __init__(self, root: str, key_file: str = "") -> None:
@@ -88,10 +81,7 @@ class AivenTier:
         A prefix that does not end in a slash is part of the names of folders, so one manifest of
         each topic is read for the name of the topic.  Folders of other topics are not listed.
 
-        Raises
-        ------
-        StorageError
-            If the tier cannot be listed.
+        Raises `StorageError` if the tier cannot be listed.
         """
         if self._folders is None and topics:
             return [each for each in self._listed(topics) if each.topic in topics]
@@ -152,12 +142,8 @@ class AivenTier:
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
         """The complete segments of a log, sorted by their start: one request for each manifest.
 
-        Raises
-        ------
-        StorageError
-            If the tier cannot be listed or read.
-        RemoteSegmentError
-            If a manifest cannot be used, or is that of another segment.
+        Raises `StorageError` if the tier cannot be listed or read; `RemoteSegmentError` if a
+        manifest cannot be used, or is that of another segment.
         """
         folder = self._folder(log)
         keys = self._manifests(f"{folder}/{log.partition}")
@@ -223,12 +209,8 @@ class AivenTier:
         Its bytes are those that the broker had.  Of a compressed or encrypted segment, a read
         fetches the chunks that hold its bytes, and no others.
 
-        Raises
-        ------
-        RemoteSegmentError
-            If an object is missing, or does not fit the manifest, or no key opens it.
-        StorageError
-            If an object cannot be read.
+        Raises `RemoteSegmentError` if an object is missing, or does not fit the manifest, or no
+        key opens it; `StorageError` if an object cannot be read.
         """
         opened = self._of(segment)
         manifest = opened.manifest

@@ -58,22 +58,15 @@ _PUFFIN = b"PFA1"
 
 
 class SegmentKey(NamedTuple):
-    """The parts of an object's key.
+    """The parts of an object's key."""
 
-    Attributes
-    ----------
-    topic, topic_id, partition : of the log; the id in base64.
-    base_offset : first offset of the segment.
-    segment_id : random id of this copy, in base64.
-    suffix : ``.log``, ``.indexes`` or ``.rsm-manifest``.
-    """
-
+    #: of the log; the id in base64
     topic: str
     topic_id: str
     partition: int
-    base_offset: int
-    segment_id: str
-    suffix: str
+    base_offset: int  # first offset of the segment
+    segment_id: str  # random id of this copy, in base64
+    suffix: str  # ``.log``, ``.indexes`` or ``.rsm-manifest``
 
     @property
     def main(self) -> str:
@@ -88,9 +81,7 @@ def parse_key(key: str) -> SegmentKey | None:
     A key is read from its end: topics and ids contain ``-``, and a topic may end in what looks
     like an id.
 
-    Parameters
-    ----------
-    key : ``<topic>-<topic id>/<partition>/<start offset>-<segment id>.<suffix>``.
+    `key`: ``<topic>-<topic id>/<partition>/<start offset>-<segment id>.<suffix>``.
     """
     parts = key.rsplit("/", 2)
     if len(parts) != 3:
@@ -111,44 +102,30 @@ def parse_key(key: str) -> SegmentKey | None:
 
 
 class SegmentFacts(NamedTuple):
-    """The part of the broker's metadata of a segment that the manifest repeats.
+    """The part of the broker's metadata of a segment that the manifest repeats."""
 
-    Attributes
-    ----------
-    topic, topic_id, partition, segment_id : as in `SegmentKey`.
-    start_offset, end_offset : first offset, and the last, which may be after the last record.
-    max_timestamp_ms : largest time of a record (epoch, milliseconds), or -1.
-    epochs : first offset of each leader epoch in the segment.
-    """
-
+    #: as in `SegmentKey`
     topic: str
     topic_id: str
     partition: int
     segment_id: str
+    #: first offset, and the last, which may be after the last record
     start_offset: int
     end_offset: int
-    max_timestamp_ms: int
-    epochs: Mapping[int, int]
+    max_timestamp_ms: int  # largest time of a record (epoch, milliseconds), or -1
+    epochs: Mapping[int, int]  # first offset of each leader epoch in the segment
 
 
 class Manifest(NamedTuple):
-    """A manifest.
+    """A manifest."""
 
-    Attributes
-    ----------
-    chunks : of the segment file.
-    is_compressed : whether each chunk of the segment file is a zstd frame.
-    encryption : of all chunks and indexes, or None.
-    indexes : ``(position, size)`` in the object of indexes, by the manifest's name of the index;
-        indexes that the segment does not have are left out.
-    facts : None if the manifest does not contain them.
-    """
-
-    chunks: ChunkIndex
-    is_compressed: bool
-    encryption: Encryption | None
+    chunks: ChunkIndex  # of the segment file
+    is_compressed: bool  # whether each chunk of the segment file is a zstd frame
+    encryption: Encryption | None  # of all chunks and indexes, or None
+    #: ``(position, size)`` in the object of indexes, by the manifest's name of the index; indexes
+    #: that the segment does not have are left out
     indexes: Mapping[str, tuple[int, int]]
-    facts: SegmentFacts | None
+    facts: SegmentFacts | None  # None if the manifest does not contain them
 
     @property
     def is_plain(self) -> bool:
@@ -163,15 +140,8 @@ class _MalformedError(Exception):
 def parse_manifest(path: str, data: bytes) -> Manifest:
     """Parse a manifest.
 
-    Parameters
-    ----------
-    path : of the object, for errors.
-    data : its bytes.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If it is not a manifest of this plugin, contradicts itself, or is of Iceberg mode.
+    `path`: of the object, for errors.  Raises `RemoteSegmentError` if it is not a manifest of this
+    plugin, contradicts itself, or is of Iceberg mode.
     """
     if len(data) > MOST_MANIFEST_BYTES:
         reason = f"a manifest of {len(data)} bytes; the largest has {MOST_MANIFEST_BYTES}"
@@ -311,16 +281,11 @@ def _facts(found: Mapping[str, Any]) -> SegmentFacts:
 
 
 class CustomMetadata(NamedTuple):
-    """Fields that the plugin adds to the broker's metadata of a segment; None without.
+    """Fields that the plugin adds to the broker's metadata of a segment; None without."""
 
-    Attributes
-    ----------
-    remote_bytes : size of all objects of the segment.
-    prefix, key : of the objects ``.log`` and ``.indexes``, where they differ from today's setting.
-        The manifest's key always follows the setting.
-    """
-
-    remote_bytes: int | None = None
+    remote_bytes: int | None = None  # size of all objects of the segment
+    #: of the objects ``.log`` and ``.indexes``, where they differ from today's setting. The
+    #: manifest's key always follows the setting
     prefix: str | None = None
     key: str | None = None
 

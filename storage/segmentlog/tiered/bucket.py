@@ -32,41 +32,25 @@ class RemoteLog(NamedTuple):
 
 
 class RemoteSegment(NamedTuple):
-    """A segment whose copy is complete.
+    """A segment whose copy is complete."""
 
-    Attributes
-    ----------
-    log : its log.
-    segment_id : random id of the copy, as Kafka prints it.
-    start_offset : its base offset.
-    end_offset : last offset, which may be after the last record; -1 if the layout has none.
-    epochs : start offset of each leader epoch in the segment; None if the layout has none.
-    max_timestamp_ms : largest timestamp (epoch, milliseconds), or -1.
-    n_bytes : size of the ``.log`` file; -1 if the layout has none.
-    custom_metadata : bytes that the plugin has stored with the broker.
-    """
-
-    log: RemoteLog
-    segment_id: str
-    start_offset: int
+    log: RemoteLog  # its log
+    segment_id: str  # random id of the copy, as Kafka prints it
+    start_offset: int  # its base offset
+    #: last offset, which may be after the last record; -1 if the layout has none
     end_offset: int = -1
+    #: start offset of each leader epoch in the segment; None if the layout has none
     epochs: Mapping[int, int] | None = None
-    max_timestamp_ms: int = -1
-    n_bytes: int = -1
-    custom_metadata: bytes | None = None
+    max_timestamp_ms: int = -1  # largest timestamp (epoch, milliseconds), or -1
+    n_bytes: int = -1  # size of the ``.log`` file; -1 if the layout has none
+    custom_metadata: bytes | None = None  # bytes that the plugin has stored with the broker
 
 
 class RemoteObject(NamedTuple):
-    """An object in the folder of a log, whether its segment is complete or not.
+    """An object in the folder of a log, whether its segment is complete or not."""
 
-    Attributes
-    ----------
-    path : of the object.
-    segment_id : of its segment; empty if the name is not a name of the layout.
-    """
-
-    path: str
-    segment_id: str
+    path: str  # of the object
+    segment_id: str  # of its segment; empty if the name is not a name of the layout
 
 
 class Layout(Protocol):
@@ -75,10 +59,7 @@ class Layout(Protocol):
     def logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
         """All logs, or those of some topics.
 
-        Raises
-        ------
-        StorageError
-            If the bucket cannot be listed.
+        Raises `StorageError` if the bucket cannot be listed.
         """
 
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
@@ -90,17 +71,11 @@ class Layout(Protocol):
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
         """All objects in the folder of a log, sorted by their paths; none if it is missing.
 
-        Raises
-        ------
-        StorageError
-            If the folder cannot be listed.
+        Raises `StorageError` if the folder cannot be listed.
         """
 
     def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
         """A file of a segment; None if the segment does not have it.
 
-        Raises
-        ------
-        RemoteSegmentError
-            If a file that the segment must have is missing or damaged.
+        Raises `RemoteSegmentError` if a file that the segment must have is missing or damaged.
         """

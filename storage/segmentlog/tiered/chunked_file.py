@@ -67,18 +67,9 @@ os.register_at_fork(after_in_child=_forget)
 class ChunkedFile(Closing):
     """An open file whose chunks are compressed, encrypted, or both; see `ReadableFile`.
 
-    Parameters
-    ----------
-    file : the open object; it is closed with this file.
-    chunks : of the file in the object.
-    is_compressed : whether each chunk is a zstd frame.
-    key : decrypts the chunks, or None.
-    is_whole : whether the chunks are all of the object.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If the object has another size than its manifest says.
+    `file`: the open object; it is closed with this file.  `is_compressed`: whether each chunk is a
+    zstd frame.  `key`: decrypts the chunks, or None.  `is_whole`: whether the chunks are all of
+    the object.  Raises `RemoteSegmentError` if the object has another size than its manifest says.
     """
 
     #: As for objects: a new object takes the name instead.
@@ -270,15 +261,8 @@ def _inflate(chunk: bytes | memoryview, size: int) -> bytes | None:
 class SectionFile(Closing):
     """A range of an open object as a file of its own; see `ReadableFile`.
 
-    Parameters
-    ----------
-    file : the open object; it is closed with this file.
-    start, size : the range.
-
-    Raises
-    ------
-    RemoteSegmentError
-        If the object is shorter.
+    `file`: the open object; it is closed with this file.  Raises `RemoteSegmentError` if the
+    object is shorter.
     """
 
     never_cut = True

@@ -36,18 +36,10 @@ class ChunkIndexError(ValueError):
 class ChunkIndex:
     """Places of the chunks of one file in its object.
 
-    Parameters
-    ----------
-    chunk_bytes : size of each chunk of the file but the last.
-    file_bytes : size of the file.
-    ends : end of each chunk in the object, shape (number of chunks,); or the size of each chunk in
-        the object but the last, and the size of the last.
-    base : byte of the object at which the first chunk begins.
-
-    Raises
-    ------
-    ChunkIndexError
-        If a number is out of bounds, or the number of chunks does not fit the sizes.
+    `chunk_bytes`: size of each chunk of the file but the last.  `ends`: end of each chunk in the
+    object, shape (number of chunks,); or the size of each chunk in the object but the last, and
+    the size of the last.  `base`: byte of the object at which the first chunk begins.  Raises
+    `ChunkIndexError` if a number is out of bounds, or the number of chunks does not fit the sizes.
     """
 
     def __init__(
@@ -101,10 +93,7 @@ def decode_sizes(text: str) -> npt.NDArray[np.int64]:
     more, the smallest size as an int32, the width of a difference as one byte, the difference of
     each size but the last, and the last size as an int32.  All numbers are big-endian.
 
-    Raises
-    ------
-    ChunkIndexError
-        If the text is not such a list, or is longer than the plugin writes.
+    Raises `ChunkIndexError` if the text is not such a list, or is longer than the plugin writes.
     """
     if len(text) > _MOST_BASE64:
         raise ChunkIndexError(f"a list of sizes of {len(text)} characters")

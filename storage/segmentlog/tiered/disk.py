@@ -78,11 +78,8 @@ _ROLLED = _BY_BASE[:3]
 class TieredFile(Closing):
     """A file of a remote segment; see `ReadableFile`.
 
-    Parameters
-    ----------
-    file : the opened object.
-    inode : of the segment, see `_inode_of`.
-    n_bytes : bytes of it that belong to the log, or -1 for all.
+    `inode`: of the segment, see `_inode_of`.  `n_bytes`: bytes of it that belong to the log, or -1
+    for all.
     """
 
     __slots__ = ("_file", "_inode", "_n_bytes", "path")
@@ -227,9 +224,7 @@ class _Assembled(NamedTuple):
 class TieredDisk:
     """See `Disk`.  Paths are those of `segmentlog.store.tiered_location`.
 
-    Parameters
-    ----------
-    location : of the log directory and the tier.
+    `location`: of the log directory and the tier.
     """
 
     def __init__(self, location: TieredLocation) -> None:
@@ -257,10 +252,8 @@ class TieredDisk:
     def tier(self) -> Layout:
         """The tier.
 
-        Raises
-        ------
-        StorageError, OptionError
-            If it is missing, or an option does not fit its layout.
+        Raises `StorageError` or `OptionError` if it is missing, or an option does not fit its
+        layout.
         """
         return self._known.once("tier", lambda: _tier_at(self._location))
 
@@ -290,12 +283,8 @@ class TieredDisk:
     def stored_logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
         """The logs that the tier has, of all topics or of some.
 
-        Raises
-        ------
-        OptionError
-            If the tier is missing, or an option does not fit its layout.
-        StorageError
-            If the tier cannot be listed.
+        Raises `OptionError` if the tier is missing, or an option does not fit its layout;
+        `StorageError` if the tier cannot be listed.
         """
         try:
             return self.tier.logs(topics)
@@ -328,9 +317,7 @@ class TieredDisk:
     def remote_log(self, topic_partition: TopicPartition) -> RemoteLog | None:
         """The log in the tier that belongs to a partition; None if the partition has no topic id.
 
-        Parameters
-        ----------
-        topic_partition : of the log directory, or of a tier alone.
+        `topic_partition`: of the log directory, or of a tier alone.
         """
         if not self._location.local:
             return self._remote_logs().get(topic_partition)
@@ -419,10 +406,8 @@ class TieredDisk:
     def _refuse_without_id(self, topic_partition: TopicPartition) -> None:
         """Refuse a partition of which the tier may have the first offsets, under an unknown id.
 
-        Raises
-        ------
-        RemoteSegmentError
-            If the tier has segments of such a partition, and missing offsets are an error.
+        Raises `RemoteSegmentError` if the tier has segments of such a partition, and missing
+        offsets are an error.
         """
         topic, partition = topic_partition
         ids = sorted(
@@ -476,10 +461,7 @@ class TieredDisk:
     def _in_tier(self, path: str) -> ReadableFile:
         """A file that is not in the log directory, opened in the tier.
 
-        Raises
-        ------
-        FileNotFoundError
-            If the tier does not have it, either.
+        Raises `FileNotFoundError` if the tier does not have it, either.
         """
         directory, _, name = self._rest(path).rpartition("/")
         known = self._known

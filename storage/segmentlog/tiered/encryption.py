@@ -32,27 +32,17 @@ _MOST_PEM_BYTES = 1 << 20
 
 
 class Encryption(NamedTuple):
-    """How a segment is encrypted, as its manifest says.
+    """How a segment is encrypted, as its manifest says."""
 
-    Attributes
-    ----------
-    key_pair : id of the RSA key pair.
-    wrapped : data key, encrypted.
-    aad : bytes that each chunk is bound to.
-    """
-
-    key_pair: str
-    wrapped: bytes
-    aad: bytes
+    key_pair: str  # id of the RSA key pair
+    wrapped: bytes  # data key, encrypted
+    aad: bytes  # bytes that each chunk is bound to
 
 
 class Unwrapped:
     """The data key of a segment, which decrypts chunks.
 
-    Parameters
-    ----------
-    cipher : AES-GCM with the data key.
-    aad : as in `Encryption`.
+    `cipher`: AES-GCM with the data key.
     """
 
     def __init__(self, cipher: Any, aad: bytes) -> None:  # noqa: ANN401 - of an optional package
@@ -75,9 +65,7 @@ class Unwrapped:
 class KeyFiles:
     """Files of private keys; they are read when the first segment needs one.
 
-    Parameters
-    ----------
-    files : path of the PEM file of each key pair, by its id; the empty id stands for all others.
+    `files`: path of the PEM file of each key pair, by its id; the empty id stands for all others.
     """
 
     def __init__(self, files: Mapping[str, str]) -> None:
@@ -91,10 +79,7 @@ class KeyFiles:
     def parse(cls, text: str) -> "KeyFiles":
         """The files that an option names: one path, or ``id=path`` pairs with commas between.
 
-        Raises
-        ------
-        OptionError
-            If a pair has no id or no path, or an id has two files.
+        Raises `OptionError` if a pair has no id or no path, or an id has two files.
         """
         if "=" not in text:
             return cls({"": text} if text else {})
@@ -109,18 +94,9 @@ class KeyFiles:
     def unwrap(self, path: str, encryption: Encryption) -> Unwrapped:
         """The data key of a segment.
 
-        Parameters
-        ----------
-        path : of the manifest, for errors.
-        encryption : of the segment.
-
-        Raises
-        ------
-        RemoteSegmentError
-            If there is no private key for it, or the private key is another one, or the package
-            `cryptography` is not installed.
-        OptionError
-            If the file of the private key cannot be read.
+        `path`: of the manifest, for errors.  Raises `RemoteSegmentError` if there is no private
+        key for it, or the private key is another one, or the package `cryptography` is not
+        installed; `OptionError` if the file of the private key cannot be read.
         """
         pair = encryption.key_pair
         file = self._files.get(pair) or self._files.get("")

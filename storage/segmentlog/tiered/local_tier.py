@@ -30,10 +30,8 @@ _OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(Part)})")
 class LocalTier:
     """See `segmentlog.tiered.bucket.Layout`.
 
-    Parameters
-    ----------
-    root : the directory of the broker's setting (``rsm.config.dir``), or the one below it: a path,
-        or a URL in the form of a path.
+    `root`: the directory of the broker's setting (``rsm.config.dir``), or the one below it: a
+    path, or a URL in the form of a path.
     """
 
     def __init__(self, root: str) -> None:

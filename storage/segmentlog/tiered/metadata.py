@@ -66,10 +66,7 @@ def read_metadata_record(
 ) -> "list[SegmentChange]":
     """Take a record of the topic; a key without a value removes its segment (KIP-1266).
 
-    Raises
-    ------
-    ValueError
-        If the record cannot be read.
+    Raises `ValueError` if the record cannot be read.
     """
     if value is None and key is not None:
         return taken.forget(key)
@@ -86,12 +83,8 @@ def _taken(directory: str) -> "AnnouncedSegments":
 
     The records of a segment are in one partition, in their order.
 
-    Raises
-    ------
-    MalformedRecordError
-        If a record cannot be read.
-    CorruptLogError
-        If the log is damaged.
+    Raises `MalformedRecordError` if a record cannot be read; `CorruptLogError` if the log is
+    damaged.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
@@ -126,16 +119,10 @@ def has_metadata(directory: str) -> bool:
 
 
 class SegmentChange(NamedTuple):
-    """A segment that a record has changed.
+    """A segment that a record has changed."""
 
-    Attributes
-    ----------
-    fields : of the record that announced the segment, updated by later records.
-    is_removed : whether the segment is gone from the tier.
-    """
-
-    fields: Mapping[str, Any]
-    is_removed: bool
+    fields: Mapping[str, Any]  # of the record that announced the segment, updated by later records
+    is_removed: bool  # whether the segment is gone from the tier
 
 
 class AnnouncedSegments:
@@ -144,10 +131,8 @@ class AnnouncedSegments:
     An update of a segment that was not announced, and a state from before the last one, are left
     out.  A state may skip others: in a compacted topic, the records between are gone (KIP-1266).
 
-    Attributes
-    ----------
-    known : fields of each segment by its id: those of its record, updated.  A deleted segment
-        stays, so that no record makes it again.
+    `known`: fields of each segment by its id: those of its record, updated.  A deleted segment
+    stays, so that no record makes it again.
     """
 
     def __init__(self) -> None:
@@ -165,12 +150,7 @@ class AnnouncedSegments:
     def take(
         self, name: str, fields: Mapping[str, Any], key: bytes | None = None
     ) -> list[SegmentChange]:
-        """Take a record, and return what it has changed.
-
-        Parameters
-        ----------
-        name, fields, key : of the record.
-        """
+        """Take a record, and return what it has changed."""
         if name == "RemotePartitionDeleteMetadataRecord":
             return self._take_partition(fields)
         if name not in ("RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataUpdateRecord"):
@@ -218,13 +198,7 @@ def _partition_of(fields: Mapping[str, Any]) -> tuple[uuid.UUID, int]:
 
 
 def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | None:
-    """All segments of each log, or None if the directory has no partition of the topic.
-
-    Raises
-    ------
-    MalformedRecordError, CorruptLogError
-        See `_taken`.
-    """
+    """All segments of each log, or None if the directory has no partition of the topic."""
     if not has_metadata(directory):
         return None
     found: dict[RemoteLog, list[Announced]] = {}
@@ -249,13 +223,7 @@ def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | Non
 
 
 def remote_segments(directory: str) -> dict[RemoteLog, list[RemoteSegment]] | None:
-    """The readable segments of each log, or None if the directory has no partition of the topic.
-
-    Raises
-    ------
-    MalformedRecordError, CorruptLogError
-        See `_taken`.
-    """
+    """The readable segments of each log; None if the directory has no partition of the topic."""
     announced = announced_segments(directory)
     if announced is None:
         return None

@@ -58,16 +58,10 @@ _REMEDY = "restore the object, or remove the segment from the tier"
 
 
 class PlacedSegment(NamedTuple):
-    """A remote segment of the log.
+    """A remote segment of the log."""
 
-    Attributes
-    ----------
-    segment : the segment, with its last offset.
-    n_bytes : of its ``.log`` file, up to the next segment of the log.
-    """
-
-    segment: RemoteSegment
-    n_bytes: int
+    segment: RemoteSegment  # the segment, with its last offset
+    n_bytes: int  # of its ``.log`` file, up to the next segment of the log
 
 
 def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
@@ -251,10 +245,8 @@ def _chain(
 ) -> list[RemoteSegment]:
     """Segments that follow each other: none of them lies inside another.
 
-    Raises
-    ------
-    RemoteSegmentError
-        If segments overlap, and the first one has no batch that begins with the second one.
+    Raises `RemoteSegmentError` if segments overlap, and the first one has no batch that begins
+    with the second one.
     """
     ordered = sorted(segments, key=lambda one: (one.start_offset, -one.end_offset))
     chain: list[RemoteSegment] = []
@@ -424,10 +416,8 @@ class _Border(NamedTuple):
 def _border(tier: Layout, segment: RemoteSegment, offset: int) -> _Border:
     """The border of a segment and another one that begins at `offset`.
 
-    Raises
-    ------
-    RemoteSegmentError
-        If the batches of the segment do not end before that offset, and go on with it.
+    Raises `RemoteSegmentError` if the batches of the segment do not end before that offset, and go
+    on with it.
     """
     with _opened(tier, segment) as opened:
         for begin in dict.fromkeys((_position_before(tier, segment, opened, offset), 0)):
@@ -450,10 +440,7 @@ def _border(tier: Layout, segment: RemoteSegment, offset: int) -> _Border:
 def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
     """A segment, for look-ups without an index.
 
-    Raises
-    ------
-    RemoteSegmentError
-        If its object is missing, empty or damaged.
+    Raises `RemoteSegmentError` if its object is missing, empty or damaged.
     """
     file = tier.open(segment, Part.LOG)
     assert file is not None, "each segment has a log"  # noqa: S101 - the contract of `Layout`

@@ -115,17 +115,11 @@ _NEVER_GUESSED = {"--yes", "-y", "--purge", "--remove", "--roll", "--before", "-
 
 
 class Command(NamedTuple):
-    """A command of ``segmentlog``; its docstring is its help, and its parameters are its options.
-
-    Attributes
-    ----------
-    group : the group of the help that lists it.
-    examples : command lines, at the end of its help.
-    """
+    """A command of ``segmentlog``: its docstring is its help, its parameters are its options."""
 
     run: Callable[..., None]
-    group: str
-    examples: Sequence[str]
+    group: str  # the group of the help that lists it
+    examples: Sequence[str]  # command lines, at the end of its help
 
     def add_to(self, app: typer.Typer) -> None:
         """Add it to the command line."""
@@ -311,10 +305,7 @@ Purge = Annotated[
 def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
     """Refuse a path that does not exist, if another argument is a directory.
 
-    Raises
-    ------
-    OptionError
-        If the two arguments are probably swapped; it shows `usage`.
+    Raises `OptionError` if the two arguments are probably swapped; it shows `usage`.
     """
     try:
         is_swapped = is_directory(readable_path(given)) and not exists(readable_path(path))
@@ -327,10 +318,7 @@ def refuse_swapped(name: str, given: str, path: str, usage: str) -> None:
 def parse_settings(given: Sequence[str] | None) -> dict[str, str]:
     """Settings as ``retention.ms=86400000``.
 
-    Raises
-    ------
-    OptionError
-        If one has no ``=``.
+    Raises `OptionError` if one has no ``=``.
     """
     settings = {}
     for text in given or ():

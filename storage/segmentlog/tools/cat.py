@@ -52,29 +52,19 @@ _OFFSETS = "beginning, end, an offset, -10 for the last ten, or a time such as @
 
 
 class Bounds(NamedTuple):
-    """The part of each partition to show: from the start to the end, or between these.
+    """The part of each partition to show: from the start to the end, or between these."""
 
-    Attributes
-    ----------
-    offset : the first offset; None for the start, and -1 for the end.
-    last : instead, this number of offsets before the end.
-    since_ms : instead, the time of the first record.
-    until_ms : the first record of this time or later ends the partition, as in kcat.
-    """
-
-    offset: int | None = None
-    last: int | None = None
-    since_ms: int | None = None
+    offset: int | None = None  # the first offset; None for the start, and -1 for the end
+    last: int | None = None  # instead, this number of offsets before the end
+    since_ms: int | None = None  # instead, the time of the first record
+    #: the first record of this time or later ends the partition, as in kcat
     until_ms: int | None = None
 
     @classmethod
     def parse(cls, given: Sequence[str]) -> "Bounds":
         """Bounds as kcat's ``-o`` takes them; it may be given twice, for a start and an end.
 
-        Raises
-        ------
-        OptionError
-            If a bound is none of these.
+        Raises `OptionError` if a bound is none of these.
         """
         found = cls()
         for text in given:
@@ -258,18 +248,9 @@ def _topic_of(directory: LogDirectory, topic: str | None) -> str:
 class _Read:
     """A read of one topic that is written out.
 
-    Parameters
-    ----------
-    written : the format.
-    isolation_level, read_up_to : which records are read.
-    count : the most records to write; None for all.
-    until_ms : the first record of this time or later ends its partition; None for no end.
-    by_record : whether each record is written at once.
-
-    Attributes
-    ----------
-    failed : what is left out.
-    n_written : the number of records so far.
+    `count`: the most records to write; None for all.  `until_ms`: the first record of this time or
+    later ends its partition; None for no end.  `by_record`: whether each record is written at
+    once.  `n_written`: the number of records so far.
     """
 
     def __init__(

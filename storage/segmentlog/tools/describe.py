@@ -124,16 +124,9 @@ def describe_paths(
 ) -> Iterator[Description]:
     """Describe each partition, including those that cannot be read to the end.
 
-    Parameters
-    ----------
-    paths : log directories, partition directories or ``.log`` files.
-    topics : topics to describe; all if empty.
-    all_headers : whether to read the header of every batch.
-
-    Raises
-    ------
-    SegmentLogError
-        If a path is none of these, or holds no such topic.
+    `paths`: log directories, partition directories or ``.log`` files.  `topics`: topics to
+    describe; all if empty.  `all_headers`: whether to read the header of every batch.  Raises
+    `SegmentLogError` if a path is none of these, or holds no such topic.
     """
     directory = open_log_dir(paths[0], *paths[1:])
     for finding in unfinished_commits(directory.unfinished_commits):

@@ -194,21 +194,12 @@ def dump_paths(
 ) -> bool:
     """Dump files and directories to `sink`; return whether everything that was read is valid.
 
-    Parameters
-    ----------
-    paths : log directories, partition directories, or files of a partition.
-    sink : takes the dump.
-    selection : offsets and times to dump.
-    topics, partitions : to dump from a directory; all if empty.
-    with_records : whether to dump records as well.
-    as_topic : the topic whose secrets are hidden; by default that of each file.
-    progress : called with the number of bytes of segments that are done.
-    failed : gets what cannot be read, and partitions that lack offsets.
-
-    Raises
-    ------
-    SegmentLogError
-        If a path is none of these, or holds no such topic.
+    `paths`: log directories, partition directories, or files of a partition.  `selection`: offsets
+    and times to dump.  `topics`, `partitions`: to dump from a directory; all if empty.
+    `with_records`: whether to dump records as well.  `as_topic`: the topic whose secrets are
+    hidden; by default that of each file.  `progress`: called with the number of bytes of segments
+    that are done.  `failed`: gets what cannot be read, and partitions that lack offsets.  Raises
+    `SegmentLogError` if a path is none of these, or holds no such topic.
     """
     is_valid, failed = True, failed or Failed()
     for given in paths:
@@ -313,9 +304,7 @@ def _dump_segment(
 ) -> bool:
     """Dump one file from the first selected batch; return whether all batches are valid.
 
-    Parameters
-    ----------
-    topic : the topic whose records are dumped; None for batches alone.
+    `topic`: the topic whose records are dumped; None for batches alone.
     """
     place, segment, selection = source
     begin = segment.floor_position(selection.from_offset) if selection.from_offset > 0 else 0

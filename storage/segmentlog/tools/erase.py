@@ -149,12 +149,9 @@ def erase(
 def _lines(path: str | None, encoding: Encoding) -> list[str]:
     """The lines of a file that are not empty.
 
-    Raises
-    ------
-    OptionError
-        If the file is too large, or something else than a plain file; if keys as text
-        have the line ends or the byte order mark of Windows, which would be part of the keys; if a
-        line of other keys is blank, which would be the empty key.
+    Raises `OptionError` if the file is too large, or something else than a plain file; if keys as
+    text have the line ends or the byte order mark of Windows, which would be part of the keys; if
+    a line of other keys is blank, which would be the empty key.
     """
     if path is None:
         return []
@@ -182,10 +179,7 @@ def _lines(path: str | None, encoding: Encoding) -> list[str]:
 def _bytes_of(text: str, encoding: Encoding) -> bytes:
     """The bytes of a key.
 
-    Raises
-    ------
-    OptionError
-        If the text is not in this encoding.
+    Raises `OptionError` if the text is not in this encoding.
     """
     if encoding is not Encoding.TEXT and text and not text.strip():
         raise OptionError("key", text, "it is blank; the empty key is given as --key ''")

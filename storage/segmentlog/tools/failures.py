@@ -28,13 +28,8 @@ _MOST_NAMED = 10
 class Failed:
     """The failures of a command.
 
-    Parameters
-    ----------
-    status : the exit status if there is one.
-
-    Attributes
-    ----------
-    names : of the things that failed, or that are shown in part.
+    `status`: the exit status if there is one.  `names`: of the things that failed, or that are
+    shown in part.
     """
 
     def __init__(self, status: int = PROBLEM) -> None:

@@ -152,17 +152,9 @@ def grep(
 class Pattern:
     """A pattern, and the columns that it is searched in.
 
-    Parameters
-    ----------
-    text : a regular expression in RE2's syntax, over bytes.
-    columns : some of ``key``, ``value`` and ``headers``.
-    is_text : whether `text` is text instead.
-    ignores_case : whether ASCII letters match in both cases.
-
-    Raises
-    ------
-    OptionError
-        If the expression is not one.
+    `text`: a regular expression in RE2's syntax, over bytes.  `columns`: some of ``key``,
+    ``value`` and ``headers``.  `is_text`: whether `text` is text instead.  `ignores_case`: whether
+    ASCII letters match in both cases.  Raises `OptionError` if the expression is not one.
     """
 
     def __init__(
@@ -257,16 +249,8 @@ def _as_one(values: pa.Array) -> pa.Array:
 class _Search:
     """A search of partitions.
 
-    Parameters
-    ----------
-    pattern : what is searched.
-    times : of the records that are wanted.
-    read_up_to : where the newest records end.
-    shows_rows : whether the records are wanted, and not only their number.
-
-    Attributes
-    ----------
-    failed : what could not be searched.
+    `shows_rows`: whether the records are wanted, and not only their number.  `failed`: what could
+    not be searched.
     """
 
     def __init__(

@@ -39,12 +39,8 @@ def is_index_file(path: str) -> bool:
 def entries(path: str) -> Iterator[Entry]:
     """Rows under Kafka's names; a row with the field ``problem`` stands for damage.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    CorruptCheckpointError
-        If it is a checkpoint or a file of ids in a form that no broker writes.
+    Raises `OSError` if the file cannot be read; `CorruptCheckpointError` if it is a checkpoint or
+    a file of ids in a form that no broker writes.
     """
     if reads := TEXT_FILES.get(Path(path).name):
         return iter(reads(path))

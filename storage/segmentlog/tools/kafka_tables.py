@@ -320,15 +320,7 @@ def _topics(found: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
 class _Read:
     """Tables of some directories, without what cannot be read.
 
-    Parameters
-    ----------
-    paths : of the directories.
-    on_corrupt_batch : whether the rest of a damaged partition is shown.
-
-    Attributes
-    ----------
-    directory : what is read.
-    failed : what is left out.
+    `on_corrupt_batch`: whether the rest of a damaged partition is shown.
     """
 
     def __init__(self, paths: Sequence[str], on_corrupt_batch: OnCorruptBatch) -> None:

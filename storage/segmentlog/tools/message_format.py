@@ -76,14 +76,8 @@ def _encoded(text: str) -> bytes:
 class TextFormat:
     """Lines by a format of kcat's ``-f``.
 
-    Parameters
-    ----------
-    parts : bytes as they are, and tokens as one letter.
-    shows_null : whether keys and values without bytes are ``NULL`` (``-Z``).
-
-    Attributes
-    ----------
-    columns : the columns of a scan that the rows need.
+    `parts`: bytes as they are, and tokens as one letter.  `shows_null`: whether keys and values
+    without bytes are ``NULL`` (``-Z``).  `columns`: the columns of a scan that the rows need.
     """
 
     def __init__(self, parts: Sequence[bytes | str], *, shows_null: bool) -> None:
@@ -96,10 +90,7 @@ class TextFormat:
     def parse(cls, text: str, *, shows_null: bool) -> "TextFormat":
         r"""The format that `text` describes, such as ``%t [%p] at %o: %s\\n``.
 
-        Raises
-        ------
-        OptionError
-            If a token is not one of kcat's.
+        Raises `OptionError` if a token is not one of kcat's.
         """
         parts: list[bytes | str] = []
         for found in re.finditer(r"%(.?)|[^%]+", text, re.DOTALL):
@@ -159,16 +150,10 @@ class TextFormat:
 class JsonFormat:
     """A JSON object for each record, as kcat's ``-J`` writes it.
 
-    Parameters
-    ----------
-    delimiter : after each object.
-    broker : the id of the broker that the directory belongs to, or -1.
-
-    Attributes
-    ----------
-    columns : the columns of a scan that the rows need.
+    `broker`: the id of the broker that the directory belongs to, or -1.
     """
 
+    #: the columns of a scan that the rows need
     columns: Sequence[str] = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
     def __init__(self, delimiter: bytes, broker: int) -> None:

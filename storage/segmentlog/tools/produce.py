@@ -184,15 +184,7 @@ def _values(
 def records_of(file: IO[bytes], delimiter: bytes) -> Iterator[pa.Array]:
     """The texts between delimiters that are not empty, some at a time.
 
-    Parameters
-    ----------
-    file : open for reading, in binary.
-    delimiter : not empty.
-
-    Raises
-    ------
-    OptionError
-        If a text has more than 128 MiB.
+    `file`: open for reading, in binary.  Raises `OptionError` if a text has more than 128 MiB.
     """
     pieces: list[bytes] = []  # the text after the last delimiter
     n_bytes = 0
@@ -229,13 +221,9 @@ def _not_empty(texts: pa.Array) -> Iterator[pa.Array]:
 class _Rows:
     """Makes rows of texts.
 
-    Parameters
-    ----------
-    key_delimiter : after the key of a text; None if texts have no keys.
-    fixed_key : of rows without a key.
-    headers : of all rows.
-    partition : of all rows; -1 to choose it by key.
-    empty_is_null : whether keys and values without bytes are null, if they are split.
+    `key_delimiter`: after the key of a text; None if texts have no keys.  `partition`: of all
+    rows; -1 to choose it by key.  `empty_is_null`: whether keys and values without bytes are null,
+    if they are split.
     """
 
     def __init__(

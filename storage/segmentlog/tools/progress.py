@@ -16,11 +16,8 @@ _BETWEEN_SECONDS = 10.0  #: two lines
 class Bar(NamedTuple):
     """Functions that move a bar, or write the next line once it is due.
 
-    Parameters
-    ----------
-    advance : takes the amount of work done since the last call.
-    name : takes the name of the present work.
-    write : takes a line of the report, without its end; it may have colours.
+    `advance`: takes the amount of work done since the last call.  `name`: takes the name of the
+    present work.  `write`: takes a line of the report, without its end; it may have colours.
     """
 
     advance: Callable[[int], object]
@@ -40,12 +37,9 @@ def progress(
 
     A line of the report goes above the bar, if both are on the same terminal.
 
-    Parameters
-    ----------
-    what : name of the work, shown before the bar.
-    total : amount of work; None if it is unknown.
-    is_bytes : whether `total` is counted in bytes.
-    write : takes lines, with their ends, that need not go above a bar; standard output.
+    `what`: name of the work, shown before the bar.  `total`: amount of work; None if it is
+    unknown.  `is_bytes`: whether `total` is counted in bytes.  `write`: takes lines, with their
+    ends, that need not go above a bar; standard output.
     """
 
     def write_line(line: str) -> None:

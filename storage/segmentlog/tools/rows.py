@@ -152,10 +152,8 @@ class RecordText:
 
     Kafka's own records are decoded, unless bytes are wanted.
 
-    Parameters
-    ----------
-    keys, values : the encodings; the attributes `key` and `value` apply them.
-    as_topic : the topic whose records they are; by default their own.
+    `keys`, `values`: the encodings; the attributes `key` and `value` apply them.  `as_topic`: the
+    topic whose records they are; by default their own.
     """
 
     def __init__(

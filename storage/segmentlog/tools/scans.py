@@ -28,12 +28,8 @@ def scan(
 
     A read that skips damage checks each batch twice, so it begins at the first damaged batch.
 
-    Parameters
-    ----------
-    log_slice : the slice.
-    columns : names of columns, with ``offset`` among them.
-    policy : the rules of the read.
-    failed : gets the partition if it has damage.
+    `columns`: names of columns, with ``offset`` among them.  `failed`: gets the partition if it
+    has damage.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 

@@ -94,11 +94,8 @@ class EnoughError(Exception):
 class LimitedSink:
     """Passes on batches, or records if these are counted, until there are enough.
 
-    Parameters
-    ----------
-    sink : takes the batches and records.
-    most : their number, over all files.
-    with_records : whether records are counted, and not batches.
+    `sink`: takes the batches and records.  `most`: their number, over all files.  `with_records`:
+    whether records are counted, and not batches.
     """
 
     def __init__(self, sink: Sink, most: int, *, with_records: bool) -> None:
@@ -134,16 +131,7 @@ class LimitedSink:
 
 
 class CountingSink:
-    """Hands on everything, and counts it.
-
-    Parameters
-    ----------
-    sink : takes everything.
-
-    Attributes
-    ----------
-    batches, n_records, entries : their numbers so far.
-    """
+    """Hands on everything, and counts it."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -169,10 +157,7 @@ class CountingSink:
 class JsonSink:
     """One object a line; its field ``kind`` names its kind.
 
-    Parameters
-    ----------
-    write : takes lines, with their ends.
-    text : how keys and values become text.
+    `write`: takes lines, with their ends.  `text`: how keys and values become text.
     """
 
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
@@ -236,11 +221,7 @@ def _header_pairs(headers: list[dict[str, Any]], text: RecordText) -> str:
 class ColumnSink:
     """An Arrow stream or a Parquet file: of batches, or of records instead.
 
-    Parameters
-    ----------
-    file : binary, open for writing.
-    output_format : ``arrow`` or ``parquet``.
-    with_records : whether the table is of records.
+    `file`: binary, open for writing.  `with_records`: whether the table is of records.
     """
 
     def __init__(self, file: IO[bytes], output_format: Format, *, with_records: bool) -> None:
@@ -333,12 +314,8 @@ def open_sink(
 ) -> Iterator[Sink]:
     """Open the sink of a dump; a file appears under its name when it is complete.
 
-    Parameters
-    ----------
-    output_format : format of the dump.
-    output : a file that does not exist yet, or None for standard output.
-    text : how keys and values become text.
-    with_records : whether records are dumped.
+    `output`: a file that does not exist yet, or None for standard output.  `text`: how keys and
+    values become text.
     """
     is_text = output_format in {Format.TABLE, Format.JSON, Format.JSONL}
     if output is None:

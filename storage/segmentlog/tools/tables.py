@@ -21,10 +21,7 @@ _HEADING = " ".join(name.rjust(width) for name, width in _COLUMNS) + "  timestam
 class TableSink:
     """Writes a dump as text, a line at a time.
 
-    Parameters
-    ----------
-    write : takes lines, with their ends.
-    text : how keys and values become text.
+    `write`: takes lines, with their ends.  `text`: how keys and values become text.
     """
 
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
@@ -131,10 +128,7 @@ def _plain(value: object) -> str:
 def aligned(heading: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[bool]) -> str:
     """Columns as wide as their widest cell, with two blanks between them; for pipes.
 
-    Parameters
-    ----------
-    heading, rows : cells.
-    right : for each column, whether it is aligned to the right, as numbers are.
+    `right`: for each column, whether it is aligned to the right, as numbers are.
     """
     lines = [list(heading), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

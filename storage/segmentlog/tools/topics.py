@@ -98,31 +98,22 @@ def topics(
 
 
 class TopicSummary(NamedTuple):
-    """A topic in a log directory.
-
-    Attributes
-    ----------
-    topic : its name.
-    n_here : the number of partitions in the directory.
-    n_partitions : the number of all partitions, by the metadata of the cluster if it is here;
-        otherwise by the numbers of partitions that are here or in the checkpoints.
-    records : offsets between the starts and the ends of the logs.
-    n_bytes : of ``.log`` files.
-    first_ms, last_ms : the first and the last timestamp, or None without one.
-    points : for each partition, times and the offsets before them; without absurd times if there
-        are others.
-    problems : reasons why partitions are missing or cannot be read.
-    """
+    """A topic in a log directory."""
 
     topic: str
-    n_here: int
+    n_here: int  # the number of partitions in the directory
+    #: the number of all partitions, by the metadata of the cluster if it is here; otherwise by the
+    #: numbers of partitions that are here or in the checkpoints
     n_partitions: int
-    records: int
-    n_bytes: int
+    records: int  # offsets between the starts and the ends of the logs
+    n_bytes: int  # of ``.log`` files
+    #: the first and the last timestamp, or None without one
     first_ms: int | None
     last_ms: int | None
+    #: for each partition, times and the offsets before them; without absurd times if there are
+    #: others
     points: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
-    problems: Sequence[str]
+    problems: Sequence[str]  # reasons why partitions are missing or cannot be read
 
     @property
     def rate(self) -> float | None:
@@ -141,14 +132,8 @@ class TopicSummary(NamedTuple):
     def counts(self, begin_ms: int, end_ms: int, n_times: int = _N_TIMES) -> NDArray[np.float64]:
         """Records in each of so many equal pieces of time.
 
-        Parameters
-        ----------
-        begin_ms, end_ms : epoch milliseconds, of which the first is smaller.
-        n_times : the number of pieces.
-
-        Returns
-        -------
-        float64 array, shape (n_times,)
+        `begin_ms`, `end_ms`: epoch milliseconds, of which the first is smaller.  Returns a float64
+        array, shape (n_times,).
         """
         edges = np.linspace(begin_ms, end_ms, n_times + 1)
         found = np.zeros(n_times)
@@ -176,16 +161,9 @@ def summarize(
 ) -> Iterator[TopicSummary]:
     """Summarize topics, including those of which only checkpoints are left.
 
-    Parameters
-    ----------
-    directory : the opened directories.
-    topics : names of topics; all but brokers' own if empty.
-    internal : whether brokers' own topics are listed, too.
-
-    Raises
-    ------
-    UnknownTopicOrPartitionError
-        If the directories have no such topic.
+    `topics`: names of topics; all but brokers' own if empty.  `internal`: whether brokers' own
+    topics are listed, too.  Raises `UnknownTopicOrPartitionError` if the directories have no such
+    topic.
     """
     missing = missing_of(directory, topics)
     there: dict[str, list[int]] = {}

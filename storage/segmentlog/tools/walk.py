@@ -23,12 +23,9 @@ __all__ = ["Found", "walk"]
 class Found(NamedTuple):
     """A batch, or other bytes, at one place of a file.
 
-    Parameters
-    ----------
-    position : byte at which it begins.
-    n_bytes : its size; if no length is credible, it extends to the next good batch.
-    header : None if the bytes are not a batch.
-    problem : its fault, or the empty string.
+    `position`: byte at which it begins.  `n_bytes`: its size; if no length is credible, it extends
+    to the next good batch.  `header`: None if the bytes are not a batch.  `problem`: its fault, or
+    the empty string.
     """
 
     position: int
@@ -45,12 +42,7 @@ def walk(
 ) -> Iterator[Found]:
     """Batches from byte `position` on, and the places without a batch.
 
-    Parameters
-    ----------
-    segment : the segment to walk over.
-    file : its file, opened.
-    position : of a batch.
-    is_wanted : decides whether a batch is checked and yielded.
+    `file`: its file, opened.  `is_wanted`: decides whether a batch is checked and yielded.
     """
     next_offset = -(2**63)
     while position < segment.size:

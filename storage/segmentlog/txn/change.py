@@ -56,33 +56,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that is about to be made; `begin` looks at the directory before it.
+    """A change that is about to be made; `begin` looks at the directory before it."""
 
-    Attributes
-    ----------
-    held : the log directory, without unfinished changes.
-    token : names the change, and its guard.
-    before : the state of the directory, on which the change builds.
-    was_clean : whether the directory had a broker's mark of a clean stop.
-    """
-
-    held: HeldDirectory
-    token: str
-    before: State
-    was_clean: bool
+    held: HeldDirectory  # the log directory, without unfinished changes
+    token: str  # names the change, and its guard
+    before: State  # the state of the directory, on which the change builds
+    was_clean: bool  # whether the directory had a broker's mark of a clean stop
 
     @classmethod
     def begin(cls, held: HeldDirectory, token: str | None = None) -> "Change":
         """A change of the directory as it is now.
 
-        Parameters
-        ----------
-        token : of a job, without a dash; random by default.
-
-        Raises
-        ------
-        CorruptCheckpointError
-            If the state of the directory cannot be understood.
+        `token`: of a job, without a dash; random by default.  Raises `CorruptCheckpointError` if
+        the state of the directory cannot be understood.
         """
         return cls(held, token or secrets.token_hex(8), State.read(held.directory), held.is_clean)
 
@@ -115,27 +101,18 @@ class Change:
         A callback does the work, and not the body of a ``with``: an interrupt between that body
         and ``__exit__`` would neither undo nor decide.
 
-        Parameters
-        ----------
-        partitions : before and after the change; their logs are ready to append to.
-        effects : what follows from the decision, in this order.
-        work : step 3; what it adds to its argument is on the disk before the decision.
-        is_flushed : whether all that `work` writes is synced.
-        is_repeatable : whether `work` can be done again after an undo.  If the disk is full, the
-            effects make room, and the change is made once more.
-        noted : adds to the state that decides the change what it is to remember besides.
-
-        Raises
-        ------
-        LogLockedError
-            If another writer has committed meanwhile, although the lock should have excluded it.
-        CommitInDoubtError
-            If the system does not say whether the decision has reached the disk.
-        SyncFailedError
-            If the disk did not keep the bytes.  Nothing is visible, and the guard stands until the
-            next writer: a disk that fails cannot be trusted to carry out the undo either.
-        OSError, SegmentLogError
-            If another step before the decision failed; it is undone then.
+        `partitions`: before and after the change; their logs are ready to append to.  `effects`:
+        what follows from the decision, in this order.  `work`: step 3; what it adds to its
+        argument is on the disk before the decision.  `is_flushed`: whether all that `work` writes
+        is synced.  `is_repeatable`: whether `work` can be done again after an undo.  If the disk
+        is full, the effects make room, and the change is made once more.  `noted`: adds to the
+        state that decides the change what it is to remember besides.  Raises `LogLockedError` if
+        another writer has committed meanwhile, although the lock should have excluded it.  Raises
+        `CommitInDoubtError` if the system does not say whether the decision has reached the disk.
+        Raises `OSError` or `SegmentLogError` if another step before the decision failed, which is
+        then undone.  Raises `SyncFailedError` if the disk did not keep the bytes: nothing is
+        visible, and the guard stands until the next writer, because a disk that fails cannot be
+        trusted to carry out the undo either.
         """
         # Logs that have lost records change the state when they are prepared.
         before = State.read(self.directory) if self.held.has_cut_writes else self.before
@@ -216,10 +193,7 @@ def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
     or in progress, is detected here.  Our intent then describes an outdated state and must never
     be used to undo.
 
-    Raises
-    ------
-    LogLockedError
-        If another writer has come in between.
+    Raises `LogLockedError` if another writer has come in between.
     """
     create_directory(guard.path)
     replace_file(guard.intent_path, intent.encode())
@@ -246,10 +220,7 @@ def raise_guard(directory: str, guard: Guard, intent: Intent) -> None:
 def decide(directory: str, guard: Guard, state: State) -> None:
     """Put the state of the guard in the place of the last one.
 
-    Raises
-    ------
-    CommitInDoubtError
-        If the system does not say whether that has reached the disk.
+    Raises `CommitInDoubtError` if the system does not say whether that has reached the disk.
     """
     path = os.path.join(directory, STATE_FILE)
     write_new_file(guard.state_path, state.encode())

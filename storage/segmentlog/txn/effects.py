@@ -3,8 +3,8 @@
 `segmentlog.txn.unfinished.finish` applies the effects in their order.  A crash may come at any
 call, and the next writer then applies all of them again: each can be repeated.
 
-A change is a list of effects, which the operations of `append` and `upkeep` choose.  A new effect
-is a class here, with its own fields, and a line in `_EFFECTS`.  If it hides a topic from readers,
+A change is a list of effects, which `writes`, `cluster` and `maintain` choose.  A new effect is a
+class here, with its own fields, and a line in `_EFFECTS`.  If it hides a topic from readers,
 `Intent.taken_out` has to name the topic, too.
 """
 
@@ -75,10 +75,7 @@ class Effect:
     def check(self) -> None:
         """Refuse fields of an intent that nobody has written.
 
-        Raises
-        ------
-        TypeError, ValueError
-            With what was expected.
+        Raises `TypeError` or `ValueError` with what was expected.
         """
 
     def noted_in(self, state: State) -> State:
@@ -95,9 +92,7 @@ class Effect:
     def tidy(self, directory: str, delay_of: DelayOf | None) -> None:
         """Remove files that have left their logs; the guard is gone.
 
-        Parameters
-        ----------
-        delay_of : ``file.delete.delay.ms`` of a topic; None if nobody knows it.
+        `delay_of`: ``file.delete.delay.ms`` of a topic; None if nobody knows it.
         """
 
     def make_room(self, directory: str) -> bool:
@@ -141,14 +136,10 @@ class MoveBounds(Effect):
 
 @dataclass(frozen=True, slots=True)
 class PutAside(Effect):
-    """Segments below the log starts leave their logs, renamed as a broker does it.
-
-    Attributes
-    ----------
-    segments : topic, partition, and the base offset of the first segment that stays.
-    """
+    """Segments below the log starts leave their logs, renamed as a broker does it."""
 
     kind = "putAside"
+    #: topic, partition, and the base offset of the first segment that stays
     segments: Sequence[tuple[str, int, int]]
 
     def check(self) -> None:
@@ -265,32 +256,23 @@ class TakeOut(Effect):
 
 
 class Followed(NamedTuple):
-    """A partition that follows a log elsewhere: what leaves its directory, and what comes.
-
-    Attributes
-    ----------
-    start, end, high_watermark : the bounds afterwards.
-    cleaned_to : the end of the compacted part afterwards; -1 if no part is known to be compacted.
-    below : segments below this offset leave the log.
-    first : segments from this offset on leave the log; -1 if none leaves and none comes.
-    segments : names of the files of new segments, which stand there as ``.cleaned`` files.
-    files : names of other files, which stand there as ``.tmp`` files.
-    removed : names of files that are removed.
-    cut : see `exchange_end`; empty for None.
-    """
+    """A partition that follows a log elsewhere: what leaves its directory, and what comes."""
 
     topic: str
     partition: int
+    #: the bounds afterwards
     start: int
     end: int
     high_watermark: int
+    #: the end of the compacted part afterwards; -1 if no part is known to be compacted
     cleaned_to: int
-    below: int
-    first: int
+    below: int  # segments below this offset leave the log
+    first: int  # segments from this offset on leave the log; -1 if none leaves and none comes
+    #: names of the files of new segments, which stand there as ``.cleaned`` files
     segments: Sequence[str]
-    files: Sequence[str]
-    removed: Sequence[str]
-    cut: Sequence[int]
+    files: Sequence[str]  # names of other files, which stand there as ``.tmp`` files
+    removed: Sequence[str]  # names of files that are removed
+    cut: Sequence[int]  # see `exchange_end`; empty for None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -326,15 +308,10 @@ class Followed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Follow(Effect):
-    """Partitions get the segments, small files and bounds of the logs that they follow.
-
-    Attributes
-    ----------
-    partitions : each a `Followed`, or a list of its fields.
-    """
+    """Partitions get the segments, small files and bounds of the logs that they follow."""
 
     kind = "follow"
-    partitions: Sequence[Sequence[Any]]
+    partitions: Sequence[Sequence[Any]]  # each a `Followed`, or a list of its fields
 
     def check(self) -> None:
         """Refuse names that lead out of the partitions."""
@@ -412,10 +389,7 @@ def encode_effects(effects: Iterable[Effect]) -> list[dict[str, Any]]:
 def decode_effects(found: Iterable[Mapping[str, Any]]) -> list[Effect]:
     """The inverse.
 
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If an effect is unknown or malformed.
+    Raises `KeyError` or `TypeError` or `ValueError` if an effect is unknown or malformed.
     """
     effects = []
     for each in found:

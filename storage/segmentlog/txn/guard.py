@@ -61,22 +61,16 @@ class SegmentSizes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionIntent:
-    """One partition of a commit.
-
-    Attributes
-    ----------
-    sizes : of the active segment before the change; `end_offset` is the log end before the change.
-    visible_end : where reads ended before: at the high watermark, or else at the log end.
-    new_end : the log end, and the high watermark, afterwards.
-    new_start : the log start afterwards, where a new segment begins; -1 if the start stays.
-    """
+    """One partition of a commit."""
 
     topic: str
     partition: int
+    #: of the active segment before the change; `end_offset` is the log end before the change
     sizes: SegmentSizes
     end_offset: int
-    visible_end: int
-    new_end: int
+    visible_end: int  # where reads ended before: at the high watermark, or else at the log end
+    new_end: int  # the log end, and the high watermark, afterwards
+    #: the log start afterwards, where a new segment begins; -1 if the start stays
     new_start: int = -1
 
     @property
@@ -88,11 +82,8 @@ class PartitionIntent:
     def decode(cls, found: Mapping[str, Any]) -> "PartitionIntent":
         """The partition's part of an intent that a file holds.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            If it is malformed.  A topic that leads out of the log directory is malformed, too: an
-            undo would cut files outside.
+        Raises `KeyError` or `TypeError` or `ValueError` if it is malformed.  A topic that leads
+        out of the log directory is malformed, too: an undo would cut files outside.
         """
         check_types(found["sizes"], (int, int, int, int))
         intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
@@ -104,24 +95,15 @@ class PartitionIntent:
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A change that is about to be made: enough to finish it, and to undo it.
+    """A change that is about to be made: enough to finish it, and to undo it."""
 
-    Attributes
-    ----------
-    token : of the change.
-    after : token of the state this intent builds on; with any other state the intent is void.
-    was_clean : whether the directory had a broker's mark of a clean stop.
-    is_flushed : whether appended bytes are synced before the change is decided.
-    partitions : partitions that the change appends to, or whose bounds it moves.
-    effects : what is applied once the change is decided, in this order.
-    """
-
-    token: str
-    after: str
-    was_clean: bool
-    is_flushed: bool
+    token: str  # of the change
+    after: str  # token of the state this intent builds on; with any other state the intent is void
+    was_clean: bool  # whether the directory had a broker's mark of a clean stop
+    is_flushed: bool  # whether appended bytes are synced before the change is decided
+    #: partitions that the change appends to, or whose bounds it moves
     partitions: Sequence[PartitionIntent]
-    effects: Sequence[Effect]
+    effects: Sequence[Effect]  # what is applied once the change is decided, in this order
 
     @property
     def new_starts(self) -> dict[TopicPartition, int]:
@@ -144,10 +126,8 @@ class Intent:
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
         """The intent that a file holds.
 
-        Raises
-        ------
-        KeyError, TypeError, ValueError, AttributeError
-            If the file holds no intent.
+        Raises `KeyError` or `TypeError` or `ValueError` or `AttributeError` if the file holds no
+        intent.
         """
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]
@@ -161,13 +141,7 @@ class Intent:
 
 
 class Guard:
-    """The directory that stands while a commit is unfinished.
-
-    Parameters
-    ----------
-    directory : the log directory.
-    name : of the guard in it.
-    """
+    """The directory that stands while a commit is unfinished."""
 
     def __init__(self, directory: str, name: str) -> None:
         self.path = os.path.join(directory, name)
@@ -183,10 +157,7 @@ class Guard:
     def intent(self) -> Intent | None:
         """The intent of the commit; None if the commit had not touched anything yet.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file cannot be understood.
+        Raises `CorruptCheckpointError` if the file cannot be understood.
         """
         try:
             found = read_json(self.intent_path, (_INTENT_FORMAT,))

@@ -38,16 +38,9 @@ ConfigOf: TypeAlias = Callable[[str], TopicConfig]
 class HeldDirectory:
     """A log directory whose lock this process holds.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    config_of : the settings of its topics; Kafka's defaults for all by default.
-    lock : of the directory; None in a dry run.
-    dry_run : whether no file may be changed.
-
-    Attributes
-    ----------
-    has_cut_writes : whether `lower_to` has changed the state of the directory.
+    `config_of`: the settings of its topics; Kafka's defaults for all by default.  `lock`: of the
+    directory; None in a dry run.  `dry_run`: whether no file may be changed.  `has_cut_writes`:
+    whether `lower_to` has changed the state of the directory.
     """
 
     def __init__(
@@ -121,10 +114,7 @@ class HeldDirectory:
     def refuse_unfinished(self) -> None:
         """Refuse a directory in which a change is unfinished.
 
-        Raises
-        ------
-        LogDirectoryError
-            If there is a guard.
+        Raises `LogDirectoryError` if there is a guard.
         """
         if list_guards(self.directory):
             reason = "has an unfinished commit; run segmentlog recover first"
@@ -140,16 +130,8 @@ def take(
     A dry run makes no lock file: without one, no other process holds the directory.  A lock file
     on a file system that is mounted read-only, such as a snapshot, cannot be locked either.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    timeout_seconds : how long to wait for a writer.
-    dry_run : whether no file may be changed.
-
-    Raises
-    ------
-    LogLockedError
-        If a broker or a writer holds the directory.
+    `timeout_seconds`: how long to wait for a writer.  `dry_run`: whether no file may be changed.
+    Raises `LogLockedError` if a broker or a writer holds the directory.
     """
     if dry_run and not _can_be_locked(directory):
         yield HeldDirectory(directory, dry_run=True)
@@ -177,27 +159,16 @@ def hold(
 ) -> Iterator[HeldDirectory]:
     """Hold a directory in which no change is unfinished: each is finished or undone first.
 
-    Parameters
-    ----------
-    directory, timeout_seconds, dry_run : see `take`.
-    config_of : the settings of its topics.  They are asked for under the lock: another process may
-        change them while this one waits.
-    make_room : is called first if files may be changed.  A full disk would otherwise keep out the
-        very command that frees space, because a guard and a state need some.
-    effects : of the change that the caller is about to make, as far as they make room.  They are
-        asked for if the disk is too full to finish a decided change: its guard would otherwise
-        keep out every command that frees space.
-    held : the directory, if the caller holds it already; then its lock is neither taken nor
-        given up.
-
-    Raises
-    ------
-    LogLockedError
-        If a broker or a writer holds the directory.
-    LogDirectoryError
-        If this is a dry run, and a change is unfinished; if an unfinished change cannot be undone.
-    CorruptCheckpointError
-        If a change is unfinished, and its intent or the state cannot be read.
+    `config_of`: the settings of its topics.  They are asked for under the lock: another process
+    may change them while this one waits.  `make_room`: is called first if files may be changed.  A
+    full disk would otherwise keep out the very command that frees space, because a guard and a
+    state need some.  `effects`: of the change that the caller is about to make, as far as they
+    make room.  They are asked for if the disk is too full to finish a decided change: its guard
+    would otherwise keep out every command that frees space.  `held`: the directory, if the caller
+    holds it already; then its lock is neither taken nor given up.  Raises `LogLockedError` if a
+    broker or a writer holds the directory.  Raises `LogDirectoryError` if this is a dry run, and a
+    change is unfinished; if an unfinished change cannot be undone.  Raises
+    `CorruptCheckpointError` if a change is unfinished, and its intent or the state cannot be read.
     """
     taken = take(directory, timeout_seconds, dry_run=dry_run)
     with taken if held is None else contextlib.nullcontext(held) as found:

@@ -25,12 +25,8 @@ def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
 def read_bytes(path: str) -> bytes:
     """Bytes of one of our own files, which `from_json` understands.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If it is not a plain file, or too large.
-    FileNotFoundError
-        If the file is missing.
+    Raises `CorruptCheckpointError` if it is not a plain file, or too large; `FileNotFoundError` if
+    the file is missing.
     """
     return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
 
@@ -38,10 +34,7 @@ def read_bytes(path: str) -> bytes:
 def from_json(data: bytes, path: str, numbers: Sequence[int]) -> dict[str, Any]:
     """The object in the bytes of the file `path`, if it has one of these formats.
 
-    Raises
-    ------
-    CorruptCheckpointError
-        If it has not.
+    Raises `CorruptCheckpointError` if it has not.
     """
     try:
         found = json.loads(data)

@@ -16,17 +16,9 @@ def keep_producers(path: str, end: int) -> None:
     (``UnifiedLog.rebuildProducerState``).  Other snapshots go, as a starting broker removes them
     (``ProducerStateManager.removeStraySnapshots``).  All of it can be repeated.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    end : the log end.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a header that has to be read cannot be true.
-    SyncFailedError, OSError
-        If the disk is full or fails.
+    `path`: of the partition's directory.  Raises `CorruptLogError` or `UnsupportedFormatError` if
+    a header that has to be read cannot be true; `SyncFailedError` or `OSError` if the disk is full
+    or fails.
     """
     segments = [Segment(each, is_sealed=False) for each in list_segments(path)]
     bases = [each.base_offset for each in segments]
@@ -45,16 +37,7 @@ def save_producers(path: str, start: int, end: int) -> None:
     empty; writers here do not.  A log without snapshots has no state to keep: a broker that starts
     on it looks at its batches only after an unclean stop.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    start : the new log start.
-    end : the log end.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError, SyncFailedError, OSError
-        See `keep_producers`.
+    `path`: of the partition's directory.
     """
     snapshots = list_snapshots(path)
     if not snapshots or snapshots[0] > start:

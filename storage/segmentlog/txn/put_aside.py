@@ -33,11 +33,8 @@ def put_segments_aside(path: str, below: int, log_start: int) -> None:
     gone.  Producer snapshots below the first segment that stays go as well, but for the newest:
     only that one may know a producer whose batches have gone.  All of it can be repeated.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    below : base offset of the first segment that stays.
-    log_start : the log start, which is on the disk as such.
+    `path`: of the partition's directory.  `below`: base offset of the first segment that stays.
+    `log_start`: the log start, which is on the disk as such.
     """
     found = {name: parse_segment_file(name) for name in list_names(path)}
     live = [(each, name) for name, each in found.items() if each and each.state is FileState.LIVE]
@@ -62,10 +59,8 @@ def remove_due(directory: str, delay_of: DelayOf, topics: Collection[str] | None
 
     The caller holds the lock.  A change may be unfinished: what is due left its log long before.
 
-    Parameters
-    ----------
-    topics : whose partitions are looked at, besides those that have lost segments by a change; all
-        topics if None.  Compaction puts files aside without a change.
+    `topics`: whose partitions are looked at, besides those that have lost segments by a change;
+    all topics if None.  Compaction puts files aside without a change.
     """
     wanted = None if topics is None else {*topics, *State.read(directory).aside}
     for topic_partition, path in _partitions(directory, wanted):

@@ -28,21 +28,11 @@ def rebuild_indexes(
 ) -> list[str]:
     """Replace ``.index`` and ``.timeindex``, and also ``.txnindex`` if `producers` are known.
 
-    Parameters
-    ----------
-    segment : segment to index; its size is the byte after its last good batch.
-    interval_bytes : bytes of log between entries (``index.interval.bytes``).
-    producers : state at the segment's base offset; afterwards, at its end.
-    epochs : takes the leader epochs that begin in the segment.
-
-    Returns
-    -------
-    changed : the files that were missing, or had other bytes.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a header is not plausible; nothing is replaced then.
+    `segment`: segment to index; its size is the byte after its last good batch.  `interval_bytes`:
+    bytes of log between entries (``index.interval.bytes``).  `producers`: state at the segment's
+    base offset; afterwards, at its end.  `epochs`: takes the leader epochs that begin in the
+    segment.  Returns the files that were missing, or had other bytes.  Raises `CorruptLogError` or
+    `UnsupportedFormatError` if a header is not plausible; nothing is replaced then.
     """
     builder = IndexBuilder.unlimited(segment.base_offset, interval_bytes)
     offsets, times = [], []

@@ -78,16 +78,9 @@ class GoodEnd(NamedTuple):
 def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
     """Read a segment up to its first bad batch: lengths, checksums, the order of offsets.
 
-    Parameters
-    ----------
-    segment : to read.
-    committed_to : the offset at which the next segment begins, or else the high watermark; -1 if
-        it is unknown.
-
-    Raises
-    ------
-    UnsupportedFormatError
-        If there is a whole batch of a newer, unknown format: it may be good.
+    `committed_to`: the offset at which the next segment begins, or else the high watermark; -1 if
+    it is unknown.  Raises `UnsupportedFormatError` if there is a whole batch of a newer, unknown
+    format: it may be good.
     """
     scanner = BatchScanner(segment.path, segment.base_offset)
     span = OffsetSpan(segment.base_offset, committed_to)
@@ -140,17 +133,11 @@ _MOST_GAPS = 1000  #: after so many, the batches that are cut off are not counte
 
 
 class LostBatches(NamedTuple):
-    """Whole batches that are cut off, because they follow a bad one.
+    """Whole batches that are cut off, because they follow a bad one."""
 
-    Attributes
-    ----------
-    good_from : offset of the first of them.
-    n_records : records in them.
-    first_ms, last_ms : the least and the largest of their timestamps, or -1.
-    """
-
-    good_from: int
-    n_records: int = 0
+    good_from: int  # offset of the first of them
+    n_records: int = 0  # records in them
+    #: the least and the largest of their timestamps, or -1
     first_ms: int = -1
     last_ms: int = -1
 
@@ -165,34 +152,21 @@ class LostBatches(NamedTuple):
 
 
 class RecoveryPlan(NamedTuple):
-    """The plan of a log's recovery.
+    """The plan of a log's recovery."""
 
-    Attributes
-    ----------
-    path : of the partition's directory.
-    log_start : by its checkpoint, or 0.
-    recovery_point : offset up to which all records have been synced.
-    segments : all of them, before any cut.
-    first : number of the first segment that is read.
-    last : number of the last segment that stays, or -1 if none stays.
-    end : end of the last segment.
-    lost_to : offset after the last good batch that is cut off, or the log end if none is.
-    n_reached : number of segments up to the bad batch, or of all segments if none is bad.
-    lost : the whole batches after the bad one, which are cut off, too.  None if there are none:
-        the bad bytes are a torn tail.
-    splits : `GoodEnd.splits` of the segments that are split, by their numbers.
-    """
-
-    path: str
-    log_start: int
-    recovery_point: int
-    segments: tuple[Segment, ...]
-    first: int
-    last: int
-    end: GoodEnd
-    lost_to: int
-    n_reached: int
+    path: str  # of the partition's directory
+    log_start: int  # by its checkpoint, or 0
+    recovery_point: int  # offset up to which all records have been synced
+    segments: tuple[Segment, ...]  # all of them, before any cut
+    first: int  # number of the first segment that is read
+    last: int  # number of the last segment that stays, or -1 if none stays
+    end: GoodEnd  # end of the last segment
+    lost_to: int  # offset after the last good batch that is cut off, or the log end if none is
+    n_reached: int  # number of segments up to the bad batch, or of all segments if none is bad
+    #: the whole batches after the bad one, which are cut off, too.  None if there are none: the
+    #: bad bytes are a torn tail.
     lost: LostBatches | None = None
+    #: `GoodEnd.splits` of the segments that are split, by their numbers
     splits: Mapping[int, tuple[tuple[int, int], ...]] = MappingProxyType({})
 
     @property
@@ -234,17 +208,10 @@ def plan_recovery(
 ) -> RecoveryPlan:
     """Read the bytes that may not have reached the disk, and plan the recovery.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    recovery_point : offset up to which all records have been synced.
-    log_start : by its checkpoint, or 0.
-    committed_to : the high watermark, or -1 if it is unknown.
-
-    Raises
-    ------
-    UnsupportedFormatError
-        If a batch has a format that is newer than this version, and cannot be judged.
+    `path`: of the partition's directory.  `recovery_point`: offset up to which all records have
+    been synced.  `log_start`: by its checkpoint, or 0.  `committed_to`: the high watermark, or -1
+    if it is unknown.  Raises `UnsupportedFormatError` if a batch has a format that is newer than
+    this version, and cannot be judged.
     """
     files = list_segments(path)
     segments = tuple(Segment(each, is_sealed=False, is_active=each is files[-1]) for each in files)
@@ -353,15 +320,9 @@ def recover_log(
 ) -> list[str]:
     """Carry out a plan; the caller holds the lock.
 
-    Parameters
-    ----------
-    plan : made under the same lock.
-    interval_bytes : bytes of log between index entries (``index.interval.bytes``).
-    syncs_active : whether the active segment is synced, too.
-
-    Returns
-    -------
-    kept : the ``.broken`` files that hold the bytes that were cut off.
+    `plan`: made under the same lock.  `interval_bytes`: bytes of log between index entries
+    (``index.interval.bytes``).  `syncs_active`: whether the active segment is synced, too.
+    Returns the ``.broken`` files that hold the bytes that were cut off.
     """
     kept = _cut(plan, syncs_active=syncs_active)
     segments = list(plan.segments[: plan.last + 1])

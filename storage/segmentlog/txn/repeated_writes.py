@@ -88,11 +88,8 @@ def forget_old(
     Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
     off by less, versions are forgotten earlier or later by the same amount.
 
-    Parameters
-    ----------
-    table : each with the time of its commit.
-    last_ms : time of the last commit, by the clock of its machine.
-    now_ms : time now, by this machine's clock.
+    `table`: each with the time of its commit.  `last_ms`: time of the last commit, by the clock of
+    its machine.  `now_ms`: time now, by this machine's clock.
     """
     passed = now_ms - last_ms
     if passed > FORGOTTEN_AFTER_MS:
@@ -118,10 +115,8 @@ def encode_versions(versions: Versions) -> dict[str, list[Any]]:
 def decode_versions(found: Mapping[str, Any]) -> Versions:
     """The inverse.
 
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If `found` is not what `encode_versions` returns.
+    Raises `KeyError` or `TypeError` or `ValueError` if `found` is not what `encode_versions`
+    returns.
     """
     ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
     versions, times = _column(found["version"], int), _column(found["time_ms"], int)
@@ -149,18 +144,11 @@ Streams = dict[str, tuple[CommittedBatch, int]]
 
 
 class StreamBatch(NamedTuple):
-    """A batch that is about to be committed.
+    """A batch that is about to be committed."""
 
-    Attributes
-    ----------
-    query : id of the query, which its checkpoint keeps.
-    number : of the batch in the query.
-    run : id of this run of the query.
-    """
-
-    query: str
-    number: int
-    run: str
+    query: str  # id of the query, which its checkpoint keeps
+    number: int  # of the batch in the query
+    run: str  # id of this run of the query
 
     def committed(self, n_records: int) -> CommittedBatch:
         """The batch as its commit records it."""
@@ -169,10 +157,7 @@ class StreamBatch(NamedTuple):
     def is_repeated(self, streams: Streams, n_records: int) -> bool:
         """Whether the batch was committed before, with as many records.
 
-        Raises
-        ------
-        StreamBatchError
-            If another batch was committed instead.
+        Raises `StreamBatchError` if another batch was committed instead.
         """
         if self.query not in streams:
             return False
@@ -194,10 +179,7 @@ def encode_streams(streams: Streams) -> list[list[Any]]:
 def decode_streams(found: Iterable[Any]) -> Streams:
     """The inverse.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `found` is not what `encode_streams` returns.
+    Raises `TypeError` or `ValueError` if `found` is not what `encode_streams` returns.
     """
     streams: Streams = {}
     for query, *batch, time_ms in found:
@@ -245,10 +227,7 @@ def encode_spans(spans: Spans) -> list[list[Any]]:
 def decode_spans(found: Iterable[Any]) -> Spans:
     """The inverse.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `found` is not what `encode_spans` returns.
+    Raises `TypeError` or `ValueError` if `found` is not what `encode_spans` returns.
     """
     spans: Spans = {}
     for name, key, topic, partition, start, end in found:

@@ -30,25 +30,18 @@ _Settings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """The contents of the file; a missing file has none.
+    """The contents of the file; a missing file has none."""
 
-    Attributes
-    ----------
-    defaults : settings of all topics.
-    topics : settings of single topics, which come before `defaults`.
-    """
-
-    defaults: _Settings = field(default_factory=dict)
+    defaults: _Settings = field(default_factory=dict)  # settings of all topics
+    #: settings of single topics, which come before `defaults`
     topics: Mapping[str, _Settings] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: str) -> "SettingsFile":
         """The file of a log directory.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file is malformed, has a setting that is not accepted, or has an unknown format.
+        Raises `CorruptCheckpointError` if the file is malformed, has a setting that is not
+        accepted, or has an unknown format.
         """
         path = os.path.join(directory, SETTINGS_FILE)
         try:
@@ -78,10 +71,7 @@ class SettingsFile:
     ) -> "SettingsFile":
         """The contents with other settings of a topic, or with other defaults.
 
-        Raises
-        ------
-        OptionError
-            If a setting is unknown, or its value is not accepted.
+        Raises `OptionError` if a setting is unknown, or its value is not accepted.
         """
         TopicConfig.parse(settings)
         kept = {name: text for name, text in self.of(topic).items() if name not in removed}

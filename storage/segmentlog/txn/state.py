@@ -54,10 +54,7 @@ class Deletion(NamedTuple):
 def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
     """The deletions in a file.
 
-    Raises
-    ------
-    TypeError
-        If `found` has another form.
+    Raises `TypeError` if `found` has another form.
     """
     deletions = tuple(Deletion(*each) for each in found)
     if any([type(field) for field in each] != [str, str, int] for each in deletions):
@@ -81,40 +78,28 @@ _STATE_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a log directory after its last commit.
+    """The state of a log directory after its last commit."""
 
-    Attributes
-    ----------
-    sequence : number of commits.
-    token : of the last commit.
-    time_ms : time of the last commit, by the clock of its machine (epoch).
-    versions : the last version of each numbered write in each topic.
-    streams : the last batch of each streaming query.
-    aside : topics that have lost segments, whose files may not be removed yet.
-    deleted : deleted topics; a topic that has the same name now is another one.
-    boot : the boot of the machine during which all bytes that may be unsynced were written, by
-        `segmentlog.store.boot`; ``""`` if it is unknown.
-    spans : the offsets of the records of `versions` and `streams`, as far as they are known.
-    """
-
-    sequence: int = 0
-    token: str = ""
-    time_ms: int = 0
+    sequence: int = 0  # number of commits
+    token: str = ""  # of the last commit
+    time_ms: int = 0  # time of the last commit, by the clock of its machine (epoch)
+    #: the last version of each numbered write in each topic
     versions: Versions = field(default_factory=dict)
-    aside: Sequence[str] = ()
+    aside: Sequence[str] = ()  # topics that have lost segments, whose files may not be removed yet
+    #: deleted topics; a topic that has the same name now is another one
     deleted: Sequence[Deletion] = ()
-    streams: Streams = field(default_factory=dict)
+    streams: Streams = field(default_factory=dict)  # the last batch of each streaming query
+    #: the boot of the machine during which all bytes that may be unsynced were written, by
+    #: `segmentlog.store.boot`; ``""`` if it is unknown
     boot: str = ""
+    #: the offsets of the records of `versions` and `streams`, as far as they are known
     spans: Spans = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: str) -> "State":
         """State of a log directory; a fresh one when there is none.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file cannot be understood.
+        Raises `CorruptCheckpointError` if the file cannot be understood.
         """
         path = os.path.join(directory, STATE_FILE)
         try:
@@ -235,10 +220,8 @@ class State:
         not matter.  A write whose span is not known, because an earlier version of segmentlog has
         made it, counts, too.
 
-        Parameters
-        ----------
-        topics : of the partitions that were copied.
-        ends : the log ends of all partitions of this directory.
+        `topics`: of the partitions that were copied.  `ends`: the log ends of all partitions of
+        this directory.
         """
 
         def is_here(key: tuple[str, str]) -> bool:
@@ -311,10 +294,7 @@ class LazyState:
     def decoded(self) -> State:
         """The whole state; a fresh one when there is no file that can be read.
 
-        Raises
-        ------
-        CorruptCheckpointError
-            If the file cannot be understood.
+        Raises `CorruptCheckpointError` if the file cannot be understood.
         """
         return State._of_bytes(self._bytes, self._path) if self._bytes else State()
 

@@ -45,11 +45,8 @@ def check_partition_path(path: str) -> None:
 
     Readers leave out links and files: rows in their target would never be seen.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the path is a symbolic link or another file; if the directory or its active segment may
-        not be written to.
+    Raises `LogDirectoryError` if the path is a symbolic link or another file; if the directory or
+    its active segment may not be written to.
     """
     found = _type_of(path)
     if found is FileType.LINK:
@@ -88,18 +85,9 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     end for the end of the committed records, and after a crash they show which partitions were to
     be made.  The last partition is made next, because it shows how many partitions there are.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    topic : a legal name.
-    n_partitions : number of partitions, for a topic that does not exist yet.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a link or a file has the name of a partition, or the partition may not be written to.
-    UnknownTopicOrPartitionError
-        If a partition that had records is missing.
+    `n_partitions`: number of partitions, for a topic that does not exist yet.  Raises
+    `LogDirectoryError` if a link or a file has the name of a partition, or the partition may not
+    be written to; `UnknownTopicOrPartitionError` if a partition that had records is missing.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
     known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
@@ -133,16 +121,8 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     a segment or a topic id is completed.  A broker writes the id after the segment, and moves a
     partition without an id aside.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    topic_partition : the partition.
-    topic_id : by the metadata of the cluster, as Kafka prints it.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a link or a file has the name of the partition, or it may not be written to.
+    `topic_id`: by the metadata of the cluster, as Kafka prints it.  Raises `LogDirectoryError` if
+    a link or a file has the name of the partition, or it may not be written to.
     """
     path = partition_path(directory, topic_partition)
     check_partition_path(path)

@@ -67,7 +67,7 @@ def fate_of(guard: Guard, intent: Intent | None, state: State) -> Fate:
     """The progress of a commit, by its intent and the state of the directory.
 
     An intent that builds on another state than the present one has begun nothing either: its
-    writer had lost the lock (`segmentlog.txn.change.stand`).
+    writer had lost the lock (`segmentlog.txn.change.raise_guard`).
     """
     if intent is None or state.token not in {guard.token, intent.after}:
         return Fate.NOT_BEGUN
@@ -91,21 +91,10 @@ def topics_taken_out(directory: str) -> set[str]:
 def recover_commits(directory: str, *, is_asked: bool = False) -> list[str]:
     """Finish or undo the commits that a crash has left; the caller holds the lock.
 
-    Parameters
-    ----------
-    is_asked : whether a person has asked for the recovery.  It then continues even if synced bytes
-        are missing, and the caller reports what was done.
-
-    Returns
-    -------
-    done : a sentence for each guard.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a log is shorter than before the commit began: something else has cut it.
-    CorruptCheckpointError
-        If there is a guard, and its intent or the state cannot be read.
+    `is_asked`: whether a person has asked for the recovery.  It then continues even if synced
+    bytes are missing, and the caller reports what was done.  Raises `LogDirectoryError` if a log
+    is shorter than before the commit began: something else has cut it; `CorruptCheckpointError` if
+    there is a guard, and its intent or the state cannot be read.
     """
     done = []
     for found in list_guards(directory):

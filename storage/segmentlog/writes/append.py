@@ -63,14 +63,11 @@ def create_segment(partition_path: str, base_offset: int) -> None:
 class LogAppender:
     """Appends to one log.
 
-    Parameters
-    ----------
-    partition_path : the partition's directory.
-    config : of the topic.
-    sizes : present sizes of the active segment; its indexes must be right and trimmed.
-    syncs : takes the files that are to be synced, or None to sync nothing.  A file to which
-        nothing was appended is left out: it was synced before, or it is new and empty.
-    is_moved : whether the segment's files were moved there, and are not synced yet.
+    `partition_path`: the partition's directory.  `sizes`: present sizes of the active segment; its
+    indexes must be right and trimmed.  `syncs`: takes the files that are to be synced, or None to
+    sync nothing.  A file to which nothing was appended is left out: it was synced before, or it is
+    new and empty.  `is_moved`: whether the segment's files were moved there, and are not synced
+    yet.
     """
 
     def __init__(

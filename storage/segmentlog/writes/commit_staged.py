@@ -44,41 +44,28 @@ _LARGEST_END = 2**63 - 1  #: Java's largest long, which checkpoints are written 
 
 @dataclass(frozen=True, slots=True)
 class CommitSettings:
-    """Settings of one commit.
+    """Settings of one commit."""
 
-    Attributes
-    ----------
-    flush : whether everything is synced before it is decided.
-    numbered : topics that have the version of this write, or a later one, are left out.
-    batch : of a streaming query; the last batch is not written again, and an empty batch changes
-        nothing.
-    topic : a topic for which `numbered` counts even without extents.
-    emptied : partitions that keep no earlier record (``DeleteRecords``).
-    rolls : whether each partition begins a new segment first.
-    with_producers : partitions whose batches may have producers.  These batches are checked, and
-        left out if the log has them.
-    """
-
-    flush: bool = True
+    flush: bool = True  # whether everything is synced before it is decided
+    #: topics that have the version of this write, or a later one, are left out
     numbered: NumberedWrite | None = None
+    #: of a streaming query; the last batch is not written again, and an empty batch changes
+    #: nothing
     batch: StreamBatch | None = None
-    topic: str | None = None
+    topic: str | None = None  # a topic for which `numbered` counts even without extents
+    #: partitions that keep no earlier record (``DeleteRecords``)
     emptied: Collection[TopicPartition] = ()
-    rolls: bool = False
+    rolls: bool = False  # whether each partition begins a new segment first
+    #: partitions whose batches may have producers.  These batches are checked, and left out if the
+    #: log has them.
     with_producers: Collection[TopicPartition] = ()
 
 
 class Committed(NamedTuple):
-    """The result of a commit.
+    """The result of a commit."""
 
-    Attributes
-    ----------
-    is_new : False if the batch, or the numbered write in all topics, was committed before.
-    appended : the answers to the producers of the batches.
-    """
-
-    is_new: bool
-    appended: tuple[Appended, ...] = ()
+    is_new: bool  # False if the batch, or the numbered write in all topics, was committed before
+    appended: tuple[Appended, ...] = ()  # the answers to the producers of the batches
 
 
 def commit_staged(
@@ -86,25 +73,14 @@ def commit_staged(
 ) -> Committed:
     """Commit staged batches.
 
-    Parameters
-    ----------
-    held : the log directory, without unfinished changes.
-    token : of the job, without a dash.
-    staged : in the order in which their records are to follow each other.
-
-    Raises
-    ------
-    StreamBatchError
-        If the log knows a later batch of the query, or the batch with other records.
-    OffsetsOutOfOrderError
-        If records are to keep offsets that the log has given already.
-    OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-        If a leader would refuse a batch of a producer; nothing is visible then.
-    LogDirectoryError
-        If a log is damaged, or may not be written to; nothing is visible then.
-    LogLockedError, CommitInDoubtError, SyncFailedError, OSError, StagedFileError
-        See `segmentlog.txn.change.Change.carry_out`; nothing is visible then, unless the
-        commit is in doubt.
+    `held`: the log directory, without unfinished changes.  `token`: of the job, without a dash.
+    `staged`: in the order in which their records are to follow each other.  Raises
+    `StreamBatchError` if the log knows a later batch of the query, or the batch with other
+    records.  Raises `OffsetsOutOfOrderError` if records are to keep offsets that the log has given
+    already.  Raises `OutOfOrderSequenceError` or `InvalidProducerEpochError` or
+    `InvalidTxnStateError` if a leader would refuse a batch of a producer; nothing is visible
+    then.  Raises `LogDirectoryError` if a log is damaged, or may not be written to; nothing is
+    visible then.
     """
     change = Change.begin(held, token)
     partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
@@ -352,16 +328,9 @@ def _new_bounds(
 ) -> tuple[int, int]:
     """Log start and log end of a partition after the commit; the start is -1 if it stays.
 
-    Parameters
-    ----------
-    end : the log end offset before.
-    extents : staged for the partition, in their order.
-    is_emptied : whether the partition keeps no earlier record.
-
-    Raises
-    ------
-    OffsetsOutOfOrderError
-        If records are to keep offsets that the log has given already, or that exceed a long.
+    `extents`: staged for the partition, in their order.  `is_emptied`: whether the partition keeps
+    no earlier record.  Raises `OffsetsOutOfOrderError` if records are to keep offsets that the log
+    has given already, or that exceed a long.
     """
     new_start = end if is_emptied else -1
     if extents and extents[0].first_offset > end and _is_empty(path, end):

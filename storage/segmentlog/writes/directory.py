@@ -24,14 +24,8 @@ __all__ = ["mark_new", "prepare_directory"]
 def prepare_directory(directory: str, token: str) -> None:
     """Make the directory if it is missing; refuse one that this user cannot write to.
 
-    Parameters
-    ----------
-    token : of the job.
-
-    Raises
-    ------
-    LogDirectoryError
-        If the path cannot be a log directory, or this user cannot write for its owner.
+    Raises `LogDirectoryError` if the path cannot be a log directory, or this user cannot write for
+    its owner.
     """
     refuse_object_store(directory)
     _make_directory(directory)

@@ -69,12 +69,7 @@ class Extent(NamedTuple):
         return _place(self.name)[1]
 
     def shift_to(self, next_offset: int) -> int:
-        """Added to the base offset of each batch, it gives the one in the log.
-
-        Parameters
-        ----------
-        next_offset : the log end.
-        """
+        """Added to the base offset of each batch, it gives the one in the log."""
         return 0 if self.has_offsets else next_offset - self.staged_from
 
     def end_offset(self, next_offset: int) -> int:
@@ -85,11 +80,8 @@ class Extent(NamedTuple):
 def staged_name(stem: str, number: int, offset: int = 0, leader_epoch: int = 0) -> str:
     """Name of a staged file.
 
-    Parameters
-    ----------
-    stem : ``segmentlog.<token>.<task>.<random>``
-    number : of the file among those of the task attempt.
-    offset, leader_epoch : of its first batch.
+    `stem`: ``segmentlog.<token>.<task>.<random>``.  `number`: of the file among those of the task
+    attempt.
     """
     place = f".{offset}.{leader_epoch}" if offset or leader_epoch else ""
     return f"{stem}.{number}{place}{STAGE_SUFFIX}"
@@ -126,11 +118,9 @@ _WITH_OFFSETS = _Layout(
 class TaskExtents:
     """Extents of one task, in its order; small when pickled, and as small afterwards.
 
-    Parameters
-    ----------
-    topics, names : the rows refer to these by number.
-    rows : one after the other, in the form of `_Layout`.
-    has_offsets : whether the rows hold offsets; the offsets are `RELATIVE` otherwise.
+    `topics`, `names`: the rows refer to these by number.  `rows`: one after the other, in the form
+    of `_Layout`.  `has_offsets`: whether the rows hold offsets; the offsets are `RELATIVE`
+    otherwise.
     """
 
     __slots__ = ("_names", "_rows", "_topics", "has_offsets")
@@ -205,9 +195,7 @@ class TaskExtents:
     def places(self, topics: dict[str, int]) -> _Int64s:
         """For each extent, the number of its topic times 2**32, plus its partition.
 
-        Parameters
-        ----------
-        topics : numbers of topics; those that are missing are added.
+        `topics`: numbers of topics; those that are missing are added.
         """
         numbers: _Int64s = np.array(
             [topics.setdefault(each, len(topics)) for each in self._topics], np.int64
@@ -222,9 +210,7 @@ class JobExtents:
 
     The tasks' extents are not copied: each extent takes eight more bytes here.
 
-    Parameters
-    ----------
-    tasks : in the order in which their records are to follow each other.
+    `tasks`: in the order in which their records are to follow each other.
     """
 
     def __init__(self, tasks: Iterable[TaskExtents]) -> None:

@@ -44,12 +44,8 @@ _PLACE = np.dtype([("base_offset", ">i8"), ("batch_length", ">i4"), ("leader_epo
 class SegmentPlan(NamedTuple):
     """A staged file as a segment.
 
-    Parameters
-    ----------
-    base_offset : of the segment.
-    positions : where the batches begin whose offset or leader epoch changes.
-    places : the bytes to write there, one `_PLACE` for each.
-    offset_entries, time_entries : bytes of its indexes.
+    `positions`: where the batches begin whose offset or leader epoch changes.  `places`: the bytes
+    to write there, one `_PLACE` for each.
     """
 
     base_offset: int
@@ -72,17 +68,8 @@ def plan_segment(
     Batches are copied if the file is small or holds other extents, if a segment would have had to
     roll within it, or if its batches are small.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    base_offset : of the segment.
-    shift : is added to the base offset of each staged batch.
-    leader_epoch : of the partition.
-
-    Raises
-    ------
-    CorruptLogError
-        If the file is not what the task has written.
+    `shift`: is added to the base offset of each staged batch.  Raises `CorruptLogError` if the
+    file is not what the task has written.
     """
     if not extent.is_own or extent.start or extent.end < least_moved_bytes(config.segment_bytes):
         return None

@@ -43,18 +43,12 @@ __all__ = ["WriteJob"]
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """One job.  It is small and picklable, because it travels to every task.
+    """One job.  It is small and picklable, because it travels to every task."""
 
-    Attributes
-    ----------
-    request : what the write asks for, with the settings of the directory in its `config`.
-    token : random; part of the names of all files that the job makes there.
-    topics : that it writes to, with their numbers of partitions.
-    """
-
+    #: what the write asks for, with the settings of the directory in its `config`
     request: WriteRequest
-    token: str
-    topics: JobTopics
+    token: str  # random; part of the names of all files that the job makes there
+    topics: JobTopics  # that it writes to, with their numbers of partitions
 
     @classmethod
     @storage_errors()
@@ -66,18 +60,8 @@ class WriteJob:
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
-        Parameters
-        ----------
-        held : the directory, if the caller holds it.
-
-        Raises
-        ------
-        LogLockedError
-            If a broker is running on the directory, or another writer keeps it locked.
-        OptionError, UnknownTopicOrPartitionError
-            See `JobTopics.found`.
-        LogDirectoryError, StorageError
-            See `prepare_directory`; if the disk is full or fails.
+        `held`: the directory, if the caller holds it.  Raises `LogLockedError` if a broker is
+        running on the directory, or another writer keeps it locked.
         """
         directory, config, topic = request.directory, request.config, request.topic
         token = new_token(request.stream)
@@ -129,14 +113,7 @@ class WriteJob:
     def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
         """The stager for the rows of a task attempt.
 
-        Parameters
-        ----------
-        numbers : the sequences of an idempotent producer, if the rows have one.
-
-        Raises
-        ------
-        LogDirectoryError
-            See `check_begun`.
+        `numbers`: the sequences of an idempotent producer, if the rows have one.
         """
         from segmentlog.writes.staged_files import (
             TaskStage,  # the compiled kernels load in the task
@@ -165,10 +142,7 @@ class WriteJob:
         and then the staged files, so a task whose files came too late for this removal notices it.
         Each call is a sign of life (`JobFiles.renew`), which a job that takes weeks needs.
 
-        Raises
-        ------
-        LogDirectoryError
-            If the mark of the job is not there.
+        Raises `LogDirectoryError` if the mark of the job is not there.
         """
         try:
             self.files.renew()
@@ -193,21 +167,12 @@ class WriteJob:
     ) -> "Committed":
         """Make all rows visible at once, and end the job.
 
-        Parameters
-        ----------
-        tasks : the extents of each, in the order in which their records are to follow each other.
-        rolls : whether each partition begins a new segment first.
-        with_producers : partitions whose batches may have producers.
-        batch : the rows are this batch of a streaming query.
-        held : the directory, if the caller holds it.
-
-        Raises
-        ------
-        LogDirectoryError
-            If the job has ended; if its rows were not spread over the partitions of the topic.
-        LogLockedError, CommitInDoubtError, SyncFailedError, StorageError, StreamBatchError
-        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-            See `segmentlog.writes.commit_staged.commit_staged`.
+        `tasks`: the extents of each, in the order in which their records are to follow each
+        other.  `rolls`: whether each partition begins a new segment first.  `with_producers`:
+        partitions whose batches may have producers.  `batch`: the rows are this batch of a
+        streaming query.  `held`: the directory, if the caller holds it.  Raises
+        `LogDirectoryError` if the job has ended; if its rows were not spread over the partitions
+        of the topic.
         """
         from segmentlog.writes.commit_staged import commit_staged
         from segmentlog.writes.extents import JobExtents

@@ -69,10 +69,7 @@ class JobFiles(NamedTuple):
     def renew(self) -> None:
         """Mark the job as alive, so that it is not swept as one whose driver died.
 
-        Raises
-        ------
-        FileNotFoundError
-            If the job has ended, or has been swept.
+        Raises `FileNotFoundError` if the job has ended, or has been swept.
         """
         # If this user may not write to the mark, the staged files of its tasks show life as well.
         with contextlib.suppress(PermissionError):

@@ -21,32 +21,21 @@ _MOST_NAMED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class JobTopics:
-    """Topics of a log directory as a job has found them, and as it may create them.
+    """Topics of a log directory as a job has found them, and as it may create them."""
 
-    Attributes
-    ----------
-    directory : the log directory.
-    topic : of all rows, or None to take the column ``topic``.
-    partitions : number of partitions of each topic when the job began.
-    in_cluster : this number, of incomplete topics.
-    missing : the first missing partition of each incomplete topic.
-    num_partitions : of topics that the job creates; 0 to create none.
-    keeps_partitions : whether rows keep their partitions: an incomplete topic may be written to.
-    is_named : whether rows name the partitions of topics that the job creates, and no number was
-        given: each of these topics gets those that its own rows name.
-    deletions : the last deletion of each topic, when the job began.
-    named : number of partitions of these topics, once all rows are staged.
-    """
-
-    directory: str
-    topic: str | None
-    partitions: Mapping[str, int]
-    in_cluster: Mapping[str, int]
-    missing: Mapping[str, int]
-    num_partitions: int
+    directory: str  # the log directory
+    topic: str | None  # of all rows, or None to take the column ``topic``
+    partitions: Mapping[str, int]  # number of partitions of each topic when the job began
+    in_cluster: Mapping[str, int]  # this number, of incomplete topics
+    missing: Mapping[str, int]  # the first missing partition of each incomplete topic
+    num_partitions: int  # of topics that the job creates; 0 to create none
+    #: whether rows keep their partitions: an incomplete topic may be written to
     keeps_partitions: bool
+    #: whether rows name the partitions of topics that the job creates, and no number was given:
+    #: each of these topics gets those that its own rows name
     is_named: bool
-    deletions: Mapping[str, str]
+    deletions: Mapping[str, str]  # the last deletion of each topic, when the job began
+    #: number of partitions of these topics, once all rows are staged
     named: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -150,13 +139,7 @@ class JobTopics:
 
 
 def complete_topics(directory: str, topic: str | None) -> None:
-    """Make the partitions that a crash has left out: of `topic`, or of all topics if it is None.
-
-    Raises
-    ------
-    LogDirectoryError, UnknownTopicOrPartitionError
-        See `create_partitions`; only for a `topic` that is named.
-    """
+    """Make the partitions that a crash has left out, of `topic` or of all topics."""
     if topic is not None:
         create_partitions(directory, topic, 0)
         return
@@ -183,10 +166,8 @@ def _count_partitions(
 
     The directories alone do not show that the highest partitions are missing.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the name of a directory has zeros before the number of its partition.
+    Raises `LogDirectoryError` if the name of a directory has zeros before the number of its
+    partition.
     """
     found: dict[str, set[int]] = {}
     for each in current_partitions(directory):

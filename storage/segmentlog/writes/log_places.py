@@ -39,10 +39,6 @@ class LogPlaces:
 
     The end is the high watermark, which each of our commits moves to the log end: one file
     contains it for all partitions.
-
-    Parameters
-    ----------
-    directory : the log directory.
     """
 
     def __init__(self, directory: str) -> None:

@@ -20,10 +20,7 @@ class SequenceNumbers:
     A flush that failed, or whose result is in doubt, is repeated with the same numbers: if the
     flush did take place, its batches are recognised.
 
-    Parameters
-    ----------
-    producer : the producer.
-    after_the_log : reads the logs of partitions without a given sequence.
+    `after_the_log`: reads the logs of partitions without a given sequence.
     """
 
     def __init__(self, producer: Producer, after_the_log: FindSequences) -> None:
@@ -35,10 +32,8 @@ class SequenceNumbers:
     def look_up(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Find the first sequences of partitions; their batches can be numbered then.
 
-        Raises
-        ------
-        LogLockedError, CorruptLogError
-            If a log has to be read for its next sequence, and cannot be.
+        Raises `LogLockedError` or `CorruptLogError` if a log has to be read for its next sequence,
+        and cannot be.
         """
         unknown = []
         for each in topic_partitions:

@@ -36,11 +36,8 @@ def _most_open() -> int:
 class OpenFiles:
     """Creates files and appends to them; the least recently used file is closed for the next.
 
-    Parameters
-    ----------
-    flush : whether the bytes of all files that were not dropped are on the disk once `finish`
-        returns.
-    pace : the limit of bytes a second, or None.
+    `flush`: whether the bytes of all files that were not dropped are on the disk once `finish`
+    returns.  `pace`: the limit of bytes a second, or None.
     """
 
     def __init__(self, *, flush: bool, pace: Pace | None = None) -> None:
@@ -57,10 +54,8 @@ class OpenFiles:
     def write(self, path: str, data: memoryview, position: int) -> None:
         """Write to a file that was created here.
 
-        Raises
-        ------
-        SyncFailedError
-            If another file, which has to be closed for this one, cannot be synced.
+        Raises `SyncFailedError` if another file, which has to be closed for this one, cannot be
+        synced.
         """
         descriptor = self._descriptors.pop(path, -1)
         if descriptor < 0:
@@ -83,10 +78,7 @@ class OpenFiles:
     def finish(self) -> None:
         """Close all files; only the task knows whether all bytes have been written.
 
-        Raises
-        ------
-        SyncFailedError
-            If the disk did not keep some of the bytes.
+        Raises `SyncFailedError` if the disk did not keep some of the bytes.
         """
         while self._descriptors:
             self._close_oldest()

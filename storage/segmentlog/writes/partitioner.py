@@ -18,13 +18,9 @@ _NO_BITMAP: Bytes = array_view(np.empty(0, np.uint8))
 class Partitioner:
     """Chooses partitions for the rows of one topic, batch by batch.
 
-    Parameters
-    ----------
-    topic : for errors.
-    n_partitions : of the topic.
-    batch_size : bytes of rows without a key that go to one partition before the next partition.
-    first_partition : the partition that these rows begin with; parallel tasks begin with different
-        ones.
+    `batch_size`: bytes of rows without a key that go to one partition before the next partition.
+    `first_partition`: the partition that these rows begin with; parallel tasks begin with
+    different ones.
     """
 
     def __init__(
@@ -42,15 +38,9 @@ class Partitioner:
         A partition that a row names takes precedence over the hash of its key; an empty key is a
         key.  Rows without either stay together for about a batch's size.
 
-        Parameters
-        ----------
-        source : the columns, as `segmentlog.format.records.source.record_source` gives them.
-        explicit : int32 column, null where a row leaves the choice to the partitioner.
-
-        Raises
-        ------
-        InvalidRecordError
-            If a row names a partition that the topic does not have.
+        `source`: the columns, as `segmentlog.format.records.source.record_source` gives them.
+        `explicit`: int32 column, null where a row leaves the choice to the partitioner.  Raises
+        `InvalidRecordError` if a row names a partition that the topic does not have.
         """
         named, valid, first_bit = _NO_PARTITIONS, _NO_BITMAP, 0
         if explicit is not None and len(explicit):
@@ -73,20 +63,10 @@ class Partitioner:
 def group_rows(partitions: Int32s, n_partitions: int) -> tuple[Int64s, Int64s]:
     """Sort the rows by partition, keeping their order within each.
 
-    Parameters
-    ----------
-    partitions : int32 array, shape (n_rows,); each from 0 to ``n_partitions - 1``
-
-    Returns
-    -------
-    rows : int64 array, shape (n_rows,)
-    starts : int64 array, shape (n_partitions + 1,); partition ``p`` has
-        ``rows[starts[p] : starts[p + 1]]``
-
-    Raises
-    ------
-    IndexError
-        If a partition is outside this range.
+    `partitions`: int32 array, shape (n_rows,); each from 0 to ``n_partitions - 1``.  Returns
+    `rows`, an int64 array, shape (n_rows,); `starts`, an int64 array, shape (n_partitions + 1,);
+    partition ``p`` has ``rows[starts[p] : starts[p + 1]]``.  Raises `IndexError` if a partition is
+    outside this range.
     """
     if len(partitions) and not 0 <= partitions.min() <= partitions.max() < n_partitions:
         message = f"partitions are from 0 to {n_partitions - 1}"

@@ -65,20 +65,12 @@ def ready_to_append(
 
     The caller writes the checkpoints of `held`: after several calls, perhaps.
 
-    Parameters
-    ----------
-    held : the log directory; its `config_of` has the settings of the topics.
-    partitions : the logs to prepare.
-    flush : whether an active segment that may not be synced is synced.
-    no_reboot : whether all bytes that may not be synced were written since the machine has
-        started, so that none can be lost.  Unless `flush` is set, only the end of an active
-        segment is checked then: to check the segment would take longer with each commit.
-
-    Raises
-    ------
-    LogDirectoryError
-        If a log has no segment, is damaged where it had been synced, or has committed records
-        after damage.
+    `held`: the log directory; its `config_of` has the settings of the topics.  `flush`: whether an
+    active segment that may not be synced is synced.  `no_reboot`: whether all bytes that may not
+    be synced were written since the machine has started, so that none can be lost.  Unless `flush`
+    is set, only the end of an active segment is checked then: to check the segment would take
+    longer with each commit.  Raises `LogDirectoryError` if a log has no segment, is damaged where
+    it had been synced, or has committed records after damage.
     """
     # With the mark of a clean stop, all bytes are synced, and indexes can be trusted.
     directory, checkpoints, is_clean = held.directory, held.checkpoints, held.is_clean
@@ -146,11 +138,6 @@ def visible_ends(
 
     A log without a high watermark gets one, because readers would take the log end that a commit
     moves.
-
-    Parameters
-    ----------
-    held : the log directory.
-    ends : the log end offsets.
     """
     high_watermarks = held.checkpoints.high_watermarks
     known = high_watermarks.offsets

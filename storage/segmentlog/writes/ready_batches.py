@@ -46,16 +46,9 @@ def ready_batches(
 ) -> Iterator[EncodedBatches]:
     """The batches with offsets from 0 on, some thousands at a time.
 
-    Parameters
-    ----------
-    data : batches one after the other; their offsets do not matter.
-    topic_partition : that they are for.
-    config : its timestamp type and its limit of a batch's size count.
-
-    Raises
-    ------
-    OptionError
-        If a leader would refuse a batch: its place and the reason.
+    `data`: batches one after the other; their offsets do not matter.  `config`: its timestamp type
+    and its limit of a batch's size count.  Raises `OptionError` if a leader would refuse a batch:
+    its place and the reason.
     """
     whole: Bytes = np.frombuffer(data, np.uint8)
     position = n_before = 0
@@ -72,21 +65,10 @@ def ready_batches(
 class _Chunk:
     """Some of the batches.
 
-    Parameters
-    ----------
-    whole : all batches.
-    position, n_before : bytes and batches before these.
-    table : int64 array, shape (n_rows, `N_BATCH_COLUMNS`); takes their headers
-
-    Attributes
-    ----------
-    buf : a copy of their bytes, and `COPY_SLACK` more.
-    headers : rows of `table`; positions are those in `buf`.
-
-    Raises
-    ------
-    OptionError
-        If the next bytes are not a batch, or a batch is cut short.
+    `position`, `n_before`: bytes and batches before these.  `table`: int64 array, shape (n_rows,
+    `N_BATCH_COLUMNS`); takes their headers.  `buf`: a copy of their bytes, and `COPY_SLACK` more.
+    `headers`: rows of `table`; positions are those in `buf`.  Raises `OptionError` if the next
+    bytes are not a batch, or a batch is cut short.
     """
 
     def __init__(self, whole: Bytes, position: int, n_before: int, table: Int64s) -> None:

@@ -25,40 +25,26 @@ class WriteRequest:
 
     It is small and picklable, because it travels to every task as a part of its job.
 
-    Attributes
-    ----------
-    directory : absolute path of the log directory; the path of a user is made absolute.
-    config : how rows become batches.
-    topic : of all rows, or None to take the column ``topic``.
-    num_partitions : of topics that are created; an existing `topic` must have this number.  By
-        default one, or the partitions that rows with offsets of their own name.
-    auto_create_topics : whether missing topics are created; by default they are, except in a
-        broker's own directory, where the broker would not know them.
-    lock_timeout_seconds : how long to wait for another writer.
-    numbered : name and version of a numbered write.
-    stream : name of the stream if the job writes one of its batches; earlier jobs of the stream
-        end when this job begins.
-    overwrite : whether the records replace all earlier records of `topic`.
-
-    Raises
-    ------
-    OptionError
-        If Kafka does not allow the topic's name, or this number of partitions; if a write that
-        overwrites names no topic.
-    LogDirectoryError
-        If the path cannot be one.
+    Raises `OptionError` if Kafka does not allow the topic's name, or this number of partitions; if
+    a write that overwrites names no topic.  Raises `LogDirectoryError` if the path cannot be one.
     """
 
-    directory: str
-    config: ProducerConfig = field(default_factory=ProducerConfig)
+    directory: str  # absolute path of the log directory; the path of a user is made absolute
+    config: ProducerConfig = field(default_factory=ProducerConfig)  # how rows become batches
     _: KW_ONLY
-    topic: str | None = None
+    topic: str | None = None  # of all rows, or None to take the column ``topic``
+    #: of topics that are created; an existing `topic` must have this number.  By default one, or
+    #: the partitions that rows with offsets of their own name.
     num_partitions: int | None = None
+    #: whether missing topics are created; by default they are, except in a broker's own directory,
+    #: where the broker would not know them
     auto_create_topics: bool | None = None
-    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
-    numbered: NumberedWrite | None = None
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS  # how long to wait for another writer
+    numbered: NumberedWrite | None = None  # name and version of a numbered write
+    #: name of the stream if the job writes one of its batches; earlier jobs of the stream end when
+    #: this job begins
     stream: str | None = None
-    overwrite: bool = False
+    overwrite: bool = False  # whether the records replace all earlier records of `topic`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", local_path(self.directory))
@@ -73,10 +59,7 @@ class WriteRequest:
 def check_level(codec: Codec, level: int) -> None:
     """Refuse a level of compression that a codec does not have.
 
-    Raises
-    ------
-    OptionError
-        With the levels that the codec has.
+    Raises `OptionError` with the levels that the codec has.
     """
     from segmentlog.format.records.deflater import Deflater  # its libraries load only for a level
 
@@ -91,12 +74,7 @@ def columns_left_out(
     Rows that were read and are written back look complete: they have all columns of a log.  But
     offsets and times are the new log's own unless a setting keeps them, as in Kafka's sink.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    names : columns of the rows.
-    config : of the write.
-    keeps, reads : how the caller's users keep all columns, and how they read headers.
+    `keeps`, `reads`: how the caller's users keep all columns, and how they read headers.
     """
     taken = {
         "timestamp": config.use_timestamps,

@@ -59,10 +59,7 @@ _NONE_KNOWN: Int64s = np.empty((0, sequences.KNOWN_COLUMNS), np.int64)
 def next_sequence(path: str, end: int, producer_id: int, producer_epoch: int) -> int:
     """The sequence that follows in a log for a producer; 0 if the log does not know the epoch.
 
-    Parameters
-    ----------
-    path : of the partition's directory.
-    end : the log end.
+    `path`: of the partition's directory.
     """
     producers = _Log(path, end).producers
     (row,) = producers.rows_of(np.array([producer_id])).tolist()
@@ -81,20 +78,10 @@ def without_duplicates(
 ) -> tuple[JobExtents, tuple[Appended, ...]]:
     """Extents of a flush without the batches that the log has, and the answers to producers.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    stage : takes what stays of extents that lose batches.
-    partitions : whose batches may have producers.
-    ends : the log end of each partition.
-    staged : extents of the flush.
-
-    Raises
-    ------
-    OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-        If a leader would refuse a batch.
-    CorruptLogError
-        If a header of the log that has to be read cannot be true.
+    `stage`: takes what stays of extents that lose batches.  `partitions`: whose batches may have
+    producers.  `ends`: the log end of each partition.  Raises `OutOfOrderSequenceError` or
+    `InvalidProducerEpochError` or `InvalidTxnStateError` if a leader would refuse a batch;
+    `CorruptLogError` if a header of the log that has to be read cannot be true.
     """
     appended: list[Appended] = []
     kept: list[Extent] = []
@@ -128,11 +115,8 @@ class _Log:
 class _PartitionCheck:
     """The check of one partition's batches.
 
-    Parameters
-    ----------
-    topic_partition : for errors and answers.
-    log : that they are to be appended to.
-    batches : int64 array, shape (n_batches, `sequences.BATCH_COLUMNS`)
+    `log`: that they are to be appended to.  `batches`: int64 array, shape (n_batches,
+    `sequences.BATCH_COLUMNS`).
     """
 
     def __init__(self, topic_partition: TopicPartition, log: _Log, batches: Int64s) -> None:
@@ -144,10 +128,8 @@ class _PartitionCheck:
     def fates(self) -> Int64s:
         """The fate of each batch, shape (n_batches, `sequences.FATE_COLUMNS`).
 
-        Raises
-        ------
-        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError
-            If a leader would refuse a batch.
+        Raises `OutOfOrderSequenceError` or `InvalidProducerEpochError` or `InvalidTxnStateError`
+        if a leader would refuse a batch.
         """
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
@@ -306,10 +288,7 @@ def _fields(batches: ScannedBatches) -> Int64s:
 def _fields_of(directory: str, extents: Iterable[Extent]) -> Int64s:
     """Lines of a table of batches, one for each batch of some extents.
 
-    Raises
-    ------
-    StagedFileError
-        If a staged file holds something else.
+    Raises `StagedFileError` if a staged file holds something else.
     """
     found = [_NO_BATCHES]
     for extent in extents:

@@ -41,10 +41,7 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
     Keys, values and headers are checked where they are read
     (`segmentlog.format.records.source.record_source`).
 
-    Raises
-    ------
-    ColumnError
-        Naming the column, its type, and what is accepted.
+    Raises `ColumnError` naming the column, its type, and what is accepted.
     """
     needed = ["value"]
     if topic is None:
@@ -71,11 +68,9 @@ def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) 
 class Restored(NamedTuple):
     """Offsets and append times that rows keep from the log that they come from.
 
-    Parameters
-    ----------
-    offsets : int64 array, shape (n_rows,), or None to take the next offsets of the log.
-    append_times : int64 array, shape (n_rows,), epoch milliseconds: when a log appended the row,
-        or -1 if the timestamp is its producer's; None if this holds for all rows.
+    `offsets`: int64 array, shape (n_rows,), or None to take the next offsets of the log.
+    `append_times`: int64 array, shape (n_rows,), epoch milliseconds: when a log appended the row,
+    or -1 if the timestamp is its producer's; None if this holds for all rows.
     """
 
     offsets: Int64s | None
@@ -84,9 +79,8 @@ class Restored(NamedTuple):
     def runs(self, rows: Int64s) -> list[tuple[int, int, int | None]]:
         """Cut rows where a batch has to end: all rows of a batch have the same append time.
 
-        Returns
-        -------
-        runs : bounds in `rows`, and the append time or None.
+        Returns start, end and append time of each run; the time is None if the producer's
+        timestamps hold.
         """
         if self.append_times is None:
             return [(0, len(rows), None)]
@@ -103,14 +97,8 @@ class Restored(NamedTuple):
 def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
     """Offsets and append times of rows, if `config` uses them.
 
-    Parameters
-    ----------
-    times : int64 array, shape (n_rows,); their timestamps.
-
-    Raises
-    ------
-    InvalidRecordError
-        If a row has no value in such a column, or a type of timestamps that no record has.
+    `times`: int64 array, shape (n_rows,); their timestamps.  Raises `InvalidRecordError` if a row
+    has no value in such a column, or a type of timestamps that no record has.
     """
     offsets = append_times = None
     if config.use_offsets:
@@ -126,10 +114,7 @@ def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: In
 def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
     """The column ``timestamp`` in epoch milliseconds, `default` where it is null.
 
-    Raises
-    ------
-    InvalidRecordError
-        If a time in seconds is too large for milliseconds.
+    Raises `InvalidRecordError` if a time in seconds is too large for milliseconds.
     """
     column = rows.column("timestamp")
     whole = column.cast(pa.int64()).fill_null(scalar(0, pa.int64()))
@@ -151,10 +136,7 @@ def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
 def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
     """The column ``partition`` as int32, from any type of integers.
 
-    Raises
-    ------
-    InvalidRecordError
-        If a row names a partition that no topic can have.
+    Raises `InvalidRecordError` if a row names a partition that no topic can have.
     """
     column = rows.column("partition")
     try:

@@ -37,21 +37,9 @@ def staged_batches(
 ) -> Iterator[ScannedBatches]:
     """Batches of an extent as they will stand in the log, window by window.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    extent : the extent.
-    shift : is added to the base offset of each batch; see `Extent.shift_to`.
-    leader_epoch : of the partition.
-
-    Yields
-    ------
-    batches : valid until the next step, with the offsets of the log.
-
-    Raises
-    ------
-    CorruptLogError
-        If the checksum of a staged batch is wrong.
+    `shift`: is added to the base offset of each batch; see `Extent.shift_to`.  Yields batches with
+    the offsets of the log, valid until the next step.  Raises `CorruptLogError` if the checksum of
+    a staged batch is wrong.
     """
     path = os.path.join(directory, extent.name)
     scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)

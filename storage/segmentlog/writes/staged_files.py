@@ -69,12 +69,7 @@ class _File:
 
 
 class _OwnFile(_File):
-    """A staged file of one partition, and the table of its batches.
-
-    Parameters
-    ----------
-    place : of its first batch.
-    """
+    """A staged file of one partition, and the table of its batches."""
 
     def __init__(self, directory: str, name: str, files: OpenFiles, place: LogPlace) -> None:
         super().__init__(directory, name, files)
@@ -140,14 +135,10 @@ def _remove(path: str) -> None:
 class TaskStage:
     """The staged files of one task attempt; a file is made when it is first written to.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    token : of the job.
-    task : number of the task, for people who look at the directory.
-    segment_bytes : most bytes of a segment, and so of a file of one partition.
-    flush : whether the files that the commit will move are on the disk when the stage is closed.
-    pace : the limit of bytes a second, or None.
+    `task`: number of the task, for people who look at the directory.  `segment_bytes`: most bytes
+    of a segment, and so of a file of one partition.  `flush`: whether the files that the commit
+    will move are on the disk when the stage is closed.  `pace`: the limit of bytes a second, or
+    None.
     """
 
     def __init__(
@@ -182,11 +173,9 @@ class TaskStage:
     ) -> None:
         """Write batches of one partition after its earlier batches.
 
-        Parameters
-        ----------
-        batches : if offsets count from 0, the buffer is changed so that they count on: from the
-            extent's beginning, or in a file of the partition's own from the log end.
-        offsets : the first and the last offset, if offsets are to be kept.
+        `batches`: if offsets count from 0, the buffer is changed so that they count on: from the
+        extent's beginning, or in a file of the partition's own from the log end.  `offsets`: the
+        first and the last offset, if offsets are to be kept.
         """
         n_records = int(batches.records_counts.sum())
         file = self._file_of(topic_partition, len(batches.buffer), n_records)
@@ -273,12 +262,8 @@ class TaskStage:
     def close(self) -> TaskExtents:
         """The extents that were written.
 
-        Raises
-        ------
-        StagedFileError
-            If the shared file is damaged.
-        SyncFailedError
-            If the disk did not keep some of the bytes.
+        Raises `StagedFileError` if the shared file is damaged; `SyncFailedError` if the disk did
+        not keep some of the bytes.
         """
         for topic_partition in [*self._own]:
             self._end_own(topic_partition)

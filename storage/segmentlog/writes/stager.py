@@ -59,14 +59,9 @@ class RowStager:
     `ProducerConfig.buffer_memory` bytes.  So memory does not grow with the number of partitions,
     and batches are full unless there are very many partitions.
 
-    Parameters
-    ----------
-    stage : where the batches go.
-    config : of the write.
-    topic : of all rows, or None to take the column ``topic``.
-    n_partitions : of a topic, by its name.
-    first_partition : the partition that rows without a key begin with.
-    numbers : the sequences of an idempotent producer, if the rows have one.
+    `topic`: of all rows, or None to take the column ``topic``.  `n_partitions`: of a topic, by its
+    name.  `first_partition`: the partition that rows without a key begin with.  `numbers`: the
+    sequences of an idempotent producer, if the rows have one.
     """
 
     def __init__(
@@ -97,14 +92,10 @@ class RowStager:
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows, and write out the held rows when there are enough of them.
 
-        Raises
-        ------
-        OptionError
-            If a column is missing, or has another type.
-        InvalidRecordError, RecordTooLargeError, OffsetsOutOfOrderError
-            If a row cannot be written; then nothing of the task may be committed.
-        StorageError
-            If the disk is full, or fails.
+        Raises `OptionError` if a column is missing, or has another type.  Raises
+        `InvalidRecordError` or `RecordTooLargeError` or `OffsetsOutOfOrderError` if a row cannot
+        be written; then nothing of the task may be committed.  Raises `StorageError` if the disk
+        is full, or fails.
         """
         if batch.schema != self._schema:
             self.check(batch.schema)

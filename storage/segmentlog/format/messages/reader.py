@@ -50,13 +50,7 @@ _ZEROS = {"bool": False, "f64": 0.0, "str": "", "bytes": b"", "uuid": uuid.UUID(
 
 
 class Reader:
-    """Reads the fields of one message from its bytes.
-
-    Parameters
-    ----------
-    data : the bytes.
-    at : where the message begins.
-    """
+    """Reads the fields of one message from its bytes."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -72,12 +66,9 @@ class Reader:
     def message(self, schema: Schema, version: int) -> dict[str, Any]:
         """The fields of a message, by their names in snake case.
 
-        Raises
-        ------
-        NewerFormatError
-            If the version is newer than those known, and does not begin with their fields.
-        ValueError
-            If there is no such version, or the bytes are not such a message.
+        Raises `NewerFormatError` if the version is newer than those known, and does not begin with
+        their fields; `ValueError` if there is no such version, or the bytes are not such a
+        message.
         """
         least, most = schema.versions
         is_flexible = version in schema.flexible
@@ -129,10 +120,7 @@ class Reader:
     def varint(self) -> int:
         """An unsigned varint: seven bits a byte, the least significant ones first.
 
-        Raises
-        ------
-        ValueError
-            If it has more than five bytes, or the bytes end in it.
+        Raises `ValueError` if it has more than five bytes, or the bytes end in it.
         """
         value = 0
         for number in range(_MOST_VARINT_BYTES):
@@ -145,10 +133,7 @@ class Reader:
     def take(self, n_bytes: int) -> bytes:
         """The next bytes.
 
-        Raises
-        ------
-        ValueError
-            If there are fewer.
+        Raises `ValueError` if there are fewer.
         """
         begin, end = self.at, self.at + n_bytes
         if not 0 <= n_bytes <= len(self._data) - begin:
@@ -266,16 +251,7 @@ class Reader:
 def read_struct(schema: Schema, version: int, data: bytes, at: int = 0) -> dict[str, Any]:
     """The fields of a message; bytes after it are not read, as brokers do not read them.
 
-    Parameters
-    ----------
-    schema, version : of the message.
-    data : the bytes.
-    at : where the message begins.
-
-    Raises
-    ------
-    ValueError
-        If the version is not known, or the bytes are not such a message.
+    Raises `ValueError` if the version is not known, or the bytes are not such a message.
     """
     return Reader(data, at).message(schema, version)
 

@@ -62,22 +62,13 @@ _CONTROL = {
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record of a coordinator; `value` is None for a tombstone.
+    """A record of a coordinator; `value` is None for a tombstone."""
 
-    Attributes
-    ----------
-    name : of the message, without ``Key`` or ``Value``.
-    type : the number before the key.
-    key : fields of the key, by names in snake case.
-    version : of the value, or -1 for a tombstone.
-    value : fields of the value.
-    """
-
-    name: str
-    type: int
-    key: Mapping[str, Any]
-    version: int
-    value: Mapping[str, Any] | None
+    name: str  # of the message, without ``Key`` or ``Value``
+    type: int  # the number before the key
+    key: Mapping[str, Any]  # fields of the key, by names in snake case
+    version: int  # of the value, or -1 for a tombstone
+    value: Mapping[str, Any] | None  # fields of the value
 
 
 class Framed(NamedTuple):
@@ -94,9 +85,7 @@ def coordinator_schemas(
 ) -> Mapping[int, tuple[Schema, Schema]]:
     """Schemas of keys and values of a coordinator's topic, by record type.
 
-    Parameters
-    ----------
-    is_kafka_4_0 : whether records of share groups have the bytes of Kafka 4.0.
+    `is_kafka_4_0`: whether records of share groups have the bytes of Kafka 4.0.
     """
     schemas = {**parse_schemas(_COORDINATORS[topic])}
     if is_kafka_4_0:
@@ -126,14 +115,7 @@ def read_coordinator_record(
     None stands for an unknown type, and for a newer version that is left as bytes
     (`segmentlog.format.newer`).
 
-    Parameters
-    ----------
-    is_kafka_4_0 : as of `coordinator_schemas`.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not a record of its type.
+    Raises `ValueError` if the bytes are not a record of its type.
     """
     if key is None:
         raise ValueError("it has no key")
@@ -158,10 +140,7 @@ def read_coordinator_record(
 def frame_key(data: bytes) -> int:
     """The api key of a framed record.
 
-    Raises
-    ------
-    ValueError
-        If the bytes are not a frame.
+    Raises `ValueError` if the bytes are not a frame.
     """
     return _frame(Reader(data))[0]
 
@@ -169,10 +148,7 @@ def frame_key(data: bytes) -> int:
 def look_at(topic: str, key: bytes | None, value: bytes | None) -> tuple[str | None, str] | None:
     """The name of a record, and what of it is newer than what we know; None if nothing is.
 
-    Raises
-    ------
-    ValueError
-        If the bytes are not a record of its type.
+    Raises `ValueError` if the bytes are not a record of its type.
     """
     if topic in FRAMED_TOPICS:
         if value is None and key is not None:  # it removes what the key stands for
@@ -220,15 +196,8 @@ def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
     None stands for an api key that is not in `schemas`, and for a newer version that is left as
     bytes (`segmentlog.format.newer`).
 
-    Parameters
-    ----------
-    data : the value.
-    schemas : by api key; records of other keys are not read further.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not such a message.
+    `schemas`: by api key; records of other keys are not read further.  Raises `ValueError` if the
+    bytes are not such a message.
     """
     reader = Reader(data)
     api_key, version = _frame(reader)
@@ -248,10 +217,7 @@ def read_frame(data: bytes, schemas: Mapping[int, Schema]) -> Framed | None:
 def read_control(key: bytes, value: bytes) -> Framed | None:
     """A control record of the metadata or of a snapshot, or None as by `read_frame`.
 
-    Raises
-    ------
-    ValueError
-        If the bytes are not such a record.
+    Raises `ValueError` if the bytes are not such a record.
     """
     reader = Reader(key)
     reader.take(2)

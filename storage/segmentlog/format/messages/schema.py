@@ -35,61 +35,36 @@ _NONE = Versions(1, 0)
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a message or of a struct in it.
+    """A field of a message or of a struct in it."""
 
-    Attributes
-    ----------
-    name : as in Kafka's JSON.
-    column : the name in snake case.
-    kind : ``str``, ``bytes``, ``bool``, ``i8`` to ``i64``, ``u16``, ``f64``, ``uuid``, or
-        ``struct``.
-    fields : of a struct.
-    is_array : whether the value is a list of `kind`.
-    is_nullable : whether null is a value.
-    versions : that have the field.
-    tag : of a tagged field, or None.
-    default : as text, or None for zero, an empty value or false.
-    """
-
-    name: str
-    column: str
+    name: str  # as in Kafka's JSON
+    column: str  # the name in snake case
+    #: ``str``, ``bytes``, ``bool``, ``i8`` to ``i64``, ``u16``, ``f64``, ``uuid``, or ``struct``
     kind: str
-    fields: tuple["Field", ...] = ()
-    is_array: bool = False
-    is_nullable: bool = False
-    versions: Versions = _EVERY
-    tag: int | None = None
-    default: str | None = None
+    fields: tuple["Field", ...] = ()  # of a struct
+    is_array: bool = False  # whether the value is a list of `kind`
+    is_nullable: bool = False  # whether null is a value
+    versions: Versions = _EVERY  # that have the field
+    tag: int | None = None  # of a tagged field, or None
+    default: str | None = None  # as text, or None for zero, an empty value or false
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A kind of message.
+    """A kind of message."""
 
-    Attributes
-    ----------
-    name : as in Kafka's JSON.
-    api_key : its number among the records of its topic, or -1.
-    versions : that can be read.
-    flexible : versions with compact lengths and tagged fields.
-    fields : in order.
-    """
-
-    name: str
-    api_key: int
-    versions: Versions
-    flexible: Versions
-    fields: tuple[Field, ...]
+    name: str  # as in Kafka's JSON
+    api_key: int  # its number among the records of its topic, or -1
+    versions: Versions  # that can be read
+    flexible: Versions  # versions with compact lengths and tagged fields
+    fields: tuple[Field, ...]  # in order
 
 
 @cache
 def parse_schemas(lines: str) -> Mapping[str, Schema]:
     """The schemas of several lines, by name.
 
-    Raises
-    ------
-    ValueError
-        If a line is not a schema.
+    Raises `ValueError` if a line is not a schema.
     """
     parsed = (_Parser(line).schema() for line in lines.strip().splitlines())
     return {schema.name: schema for schema in parsed}

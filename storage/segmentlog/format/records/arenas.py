@@ -29,10 +29,7 @@ class Arenas:
     A thread of another library takes the interpreter's lock to drop an arena.  So the columns of a
     batch are parts of one arena, and a user who holds one of these columns holds the others, too.
 
-    Parameters
-    ----------
-    n_bytes : of each part of an arena.
-    n_parts : that are lent together.
+    `n_bytes`: of each part of an arena.
     """
 
     def __init__(self, n_bytes: int, n_parts: int) -> None:

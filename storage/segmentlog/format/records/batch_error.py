@@ -19,12 +19,9 @@ __all__ = ["batch_error"]
 def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> SegmentLogError:
     """The error for a batch that `scan_batches` or `walk_headers` has stopped at.
 
-    Parameters
-    ----------
-    batches : hold the buffer that the batch is in; it need not be one of them.
-    position : byte of the buffer at which it begins.
-    end : byte after the readable part of the buffer.
-    code : from `segmentlog.format.kernels.status`.
+    `batches`: hold the buffer that the batch is in; it need not be one of them.  `position`: byte
+    of the buffer at which it begins.  `end`: byte after the readable part of the buffer.  `code`:
+    from `segmentlog.format.kernels.status`.
     """
     path, buf = batches.path, batches.buf
     at = batches.file_position + position

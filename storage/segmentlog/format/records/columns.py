@@ -28,9 +28,7 @@ _NO_ITEMS: dict[type[np.generic], NDArray[Any]] = {
 class Constants:
     """Columns with one value for all rows of a partition, built once and sliced.
 
-    Parameters
-    ----------
-    topic_partition : of the rows; None if they have no such columns.
+    `topic_partition`: of the rows; None if they have no such columns.
     """
 
     def __init__(self, topic_partition: TopicPartition | None = None) -> None:
@@ -148,12 +146,10 @@ _NO_VALUES = _Binary(0, 0)
 class Output:
     """Room for one Arrow batch: at most this many rows, bytes of records, and headers.
 
-    Parameters
-    ----------
-    schema : the requested columns; other columns get no memory.
-    n_rows, n_bytes, n_headers : the limits; the kernel stops at the first limit that it reaches.
-    arenas : of two parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by
-        default, the memory is Arrow's.
+    `schema`: the requested columns; other columns get no memory.  `n_rows`, `n_bytes`,
+    `n_headers`: the limits; the kernel stops at the first limit that it reaches.  `arenas`: of two
+    parts, for keys and for values, each of `n_bytes` and `COPY_SLACK`; by default, the memory is
+    Arrow's.
     """
 
     def __init__(
@@ -309,10 +305,7 @@ def scalar(value: int | str, kind: pa.DataType) -> pa.Scalar:
     `pyarrow.scalar` and `pyarrow.array` import pandas if it is installed.  That import took 0.2 s
     of the half second before a process's first row.
 
-    Raises
-    ------
-    OverflowError
-        If the type cannot hold the number.
+    Raises `OverflowError` if the type cannot hold the number.
     """
     if isinstance(value, str):
         text = value.encode()

@@ -56,9 +56,7 @@ class InflateError(Exception):
 class Inflater:
     """A growing buffer for inflated batches, one after another.
 
-    Parameters
-    ----------
-    max_batch_bytes : most bytes that one batch may inflate to.
+    `max_batch_bytes`: most bytes that one batch may inflate to.
     """
 
     def __init__(self, max_batch_bytes: int) -> None:
@@ -94,20 +92,10 @@ class Inflater:
     ) -> tuple[int, int]:
         """Inflate `payload` after the bytes in the buffer.
 
-        Parameters
-        ----------
-        codec : one of `segmentlog.model.Codec`, but not ``NONE``.
-        payload : the records of one batch.
-        is_magic_0 : whether the header checksum of an LZ4 frame is to be ignored.
-
-        Returns
-        -------
-        start, end : the half-open range of `buffer` that holds the result.
-
-        Raises
-        ------
-        InflateError
-            If the bytes are not valid for the codec, or inflate beyond `max_batch_bytes`.
+        `codec`: one of `segmentlog.model.Codec`, but not ``NONE``.  `is_magic_0`: whether the
+        header checksum of an LZ4 frame is to be ignored.  Returns the half-open range of `buffer`
+        that holds the result.  Raises `InflateError` if the bytes are not valid for the codec, or
+        inflate beyond `max_batch_bytes`.
         """
         start = self.end
         if is_magic_0 and codec == Codec.LZ4:

@@ -42,10 +42,8 @@ _TIMESTAMP_MASKS = layout.TIMESTAMP_TYPE_MASK | layout.NO_TIMESTAMP_MASK
 class BatchScanner:
     """Finds batches in buffers of one file, and checks them.
 
-    Parameters
-    ----------
-    path : the file, for errors.
-    next_offset : the least base offset that the next batch may have.
+    `path`: the file, for errors.  `next_offset`: the least base offset that the next batch may
+    have.
     """
 
     def __init__(self, path: str, next_offset: int) -> None:
@@ -62,21 +60,11 @@ class BatchScanner:
         The last of them is followed by an incomplete batch, by a batch that did not fit the table,
         by a bad batch, or by nothing.
 
-        Parameters
-        ----------
-        buf : uint8 array, shape (n_bytes,); read only
-        start, end : half-open byte range that begins at a batch
-        file_position : byte of the file that ``buf[0]`` is
-
-        Returns
-        -------
-        batches : perhaps none; valid until the next call
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            If the first batch is bad.  If good batches come before a bad one, they are returned,
-            and the next call raises.
+        `buf`: uint8 array, shape (n_bytes,); read only.  `start`, `end`: half-open byte range that
+        begins at a batch.  `file_position`: byte of the file that ``buf[0]`` is.  The result may
+        be empty, and is valid until the next call.  Raises `CorruptLogError` or
+        `UnsupportedFormatError` if the first batch is bad.  If good batches come before a bad one,
+        they are returned, and the next call raises.
         """
         code, position, n_batches = scan_batches(
             buf, start, end, self.next_offset, self._headers[:most]
@@ -98,13 +86,9 @@ class BatchScanner:
 class RecordDecoder:
     """Turns scanned batches of one partition into Arrow batches.
 
-    Parameters
-    ----------
-    topic_partition : of the rows.
-    schema : the requested columns, of `segmentlog.format.records.schema`.
-    offsets : of the rows.
-    max_inflated_batch_bytes : most bytes that one batch may inflate to.
-    most_bytes : of an Arrow batch, unless one record has more.
+    `schema`: the requested columns, of `segmentlog.format.records.schema`.
+    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `most_bytes`: of an
+    Arrow batch, unless one record has more.
     """
 
     def __init__(
@@ -132,12 +116,9 @@ class RecordDecoder:
         Columns that have one value for all rows need only headers: then records are not parsed,
         and compressed batches not inflated.
 
-        Raises
-        ------
-        MalformedBatchError
-            If records contradict their header or themselves.
-        TimestampOverflowError
-            If a record's timestamp is requested and does not fit microseconds.
+        Raises `MalformedBatchError` if records contradict their header or themselves;
+        `TimestampOverflowError` if a record's timestamp is requested and does not fit
+        microseconds.
         """
         n_batches, any_attributes, all_attributes = select_batches(batches.headers, *self._offsets)
         batches = batches.only(slice(n_batches))

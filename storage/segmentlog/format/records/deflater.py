@@ -43,15 +43,8 @@ _LEVELS = {
 class Deflater:
     """Compresses with one codec at one level.
 
-    Parameters
-    ----------
-    codec : any but ``NONE``.
-    level : by Kafka's scale (KIP-390); None for Kafka's default.
-
-    Raises
-    ------
-    OptionError
-        If the codec has no such level, or no levels at all.
+    `level`: by Kafka's scale (KIP-390); None for Kafka's default.  Raises `OptionError` if the
+    codec has no such level, or no levels at all.
     """
 
     def __init__(self, codec: Codec, level: int | None = None) -> None:

@@ -46,11 +46,9 @@ _NO_TABLE: Int64s = np.empty((0, N_BATCH_COLUMNS), np.int64)
 class EncodedBatches(NamedTuple):
     """Batches one after another, with the fields of each that an append needs.
 
-    Parameters
-    ----------
-    buffer : uint8 array, shape (n_bytes,); assigning offsets writes to it
-    table : int64 array, shape (n_batches, `kernels.encode.N_BATCH_COLUMNS`); its first columns
-        are those of `format.kernels.layout`, as `kernels.scan.scan_batches` would fill them
+    `buffer`: uint8 array, shape (n_bytes,); assigning offsets writes to it.  `table`: int64 array,
+    shape (n_batches, `kernels.encode.N_BATCH_COLUMNS`); its first columns are those of
+    `format.kernels.layout`, as `kernels.scan.scan_batches` would fill them.
     """
 
     buffer: Bytes
@@ -99,16 +97,9 @@ class EncodedBatches(NamedTuple):
 class RecordEncoder:
     """Encodes rows for any number of partitions.
 
-    Parameters
-    ----------
-    codec, level : the compression; None is Kafka's default level.
-    batch_size : bytes, before compression, at which a batch ends.
-    max_message_bytes : bytes, after compression, that no batch may be larger than.
-
-    Raises
-    ------
-    OptionError
-        If the codec has no such level.
+    `codec`, `level`: the compression; None is Kafka's default level.  `batch_size`: bytes, before
+    compression, at which a batch ends.  `max_message_bytes`: bytes, after compression, that no
+    batch may be larger than.  Raises `OptionError` if the codec has no such level.
     """
 
     def __init__(
@@ -136,24 +127,15 @@ class RecordEncoder:
     ) -> EncodedBatches:
         """Batches of the rows of one partition.
 
-        Parameters
-        ----------
-        partition : of the batches, for errors.
-        source : the columns, as `segmentlog.format.records.source.record_source` gives them.
-        rows : int64 array, shape (n,); rows of `source`, in the order of their offsets
-        offsets : int64 array, shape (n,), rising; by default 0, 1, 2, …
-        append_time_ms : time of appending, as the timestamp of all records; their own timestamps
-            stay in the bytes, as in a broker
-
-        Raises
-        ------
-        InvalidRecordError
-            If a row cannot be a record: a header without a key, a timestamp below -1, an offset
-            that does not rise; or if `source` has no such row.
-        RecordTooLargeError
-            If a record alone takes more than `max_message_bytes`.
-        ValueError
-            If the numbers of offsets and rows differ.
+        `partition`: of the batches, for errors.  `source`: the columns, as
+        `segmentlog.format.records.source.record_source` gives them.  `rows`: int64 array, shape
+        (n,); rows of `source`, in the order of their offsets.  `offsets`: int64 array, shape (n,),
+        rising; by default 0, 1, 2, ….  `append_time_ms`: time of appending, as the timestamp of
+        all records; their own timestamps stay in the bytes, as in a broker.  Raises
+        `InvalidRecordError` if a row cannot be a record: a header without a key, a timestamp below
+        -1, an offset that does not rise; or if `source` has no such row.  Raises
+        `RecordTooLargeError` if a record alone takes more than `max_message_bytes`.  Raises
+        `ValueError` if the numbers of offsets and rows differ.
         """
         if offsets is None:
             offsets = self._count_to(len(rows))

@@ -34,16 +34,10 @@ MakeRoom = Callable[[Int64s, int, int], Output]
 class RecordFiller:
     """Fills columns with the records of batches.
 
-    Parameters
-    ----------
-    offsets : of the records to fill in.
-    max_inflated_batch_bytes : most bytes that one batch may inflate to.
-    in_microseconds : partition whose timestamps are requested in microseconds, which may overflow;
-        None for milliseconds as they are stored.
-
-    Attributes
-    ----------
-    state : int64 array, the progress of `fill`; see `segmentlog.format.kernels.output`.
+    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `in_microseconds`:
+    partition whose timestamps are requested in microseconds, which may overflow; None for
+    milliseconds as they are stored.  `state`: int64 array, the progress of `fill`; see
+    `segmentlog.format.kernels.output`.
     """
 
     def __init__(
@@ -72,10 +66,8 @@ class RecordFiller:
 
         No other Python loop runs once for each batch, so this loop does as little as possible.
 
-        Raises
-        ------
-        MalformedBatchError, UnsupportedFormatError
-            If the first of `batches` cannot be inflated.
+        Raises `MalformedBatchError` or `UnsupportedFormatError` if the first of `batches` cannot
+        be inflated.
         """
         self._inflater.clear()
         headers = batches.headers
@@ -120,12 +112,9 @@ class RecordFiller:
 
         The records of the batches before a bad batch are returned before the error is raised.
 
-        Raises
-        ------
-        MalformedBatchError
-            If records contradict their header or themselves.
-        TimestampOverflowError
-            If a record's timestamp is requested and does not fit microseconds.
+        Raises `MalformedBatchError` if records contradict their header or themselves;
+        `TimestampOverflowError` if a record's timestamp is requested and does not fit
+        microseconds.
         """
         headers, state, error = batches.headers, self.state, None
         scale = 1000 if self._in_microseconds else 1

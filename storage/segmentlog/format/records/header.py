@@ -91,10 +91,8 @@ class BatchHeader(NamedTuple):
 def parse_header(buf: bytes | bytearray | memoryview, at: int = 0) -> BatchHeader:
     """Header of the batch at byte `at`; the fields are not checked.
 
-    Raises
-    ------
-    struct.error
-        If `buf` ends before the header does: 61 bytes, or 26 for a message of magic 0 or 1.
+    Raises `struct.error` if `buf` ends before the header does: 61 bytes, or 26 for a message of
+    magic 0 or 1.
     """
     if len(buf) - at > layout.MAGIC_AT and buf[at + layout.MAGIC_AT] < layout.FIRST_BATCH_MAGIC:
         return _parse_message(buf, at)
@@ -120,12 +118,9 @@ def is_too_high(header: BatchHeader, first_offset: int, least_offset: int, next_
     No checksum covers base offsets.  It is the first batch if clearing one bit puts it between
     the batch before it and the second batch; otherwise, the second has the wrong base offset.
 
-    Parameters
-    ----------
-    header : of the first batch.
-    first_offset : its first offset, which the header of a wrapper lacks.
-    least_offset : least possible first offset: the offset after the batch before it.
-    next_base : base offset of the second batch; at most the last offset of the first.
+    `first_offset`: its first offset, which the header of a wrapper lacks.  `least_offset`: least
+    possible first offset: the offset after the batch before it.  `next_base`: base offset of the
+    second batch; at most the last offset of the first.
     """
     most = next_base - 1 - (header.last_offset - first_offset)
     return any(

@@ -34,9 +34,7 @@ _ZSTD_FRAME = bytes.fromhex("28b52ffd 20 0a 510000") + _KNOWN
 class NativeCodecs:
     """The addresses for one decoder, with working memory that no other thread may use.
 
-    Attributes
-    ----------
-    addresses : int64 array, shape (`segmentlog.format.kernels.inflate.N_CODEC_COLUMNS`,).
+    `addresses`: int64 array, shape (`segmentlog.format.kernels.inflate.N_CODEC_COLUMNS`,).
     """
 
     def __init__(self) -> None:

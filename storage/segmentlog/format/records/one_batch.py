@@ -77,10 +77,8 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord:
 class BatchReader:
     """Reads batches one by one.
 
-    Parameters
-    ----------
-    path : the file, for errors.
-    max_inflated_batch_bytes : most bytes that one batch may inflate to.
+    `path`: the file, for errors.  `max_inflated_batch_bytes`: most bytes that one batch may
+    inflate to.
     """
 
     def __init__(
@@ -94,16 +92,9 @@ class BatchReader:
     def records(self, batch: bytes, position: int) -> Iterator[pa.RecordBatch]:
         """Records of `batch`, a whole batch from byte `position` of the file.
 
-        Yields
-        ------
-        pyarrow.RecordBatch
-            With the schema `RECORDS_SCHEMA`, at most 10,000 rows and about 8 MiB; it stays valid
-            after the next step.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            At the first step if the batch is bad, at a later step if a record is bad.
+        Yields batches with the schema `RECORDS_SCHEMA`, of at most 10,000 rows and about 8 MiB; it
+        stays valid after the next step.  Raises `CorruptLogError` or `UnsupportedFormatError` at
+        the first step if the batch is bad, at a later step if a record is bad.
         """
         if self._window.size < len(batch) + COPY_SLACK:
             self._window = np.empty(len(batch) + COPY_SLACK, np.uint8)
@@ -129,18 +120,8 @@ def read_timestamps(batch: bytes, path: str, position: int) -> tuple[Int64s, Int
 
     Timestamps stay in the milliseconds of the file: a look-up by time needs no microseconds.
 
-    Parameters
-    ----------
-    batch : the whole batch.
-    path, position : place of the batch, for errors.
-
-    Returns
-    -------
-    offsets, timestamps_ms : int64 arrays, shape (n_records,), in the order of the records
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
+    `path`, `position`: place of the batch, for errors.  Returns two int64 arrays, shape
+    (n_records,), in the order of the records.
     """
     buf: Bytes = np.empty(len(batch) + COPY_SLACK, np.uint8)
     buf[: len(batch)] = np.frombuffer(batch, np.uint8)

@@ -53,22 +53,13 @@ class OnePassDecoder:
     An Arrow batch may hold rows of several buffers.  It stays open until it is full, until an
     unusual batch comes, or until `flush` is called.
 
-    Parameters
-    ----------
-    topic_partition : of the rows.
-    schema : the requested columns, of `segmentlog.format.records.schema`; see `suits`.
-    offsets : of the rows.
-    max_inflated_batch_bytes : most bytes that one batch may inflate to.
-    timestamps : batches that cannot have records of these times are skipped.
-    memory : of the read, for its rows; by default, of this decoder alone.
-    workspace : for the work; by default, of this decoder alone.
-
-    Attributes
-    ----------
-    position : byte of the buffer after the last batch taken.
-    next_offset : offset after the last batch taken.
-    flushed_offset : offset after the last batch whose rows were yielded.
-    stop : why the last call of `decode` ended.
+    `schema`: the requested columns, of `segmentlog.format.records.schema`; see `suits`.
+    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `timestamps`: batches
+    that cannot have records of these times are skipped.  `memory`: of the read, for its rows; by
+    default, of this decoder alone.  `workspace`: for the work; by default, of this decoder alone.
+    `position`: byte of the buffer after the last batch taken.  `next_offset`: offset after the
+    last batch taken.  `flushed_offset`: offset after the last batch whose rows were yielded.
+    `stop`: why the last call of `decode` ended.
     """
 
     def __init__(
@@ -121,17 +112,14 @@ class OnePassDecoder:
     ) -> Iterator[pa.RecordBatch]:
         """Full Arrow batches of the usual batches from byte `start` on.
 
-        Parameters
-        ----------
-        buf : uint8 array, shape (n_bytes,); read only, and valid until the iterator ends; the last
-            `segmentlog.format.kernels.memory.COPY_SLACK` bytes belong to no usual batch
-        start, end : half-open byte range that begins at a batch
-        next_offset : the least base offset that the first batch may have
-        offset_limit : a batch that reaches this offset is not usual
-        most_bytes : bytes of the range and of all that is still to come
-        window : int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,), of a
-            window that may move on over its file, with `end` in it; `buf` is written then, and
-            `position` is a byte of the moved window
+        `buf`: uint8 array, shape (n_bytes,); read only, and valid until the iterator ends; the
+        last `segmentlog.format.kernels.memory.COPY_SLACK` bytes belong to no usual batch.
+        `start`, `end`: half-open byte range that begins at a batch.  `next_offset`: the least base
+        offset that the first batch may have.  `offset_limit`: a batch that reaches this offset is
+        not usual.  `most_bytes`: bytes of the range and of all that is still to come.  `window`:
+        int64 array, shape (`segmentlog.format.kernels.windows.N_WINDOW_COLUMNS`,), of a window
+        that may move on over its file, with `end` in it; `buf` is written then, and `position` is
+        a byte of the moved window.
         """
         self.position, self.next_offset = start, next_offset
         if window is None:

@@ -38,19 +38,11 @@ def cut_rows(batch: pa.RecordBatch, most_bytes: int, least_row_bytes: int) -> It
 
     Only a piece of one row is larger than `most_bytes`, or than 1 GiB.
 
-    Parameters
-    ----------
-    batch : its columns may be of any type that can be written.
-    most_bytes : of a piece, decoded.
-    least_row_bytes : least bytes that a row counts as: columns of nulls alone have no bytes.
-
-    Raises
-    ------
-    ColumnError
-        If a column has a type that cannot be written.
-    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If the buffers of `batch` are smaller than its lengths, or if indices lie outside a
-        dictionary.
+    `batch`: its columns may be of any type that can be written.  `most_bytes`: of a piece,
+    decoded.  `least_row_bytes`: least bytes that a row counts as: columns of nulls alone have no
+    bytes.  Raises `ColumnError` if a column has a type that cannot be written;
+    `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of `batch` are smaller than
+    its lengths, or if indices lie outside a dictionary.
     """
     most_bytes = min(most_bytes, _MOST_BYTES)
     shares = any(_SHARING.search(str(batch.schema.field(name).type)) for name in _shown(batch))

@@ -24,11 +24,9 @@ class _Closable(Protocol):
 class Workspace:
     """Working memory of one slice at a time, and the file that the slice before it ended in.
 
-    Attributes
-    ----------
-    window : uint8 array, shape (n_bytes,), of bytes of a file; `COPY_SLACK` belong to no batch.
-    inflated : uint8 array, shape (n_bytes,), of one inflated batch, with `COPY_SLACK` after it.
-    codecs : for the thread that reads the slice.
+    `window`: uint8 array, shape (n_bytes,), of bytes of a file; `COPY_SLACK` belong to no batch.
+    `inflated`: uint8 array, shape (n_bytes,), of one inflated batch, with `COPY_SLACK` after it.
+    `codecs`: for the thread that reads the slice.
     """
 
     def __init__(self) -> None:
@@ -64,14 +62,9 @@ class Workspace:
 class ReadMemory:
     """Working memory for the threads of one read, which begins in the thread that makes it.
 
-    Parameters
-    ----------
-    batch_bytes : most bytes of the keys, and of the values, of an Arrow batch, unless one batch of
-        the log has more; by default, each decoder has its own bound.
-
-    Attributes
-    ----------
-    are_first : whether no rows were made yet; a user may wait for the first ones.
+    `batch_bytes`: most bytes of the keys, and of the values, of an Arrow batch, unless one batch
+    of the log has more; by default, each decoder has its own bound.  `are_first`: whether no rows
+    were made yet; a user may wait for the first ones.
     """
 
     def __init__(self, batch_bytes: int = sys.maxsize) -> None:

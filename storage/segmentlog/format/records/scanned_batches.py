@@ -13,20 +13,13 @@ __all__ = ["ScannedBatches"]
 
 
 class ScannedBatches(NamedTuple):
-    """Some batches of one file, in order.
+    """Some batches of one file, in order."""
 
-    Attributes
-    ----------
-    path : the file, for errors.
-    buf : uint8 array that `headers` point into; the scanner decides how long it is valid.
-    headers : int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); valid as long as `buf`.
-    file_position : byte of the file that ``buf[0]`` is.
-    """
-
-    path: str
-    buf: Bytes
+    path: str  # the file, for errors
+    buf: Bytes  # uint8 array that `headers` point into; the scanner decides how long it is valid
+    #: int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`); valid as long as `buf`
     headers: Int64s
-    file_position: int
+    file_position: int  # byte of the file that ``buf[0]`` is
 
     def only(self, rows: "NDArray[np.bool_] | slice") -> "ScannedBatches":
         """The batches of some rows of `headers`."""

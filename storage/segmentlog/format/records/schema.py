@@ -65,10 +65,8 @@ def record_schema(
     `in_milliseconds`, the timestamp is a stored one: an integer of any size.  With
     `header_names_as_bytes`, the names of headers are binary.
 
-    Raises
-    ------
-    OptionError
-        If a name is not a column, or is repeated; if `columns` is a string and not a list.
+    Raises `OptionError` if a name is not a column, or is repeated; if `columns` is a string and
+    not a list.
     """
     if isinstance(columns, str | bytes):
         raise OptionError("columns", str(columns), _A_LIST)

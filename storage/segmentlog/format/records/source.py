@@ -32,20 +32,12 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
 
     The views keep the memory of the columns alive.
 
-    Parameters
-    ----------
-    batch : the rows; other columns are ignored.  Keys and values are binary or string, also of a
-        fixed size, in dictionaries, large or as views; headers are lists of them
-    timestamps : int64 array, shape (n_rows,); epoch milliseconds, -1 for none
-
-    Raises
-    ------
-    ColumnError
-        If a column has another type.
-    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If the buffers of `batch` are smaller than its lengths, or bounds lie outside the buffers.
-    ValueError
-        If the numbers of timestamps and rows differ.
+    `batch`: the rows; other columns are ignored.  Keys and values are binary or string, also of a
+    fixed size, in dictionaries, large or as views; headers are lists of them.  `timestamps`: int64
+    array, shape (n_rows,); epoch milliseconds, -1 for none.  Raises `ColumnError` if a column has
+    another type; `pyarrow.ArrowInvalid` or `pyarrow.ArrowIndexError` if the buffers of `batch` are
+    smaller than its lengths, or bounds lie outside the buffers; `ValueError` if the numbers of
+    timestamps and rows differ.
     """
     if timestamps.shape != (batch.num_rows,):
         message = f"{len(timestamps)} timestamps for {batch.num_rows} rows"
@@ -114,12 +106,8 @@ def _cast(columns: dict[str, pa.Array], name: str, n_rows: int, kind: pa.DataTyp
 def cast_column(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column ``key``, ``value`` or ``headers`` as `kind`.
 
-    Raises
-    ------
-    ColumnError
-        If its type cannot be written.
-    pyarrow.ArrowInvalid, pyarrow.ArrowIndexError
-        If its values point outside of it, or are too many for `kind`.
+    Raises `ColumnError` if its type cannot be written; `pyarrow.ArrowInvalid` or
+    `pyarrow.ArrowIndexError` if its values point outside of it, or are too many for `kind`.
     """
     if pa.types.is_dictionary(column.type) and not _are_bytes(column.type.value_type):
         raise ColumnError(name, str(column.type), _ACCEPTED[name])
@@ -202,10 +190,7 @@ def _headers(
 def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
     """Lists of headers whose keys and values have the type `kind`, with bounds of its width.
 
-    Raises
-    ------
-    ColumnError
-        If `given` is not a type of headers.
+    Raises `ColumnError` if `given` is not a type of headers.
     """
     if not _are_headers(given):
         raise ColumnError("headers", str(given), _ACCEPTED["headers"])

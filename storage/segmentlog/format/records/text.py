@@ -18,15 +18,9 @@ __all__ = ["TextColumns"]
 class TextColumns:
     """Makes text of keys or values.
 
-    Parameters
-    ----------
-    columns : names of the requested columns, in order.
-    text : the columns to return as text, if they are requested: ``key``, ``value`` or both.
-    on_invalid : the treatment of bytes that are not UTF-8.
-
-    Attributes
-    ----------
-    scanned : names of the columns to scan; an error needs the offsets.
+    `columns`: names of the requested columns, in order.  `text`: the columns to return as text, if
+    they are requested: ``key``, ``value`` or both.  `on_invalid`: the treatment of bytes that are
+    not UTF-8.  `scanned`: names of the columns to scan; an error needs the offsets.
     """
 
     def __init__(
@@ -45,10 +39,7 @@ class TextColumns:
     def convert(self, batch: pa.RecordBatch, topic_partition: TopicPartition) -> pa.RecordBatch:
         """The requested columns of a batch with the scanned columns, which is not copied.
 
-        Raises
-        ------
-        InvalidUtf8Error
-            If bytes are not UTF-8, and `on_invalid` does not allow them.
+        Raises `InvalidUtf8Error` if bytes are not UTF-8, and `on_invalid` does not allow them.
         """
         if not self._text:
             return batch

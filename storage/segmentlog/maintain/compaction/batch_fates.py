@@ -30,9 +30,7 @@ class Fates(Protocol):
     def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
         """Fates of batches, and the aborted transactions that end among them and still have some.
 
-        Parameters
-        ----------
-        batches : as they were scanned; their records need not be inflated.
+        `batches`: as they were scanned; their records need not be inflated.
         """
 
 
@@ -44,9 +42,7 @@ class KeptHeaders:
     differ in clocks, in producer snapshots and in the borders of segments, and would then differ
     in their batches.
 
-    Parameters
-    ----------
-    indexed : entries of the log's transaction indexes, in their order.
+    `indexed`: entries of the log's transaction indexes, in their order.
     """
 
     def __init__(self, indexed: Sequence[AbortedTransaction]) -> None:
@@ -66,13 +62,9 @@ class KeptHeaders:
 class BatchFates:
     """Judges the batches of one log, in their order.
 
-    Parameters
-    ----------
-    active : producers that count as active, by their state at the log end.
-    indexed : entries of the log's transaction indexes, for the new ones.
-    transactions : of the log.
-    kept_end : a batch that ends here stays, if only empty.
-    now_ms : its time (epoch).
+    `active`: producers that count as active, by their state at the log end.  `indexed`: entries of
+    the log's transaction indexes, for the new ones.  `kept_end`: a batch that ends here stays, if
+    only empty.  `now_ms`: its time (epoch).
     """
 
     def __init__(
@@ -126,10 +118,8 @@ class BatchFates:
     def _entries(self, begun: list[list[int]], ended: list[list[int]]) -> list[AbortedTransaction]:
         """Index entries of transactions; an entry that the old index lacks is made again.
 
-        Parameters
-        ----------
-        begun : producer and base offset of aborted batches.
-        ended : the same for markers after some of them.
+        `begun`: producer and base offset of aborted batches.  `ended`: the same for markers after
+        some of them.
         """
         entries = []
         both = [*((at, False, of) for of, at in begun), *((at, True, of) for of, at in ended)]

@@ -60,23 +60,15 @@ def clean_partition(
     The swap of an earlier attempt is finished or undone first.  All positional arguments
     can be pickled.
 
-    Parameters
-    ----------
-    directory : the log directory, without unfinished commits; the caller holds its lock, or its
-        share of this partition (`segmentlog.store.lock`).
-    planned : by `segmentlog.maintain.compaction.plan`; it is looked at again.
-    limits : of all partitions of the compaction.
-    on_pass : is called with the new first dirty offset once a pass is on the disk.
-    before_step : is called before each segment is written, and before segments are replaced; with
-        an error, none is.
-    on_phase : is called with the log, and what is done to it.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        At a damaged batch, which it names; nothing of the pass is put in place.
-    SyncFailedError, OSError
-        If the disk is full or fails.
+    `directory`: the log directory, without unfinished commits; the caller holds its lock, or its
+    share of this partition (`segmentlog.store.lock`).  `planned`: by
+    `segmentlog.maintain.compaction.plan`; it is looked at again.  `limits`: of all partitions of
+    the compaction.  `on_pass`: is called with the new first dirty offset once a pass is on the
+    disk.  `before_step`: is called before each segment is written, and before segments are
+    replaced; if it raises, none is replaced.  `on_phase`: is called with the log, and what is done
+    to it.  Raises `CorruptLogError` or `UnsupportedFormatError` at a damaged batch, which it
+    names; nothing of the pass is put in place.  Raises `SyncFailedError` or `OSError` if the disk
+    is full or fails.
     """
     config, checkpoint = planned.config, planned.checkpoint
     first, passes = planned.cleanable, list[_Pass]()
@@ -234,12 +226,9 @@ def group_segments(
     A group is as large as its log, its indexes and the span of its offsets allow, by the sizes
     before compaction.
 
-    Parameters
-    ----------
-    segments : in the order of their base offsets.
-    most_bytes : of a log (``segment.bytes``).
-    most_index_bytes : of either index (``segment.index.bytes``).
-    end_offset : the first offset that is not cleaned; the last segment ends there at the latest.
+    `segments`: in the order of their base offsets.  `most_bytes`: of a log (``segment.bytes``).
+    `most_index_bytes`: of either index (``segment.index.bytes``).  `end_offset`: the first offset
+    that is not cleaned; the last segment ends there at the latest.
     """
     groups = []
     first = 0

@@ -32,57 +32,39 @@ _LARGEST = 2**63 - 1
 
 
 class Counts(NamedTuple):
-    """The numbers of records of some segments that stay and go.
+    """The numbers of records of some segments that stay and go."""
 
-    Attributes
-    ----------
-    n_read, n_kept : records before and after.
-    n_without_key : records that went because they had no key.
-    n_cut : batches that lost records.
-    n_emptied : of these, batches that lost all.
-    first_replaced, last_replaced : least and greatest offset of the records that the offset map
-        has removed; the greatest number and -1 if there are none.
-    """
-
+    #: records before and after
     n_read: int
     n_kept: int
-    n_without_key: int
-    n_cut: int
-    n_emptied: int
+    n_without_key: int  # records that went because they had no key
+    n_cut: int  # batches that lost records
+    n_emptied: int  # of these, batches that lost all
+    #: least and greatest offset of the records that the offset map has removed; the greatest
+    #: number and -1 if there are none
     first_replaced: int
     last_replaced: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """The rules and the state of one pass.
+    """The rules and the state of one pass."""
 
-    Attributes
-    ----------
-    path : of the partition's directory.
-    config : of the topic.
-    offset_map : the last offset of each key.
-    fates : of its batches.
-    now_ms : the time of the pass (epoch).
-    old_tombstones_from_ms : tombstones of magic 0 and 1 stay in segments that were written later.
-    erases : whether the keys of the map are erased, and all else stays; no time counts then.
-    """
-
-    path: str
-    config: TopicConfig
-    offset_map: OffsetMap
-    fates: Fates
-    now_ms: int = 0
+    path: str  # of the partition's directory
+    config: TopicConfig  # of the topic
+    offset_map: OffsetMap  # the last offset of each key
+    fates: Fates  # of its batches
+    now_ms: int = 0  # the time of the pass (epoch)
+    #: tombstones of magic 0 and 1 stay in segments that were written later
     old_tombstones_from_ms: int = 0
+    #: whether the keys of the map are erased, and all else stays; no time counts then
     erases: bool = False
 
 
 class SegmentCleaner:
     """Cleans the segments of one log, from the first on.
 
-    Parameters
-    ----------
-    cleaning : the rules and the state of the pass.
+    `cleaning`: the rules and the state of the pass.
     """
 
     def __init__(self, cleaning: Cleaning) -> None:
@@ -114,14 +96,8 @@ class SegmentCleaner:
     def count(self, segment: Segment, end_offset: int) -> Counts:
         """The counts of one segment, which is read as for a new one; nothing is written.
 
-        Parameters
-        ----------
-        end_offset : the base offset of its successor, or the log end.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            At a bad batch.
+        `end_offset`: the base offset of its successor, or the log end.  Raises `CorruptLogError`
+        or `UnsupportedFormatError` at a bad batch.
         """
         self._forget_counts()
         for _ in self._kept_of(segment, end_offset, []):
@@ -131,17 +107,9 @@ class SegmentCleaner:
     def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
         """Write what stays of some segments into one, whose files are synced.
 
-        Parameters
-        ----------
-        group : the segments.
-        ends : the base offset of each one's successor.
-
-        Raises
-        ------
-        CorruptLogError, UnsupportedFormatError
-            At a bad batch; the new files are removed then.
-        SyncFailedError, OSError
-            If the disk is full or fails; the same.
+        `ends`: the base offset of each one's successor.  Raises `CorruptLogError` or
+        `UnsupportedFormatError` at a bad batch; `SyncFailedError` or `OSError` if the disk is full
+        or fails.  In each case the new files are removed.
         """
         cleaning = self._cleaning
         interval = cleaning.config.index_interval_bytes

@@ -27,26 +27,19 @@ __all__ = ["Cleanable", "find_cleanable"]
 
 
 class Cleanable(NamedTuple):
-    """The cleanable part of a log.
+    """The cleanable part of a log."""
 
-    Attributes
-    ----------
-    first_dirty_offset : where it begins.
-    end_offset : base of the segment at which it ends.
-    clean_bytes, cleanable_bytes : of the segments before it, and in it.  A segment that is partly
-        clean counts in both, as with a broker.
-    n_segments, n_bytes : of the segments that a pass over all of it goes through.
-    is_overdue : whether a record is older than ``max.compaction.lag.ms``.
-    is_reset : whether the checkpoint has an offset that the log cannot have, and does not count.
-    """
-
-    first_dirty_offset: int
-    end_offset: int
+    first_dirty_offset: int  # where it begins
+    end_offset: int  # base of the segment at which it ends
+    #: of the segments before it, and in it.  A segment that is partly clean counts in both, as
+    #: with a broker.
     clean_bytes: int
     cleanable_bytes: int
+    #: of the segments that a pass over all of it goes through
     n_segments: int = 0
     n_bytes: int = 0
-    is_overdue: bool = False
+    is_overdue: bool = False  # whether a record is older than ``max.compaction.lag.ms``
+    #: whether the checkpoint has an offset that the log cannot have, and does not count
     is_reset: bool = False
 
     @property
@@ -67,15 +60,10 @@ def find_cleanable(
 ) -> Cleanable:
     """The cleanable part of a log.
 
-    Parameters
-    ----------
-    checkpoint : the log's entry in ``cleaner-offset-checkpoint``, or None.
-    now_ms : the time by which ages are computed (epoch).
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError, CorruptCheckpointError
-        If a header that has to be read cannot be true, or a checkpoint cannot be read.
+    `checkpoint`: the log's entry in ``cleaner-offset-checkpoint``, or None.  `now_ms`: the time by
+    which ages are computed (epoch).  Raises `CorruptLogError` or `UnsupportedFormatError` or
+    `CorruptCheckpointError` if a header that has to be read cannot be true, or a checkpoint cannot
+    be read.
     """
     segments = log.segments
     start = first_dirty = log.log_start_offset

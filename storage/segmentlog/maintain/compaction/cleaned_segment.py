@@ -16,11 +16,8 @@ __all__ = ["CleanedSegment"]
 class CleanedSegment:
     """Takes the batches of one new segment, and writes its indexes beside them.
 
-    Parameters
-    ----------
-    partition_path : the partition's directory.
-    base_offset : of the segment.
-    index_interval_bytes : bytes of log between index entries (``index.interval.bytes``).
+    `partition_path`: the partition's directory.  `index_interval_bytes`: bytes of log between
+    index entries (``index.interval.bytes``).
     """
 
     def __init__(self, partition_path: str, base_offset: int, index_interval_bytes: int) -> None:
@@ -45,11 +42,8 @@ class CleanedSegment:
     def append(self, data: Bytes, lines: Int64s) -> None:
         """Append batches that lie next to each other in `data`.
 
-        Parameters
-        ----------
-        data : uint8 array, shape (n_bytes,)
-        lines : int64 array, shape (n_batches, at least `layout.N_HEADER_COLUMNS`); sizes, last
-            offsets and largest timestamps of the batches
+        `data`: uint8 array, shape (n_bytes,).  `lines`: int64 array, shape (n_batches, at least
+        `layout.N_HEADER_COLUMNS`); sizes, last offsets and largest timestamps of the batches.
         """
         taken = self._indexes.take(lines)
         self._write(FileKind.LOG, data.data)
@@ -59,16 +53,10 @@ class CleanedSegment:
     def finish(self, aborted: Iterable[AbortedTransaction], modified_ms: int) -> None:
         """Close the indexes, and sync all files; the caller syncs their names.
 
-        Parameters
-        ----------
-        aborted : transactions for its ``.txnindex``; the file is made only if there are some.
-        modified_ms : time at which the segments that it replaces were last written (epoch): older
-            formats, and records without timestamps, age by it.
-
-        Raises
-        ------
-        SyncFailedError, OSError
-            If the disk is full or fails.
+        `aborted`: transactions for its ``.txnindex``; the file is made only if there are some.
+        `modified_ms`: time at which the segments that it replaces were last written (epoch): older
+        formats, and records without timestamps, age by it.  Raises `SyncFailedError` or `OSError`
+        if the disk is full or fails.
         """
         self._write(FileKind.TIME_INDEX, self._indexes.last_time())
         if entries := encode_transactions(aborted):

@@ -44,24 +44,15 @@ _MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write
 
 
 class CompactionJob(NamedTuple):
-    """The partitions that are due, and the steps before and after a partition is cleaned.
+    """The partitions that are due, and the steps before and after a partition is cleaned."""
 
-    Attributes
-    ----------
-    held : the log directory.
-    partitions : all that were looked at.
-    due : of these, the partitions to compact, in their order.
-    limits : of all partitions.
-    on_log : called with the name of each log's directory before the log is made ready.
-    failures : the logs that could not be compacted.
-    """
-
-    held: HeldDirectory
-    partitions: list[TopicPartition]
-    due: list[PlannedPartition]
-    limits: CleanerLimits
+    held: HeldDirectory  # the log directory
+    partitions: list[TopicPartition]  # all that were looked at
+    due: list[PlannedPartition]  # of these, the partitions to compact, in their order
+    limits: CleanerLimits  # of all partitions
+    #: called with the name of each log's directory before the log is made ready
     on_log: Callable[[str], object]
-    failures: Failures
+    failures: Failures  # the logs that could not be compacted
 
     @property
     def directory(self) -> str:
@@ -81,10 +72,7 @@ class CompactionJob(NamedTuple):
     def begin(self, planned: PlannedPartition) -> None:
         """Make a log ready, as for an append: nothing of it is lost or half written then.
 
-        Raises
-        ------
-        LogDirectoryError
-            If the log is damaged.
+        Raises `LogDirectoryError` if the log is damaged.
         """
         from segmentlog.writes.prepare import ready_to_append
 

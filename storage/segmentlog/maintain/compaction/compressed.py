@@ -19,15 +19,9 @@ def inflated_runs(
 ) -> Iterator[tuple[ScannedBatches, slice]]:
     """Runs of `batches`, whose headers are written to; ``filler.inflated`` has their records.
 
-    Yields
-    ------
-    run : some batches, valid until the next step.
-    rows : of `batches` that they are.
-
-    Raises
-    ------
-    MalformedBatchError, UnsupportedFormatError
-        If a batch cannot be inflated; the batches before it come first.
+    Yields `run`, some batches, valid until the next step; `rows`, of `batches` that they are.
+    Raises `MalformedBatchError` or `UnsupportedFormatError` if a batch cannot be inflated; the
+    batches before it come first.
     """
     headers = batches.headers
     attributes = headers[:, layout.ATTRIBUTES]
@@ -54,11 +48,9 @@ class Recompressor:
     def __call__(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
         """Seal all batches.
 
-        Parameters
-        ----------
-        data : uint8 array, shape (n_bytes,); batches that lie next to each other
-        lines : int64 array, shape (n_batches, `compaction.N_OUT_COLUMNS`); a batch with a codec is
-            neither compressed nor sealed
+        `data`: uint8 array, shape (n_bytes,); batches that lie next to each other.  `lines`: int64
+        array, shape (n_batches, `compaction.N_OUT_COLUMNS`); a batch with a codec is neither
+        compressed nor sealed.
         """
         todo = np.flatnonzero(lines[:, compaction.CODEC])
         if not len(todo):

@@ -297,10 +297,8 @@ def _find(
 ) -> tuple[ErasedPartition, dict[int, int]]:
     """Find the records that an erasure would remove from a log; the whole log is read.
 
-    Returns
-    -------
-    erased : as a dry run returns it.
-    n_records : number of such records in each segment, by inode.
+    Returns `erased`, as a dry run returns it; `n_records`, the number of such records in each
+    segment, by inode.
     """
     segments = log.untorn_segments
     ends = [*(each.base_offset for each in segments[1:]), log.log_end_offset]

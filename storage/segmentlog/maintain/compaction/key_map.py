@@ -33,14 +33,8 @@ _AFTER_ALL = 2**63 - 2  #: the greatest offset that the table takes
 class OffsetMap:
     """The keys that were put, and up to which offset they are known.
 
-    Parameters
-    ----------
-    bounds : its largest size.
-    most_records : how many records may come; a small table stays in the processor's caches.
-
-    Attributes
-    ----------
-    table, state, secret, waiting : arrays of `segmentlog.format.kernels.offset_map`.
+    `most_records`: how many records may come; a small table stays in the processor's caches.
+    `table`, `state`, `secret`, `waiting`: arrays of `segmentlog.format.kernels.offset_map`.
     """
 
     def __init__(self, bounds: MapBounds, most_records: int) -> None:
@@ -71,10 +65,6 @@ class OffsetMap:
         """A map in which each key has its last record after every record of a log.
 
         All records with these keys are then older than the last one, and are removed.
-
-        Parameters
-        ----------
-        keys : at least one.
         """
         known = cls(MapBounds(ENTRY_BYTES * (2 * len(keys) + _LEAST_ENTRIES), 0.9), len(keys))
         ends: Int64s = np.cumsum([len(each) for each in keys], dtype=np.int64)
@@ -95,16 +85,10 @@ def build_offset_map(
 ) -> OffsetMap:
     """Read the dirty part of a log into a map, or as much of it as the map takes.
 
-    Parameters
-    ----------
-    segments : all segments of the log; transactions may end after the dirty part.
-    start_offset : at which the dirty part begins.
-    end_offset : base of the segment at which it ends.
-
-    Raises
-    ------
-    CorruptLogError, UnsupportedFormatError
-        If a batch is damaged; it names the place.
+    `segments`: all segments of the log; transactions may end after the dirty part.
+    `start_offset`: at which the dirty part begins.  `end_offset`: base of the segment at which it
+    ends.  Raises `CorruptLogError` or `UnsupportedFormatError` if a batch is damaged; it names the
+    place.
     """
     known = OffsetMap(bounds, end_offset - start_offset)
     transactions = EndMarkers(partial(walk_batches, segments))

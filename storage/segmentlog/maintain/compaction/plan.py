@@ -106,17 +106,9 @@ def plan_compaction(
 ) -> list[PlannedPartition]:
     """The cleanable part of each log whose ``cleanup.policy`` has ``compact``.
 
-    Parameters
-    ----------
-    directory : the log directory.
-    checkpoints : the entries of ``cleaner-offset-checkpoint``.
-    now_ms : the time by which ages are computed (epoch).
-    failures : gets the logs that cannot be listed, or whose headers cannot be true.
-
-    Raises
-    ------
-    OptionError
-        If a setting is not accepted.
+    `checkpoints`: the entries of ``cleaner-offset-checkpoint``.  `now_ms`: the time by which ages
+    are computed (epoch).  `failures`: gets the logs that cannot be listed, or whose headers cannot
+    be true.  Raises `OptionError` if a setting is not accepted.
     """
     opened = open_log_dir(directory)
     keeps_last_batch = (settings.metadata_level or 0) < _FIRST_LEVEL_OF_4_4

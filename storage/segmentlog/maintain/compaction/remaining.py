@@ -99,10 +99,7 @@ class _File(NamedTuple):
 class CopySearch:
     """Searches the copies of records with some keys.
 
-    Parameters
-    ----------
-    directory : the log directory; the caller holds its lock.
-    keys : which are erased.
+    `directory`: the log directory; the caller holds its lock.
     """
 
     def __init__(self, directory: str, keys: "OffsetMap") -> None:
@@ -119,11 +116,9 @@ class CopySearch:
     ) -> list[RemainingCopy]:
         """The copies in the directory of a partition, sorted by their paths.
 
-        Parameters
-        ----------
-        delay_ms : ``file.delete.delay.ms`` of the topic.
-        known : numbers of such records in the segments of the log, by inode, as they were read.
-        is_unchanged : whether these segments are still the log.
+        `delay_ms`: ``file.delete.delay.ms`` of the topic.  `known`: numbers of such records in the
+        segments of the log, by inode, as they were read.  `is_unchanged`: whether these segments
+        are still the log.
         """
         found = []
         for file in _files_in(partition_path(self._directory, topic_partition)):
@@ -151,9 +146,7 @@ class CopySearch:
     ) -> Iterator[tuple[TopicPartition, RemainingCopy]]:
         """The partitions that readers leave out, and that have such records, or may have some.
 
-        Parameters
-        ----------
-        chosen : directories of partitions that are not in use, and links.
+        `chosen`: directories of partitions that are not in use, and links.
         """
         for each in chosen:
             n_records, reasons = 0, list[str]()
@@ -189,12 +182,7 @@ class CopySearch:
     def in_tier(
         self, chosen: Collection[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, RemainingCopy]]:
-        """The logs of which the broker's list has segments in tiered storage.
-
-        Parameters
-        ----------
-        chosen : logs to look for.
-        """
+        """The logs of which the broker's list has segments in tiered storage."""
         found: dict[TopicPartition, list[RemoteSegment]] = {}
         try:
             announced = announced_segments(self._directory) or {}

@@ -22,16 +22,10 @@ _MOST_ENTRIES = 2**31 - 1
 class MapBounds:
     """The largest size of an offset map.
 
-    Attributes
-    ----------
-    dedupe_buffer_bytes, load_factor : see `segmentlog.compact`.
-
-    Raises
-    ------
-    OptionError
-        If the memory holds no key, or the load factor is not between 0 and 1.
+    Raises `OptionError` if the memory holds no key, or the load factor is not between 0 and 1.
     """
 
+    #: see `segmentlog.compact`
     dedupe_buffer_bytes: int
     load_factor: float
 
@@ -57,29 +51,19 @@ class MapBounds:
 
 
 class CleanerLimits(NamedTuple):
-    """The limits of all partitions of a compaction; they can be pickled.
+    """The limits of all partitions of a compaction; they can be pickled."""
 
-    Attributes
-    ----------
-    bounds : of the offset map.
-    producer_expiration_ms : time after which a producer is no longer active
-        (``producer.id.expiration.ms``).
-    now_ms : the time by which ages are computed (epoch).
-    """
-
-    bounds: MapBounds
+    bounds: MapBounds  # of the offset map
+    #: time after which a producer is no longer active (``producer.id.expiration.ms``)
     producer_expiration_ms: int
-    now_ms: int
+    now_ms: int  # the time by which ages are computed (epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
     """The arguments of `segmentlog.compact` after the path, which documents them.
 
-    Raises
-    ------
-    OptionError
-        If a number is not accepted.
+    Raises `OptionError` if a number is not accepted.
     """
 
     topics: str | Collection[str] = ()

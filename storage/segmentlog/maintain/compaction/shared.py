@@ -27,34 +27,20 @@ _POLL_SECONDS = 0.2
 
 
 class CompactionTask(NamedTuple):
-    """A partition to clean; it can be pickled.
+    """A partition to clean; it can be pickled."""
 
-    Attributes
-    ----------
-    directory : the absolute path of the log directory.
-    share : of the leader's lock, which tasks have.
-    number : of the partition among those of the leader, from 1 on.
-    planned : the partition.
-    limits : of all partitions.
-    """
-
-    directory: str
-    share: LockShare
-    number: int
+    directory: str  # the absolute path of the log directory
+    share: LockShare  # of the leader's lock, which tasks have
+    number: int  # of the partition among those of the leader, from 1 on
     planned: PlannedPartition
-    limits: CleanerLimits
+    limits: CleanerLimits  # of all partitions
 
 
 @storage_errors()
 def clean_task(task: CompactionTask) -> CompactedPartition | None:
     """Clean the partition of a task; None if nothing was left to do.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the leader has ended; nothing of the pass is replaced then.
-    CorruptLogError, UnsupportedFormatError, SyncFailedError, StorageError
-        See `segmentlog.compact`.
+    Raises `LogDirectoryError` if the leader has ended; nothing of the pass is replaced then.
     """
     from segmentlog.maintain.compaction.clean_partition import (
         clean_partition,  # the kernels load here

@@ -1,1 +1,1 @@
-"""Put the records of a lost cluster into the log directory of a broker of another cluster."""
+"""Put the records of a lost cluster into the log directories of the brokers of another cluster."""

@@ -115,16 +115,10 @@ class Restoration(NamedTuple):
 class Preflight:
     """The check of sources and targets before a restoration; it changes nothing.
 
-    Parameters
-    ----------
-    source : the log directories of the lost cluster.
-    cluster : the targets.
-    metadata : the log directory that holds their metadata, if it is not one of them.
-    server_properties : the file with the static settings of the targets' brokers.
-    records : that are to be restored.
-    times_ms : bounds of their times, in epoch milliseconds.
-    treatment : of open transactions.
-    leaves_out_replicas : whether replicas without a directory are left out.
+    `source`: the log directories of the lost cluster.  `metadata`: the log directory that holds
+    their metadata, if it is not one of them.  `server_properties`: the file with the static
+    settings of the targets' brokers.  `times_ms`: bounds of their times, in epoch milliseconds.
+    `leaves_out_replicas`: whether replicas without a directory are left out.
     """
 
     def __init__(

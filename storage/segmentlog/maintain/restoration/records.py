@@ -44,12 +44,9 @@ class OpenTransactions(StrEnum):
 class RestoredRecords:
     """The records of the sources that are restored.
 
-    Parameters
-    ----------
-    source : the log directories of the lost cluster.
-    times : bounds, as `Log.scan` takes them; None for none.
-    treatment : of open transactions.
-    on_corrupt_batch : of the sources; a log without its corrupt batches keeps its offsets.
+    `source`: the log directories of the lost cluster.  `times`: bounds, as `Log.scan` takes them;
+    None for none.  `on_corrupt_batch`: of the sources; a log without its corrupt batches keeps its
+    offsets.
     """
 
     def __init__(
@@ -71,10 +68,8 @@ class RestoredRecords:
     ) -> "Iterator[pa.RecordBatch]":
         """The records of a partition, in the order of their offsets.
 
-        Parameters
-        ----------
-        offsets : of the log; a bound by time takes the place of a bound by offset.
-        on_records : called with the number of records of each batch.
+        `offsets`: of the log; a bound by time takes the place of a bound by offset.  `on_records`:
+        called with the number of records of each batch.
         """
         log = self._source.log(*topic_partition)
         ended: tuple[tuple[int, int], ...] = ()

@@ -38,14 +38,7 @@ _MOST_ROWS = 1 << 18  #: of a row group
 class OffsetMap:
     """Writes the rows of an offset map; the end of the file is written when the block ends.
 
-    Parameters
-    ----------
-    file : takes the bytes.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    Raises `OSError` if the file cannot be written.
     """
 
     def __init__(self, file: BinaryIO) -> None:

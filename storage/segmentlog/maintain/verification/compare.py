@@ -213,9 +213,7 @@ def _digested(log: Log, on_corrupt_batch: OnCorruptBatch) -> Side:
 def digest_of(batches: Iterable[pa.RecordBatch]) -> tuple[int, str]:
     """The number of records, and the digest that `Side` has of them.
 
-    Parameters
-    ----------
-    batches : with the columns `COMPARED`, in the order of their offsets.
+    `batches`: with the columns `COMPARED`, in the order of their offsets.
     """
     digest = _Digest()
     for _, rows in _windows(batches):

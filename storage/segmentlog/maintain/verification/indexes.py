@@ -83,11 +83,7 @@ class _Entries:
 class IndexCheck:
     """Checks the indexes of one segment while its batches are read.
 
-    Parameters
-    ----------
-    segment : whose indexes.
-    finding : makes findings.
-    is_leaving : whether the segment lies below the log start: its indexes may be deleted already.
+    `is_leaving`: whether the segment lies below the log start: its indexes may be deleted already.
     """
 
     def __init__(self, segment: Segment, finding: MakeFinding, *, is_leaving: bool) -> None:

@@ -16,10 +16,7 @@ __all__ = ["OffsetCheck"]
 class OffsetCheck:
     """Follows the offsets of one log from its first segment to its last.
 
-    Parameters
-    ----------
-    finding : makes findings.
-    lost : the gaps in which an index shows that segments are gone.
+    `lost`: the gaps in which an index shows that segments are gone.
     """
 
     def __init__(self, finding: MakeFinding, lost: Sequence[LostSegments] = ()) -> None:

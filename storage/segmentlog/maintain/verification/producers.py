@@ -25,12 +25,7 @@ _SEQUENCES = 2**31
 
 
 class ProducerCheck:
-    """Follows the producers of one log from its first batch to its last.
-
-    Parameters
-    ----------
-    finding : makes findings.
-    """
+    """Follows the producers of one log from its first batch to its last."""
 
     def __init__(self, finding: MakeFinding) -> None:
         self._finding = finding

@@ -64,12 +64,8 @@ class Checks(NamedTuple):
 class SegmentCheck:
     """One pass over a segment.
 
-    Parameters
-    ----------
-    segment : to verify.
-    checks : of its log.
-    next_base_offset : of the segment after it; None for the active segment, whose end may be half
-        written.
+    `next_base_offset`: of the segment after it; None for the active segment, whose end may be half
+    written.
     """
 
     def __init__(self, segment: Segment, checks: Checks, next_base_offset: int | None) -> None:
@@ -85,10 +81,7 @@ class SegmentCheck:
     def findings(self) -> Iterator[Finding]:
         """Findings in the order of the file, then those about its indexes.
 
-        Raises
-        ------
-        OSError
-            If a file cannot be read.
+        Raises `OSError` if a file cannot be read.
         """
         with open_file(self._segment.path) as file:
             file.expect(0, self._segment.size)

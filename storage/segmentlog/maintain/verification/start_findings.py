@@ -53,12 +53,7 @@ def as_finding(step: StartStep) -> Finding:
 
 
 class LoadingDirectory:
-    """A log directory whose logs a broker loads: the bounds that its checkpoints give them.
-
-    Parameters
-    ----------
-    path : of the log directory.
-    """
+    """A log directory whose logs a broker loads: the bounds that its checkpoints give them."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -94,9 +89,8 @@ def directory_steps(
 ) -> Iterator[StartStep]:
     """The actions of a start on whole directories, and the things that earlier stops have left.
 
-    Parameters
-    ----------
-    topics, partitions : whose logs are looked at; all if empty.  The metadata is always looked at.
+    `topics`, `partitions`: whose logs are looked at; all if empty.  The metadata is always looked
+    at.
     """
 
     def is_chosen(step: StartStep) -> bool:

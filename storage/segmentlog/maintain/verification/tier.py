@@ -75,9 +75,7 @@ class TierCheck:
 
     The broker's list of a log directory is read once for all of its logs.
 
-    Parameters
-    ----------
-    with_records : whether the records of all segments are parsed.
+    `with_records`: whether the records of all segments are parsed.
     """
 
     def __init__(self, *, with_records: bool = False) -> None:
@@ -87,16 +85,9 @@ class TierCheck:
     def findings(self, log: Log) -> Iterator[Finding]:
         """Findings about the tier of one log.
 
-        Parameters
-        ----------
-        log : of a log directory with a tier, or of a tier alone.
-
-        Raises
-        ------
-        StorageError, OptionError
-            If the tier cannot be listed, or an option does not fit its layout.
-        CorruptLogError, MalformedRecordError
-            If the broker's list cannot be read.
+        `log`: of a log directory with a tier, or of a tier alone.  Raises `StorageError` or
+        `OptionError` if the tier cannot be listed, or an option does not fit its layout;
+        `CorruptLogError` or `MalformedRecordError` if the broker's list cannot be read.
         """
         disk = tiered_disk(log.path)
         remote = disk.remote_log(log.topic_partition)
@@ -114,10 +105,8 @@ class TierCheck:
 
         There is one finding for each topic id.
 
-        Parameters
-        ----------
-        paths : of log directories with one tier, or of this tier alone.
-        topics, partitions : the chosen ones; all if empty.
+        `paths`: of log directories with one tier, or of this tier alone.  `topics`, `partitions`:
+        the chosen ones; all if empty.
         """
         disks = [tiered_disk(each) for each in paths]
         tier = disks[0].tier
@@ -458,9 +447,7 @@ class _LogTier:
 class _LocalBytes:
     """The bytes of a local log, as they follow each other over the borders of its segments.
 
-    Parameters
-    ----------
-    local : the segments of the log directory.
+    `local`: the segments of the log directory.
     """
 
     def __init__(self, local: ListedSegments) -> None:
@@ -471,9 +458,7 @@ class _LocalBytes:
     def first_difference(self, batches: ScannedBatches) -> tuple[int, int, str] | None:
         """The first batch that the local log has otherwise: its byte, its offset, and the reason.
 
-        Parameters
-        ----------
-        batches : of a remote segment, in their order.
+        `batches`: of a remote segment, in their order.
         """
         start = self._local.files[0].base_offset
         if not self._is_found:
@@ -554,11 +539,7 @@ def _why_no_partition(
 
     The reason is empty if other brokers may have these partitions.
 
-    Parameters
-    ----------
-    topic_id, logs : of the tier.
-    held : topic ids of the partitions that are read; empty without a ``partition.metadata``.
-    cluster : see `_of_cluster`.
+    `held`: topic ids of the partitions that are read; empty without a ``partition.metadata``.
     """
     if any(held.get(TopicPartition(each.topic, each.partition)) == "" for each in logs):
         reason = f"a partition of this name has no topic id in its {PARTITION_METADATA_FILE}, so"

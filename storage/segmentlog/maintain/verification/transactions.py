@@ -48,12 +48,7 @@ def _telling(producer_ids: Int64s, kinds: Int64s, epochs: Int64s) -> Int64s:
 
 
 class TransactionCheck:
-    """Follows the transactions of one log from its first batch to its last.
-
-    Parameters
-    ----------
-    finding : makes findings.
-    """
+    """Follows the transactions of one log from its first batch to its last."""
 
     def __init__(self, finding: MakeFinding) -> None:
         self._finding = finding

@@ -37,17 +37,10 @@ def verify_log(
 ) -> Iterator[Finding]:
     """Findings about one log, in the order of its files.
 
-    Parameters
-    ----------
-    log : the log to read.
-    with_records : whether compressed batches are also inflated and all records parsed.
-    with_producers : whether the sequences of producers are followed, too.
-    progress : called with the bytes of ``.log`` files done since the last call.
-
-    Raises
-    ------
-    CorruptCheckpointError, LogDirectoryError
-        If the bounds or the files of the log cannot be read.
+    `with_records`: whether compressed batches are also inflated and all records parsed.
+    `with_producers`: whether the sequences of producers are followed, too.  `progress`: called
+    with the bytes of ``.log`` files done since the last call.  Raises `CorruptCheckpointError` or
+    `LogDirectoryError` if the bounds or the files of the log cannot be read.
     """
     check = _LogCheck(
         log, with_records=with_records, with_producers=with_producers, progress=progress

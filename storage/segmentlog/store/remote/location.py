@@ -68,25 +68,16 @@ class _Secrets(NamedTuple):
 
 
 class Location(NamedTuple):
-    """The parts of a path at a URL.
+    """The parts of a path at a URL."""
 
-    Attributes
-    ----------
-    scheme : in lower case, such as ``s3``.
-    root : beginning of the path, up to the first slash of its key.
-    host : bucket, account or server; with a port if there is one.
-    user, password : empty without.
-    options : of the URL, those that are not shown too.
-    key : path below the root, without a slash at either end.
-    """
-
-    scheme: str
-    root: str
-    host: str
+    scheme: str  # in lower case, such as ``s3``
+    root: str  # beginning of the path, up to the first slash of its key
+    host: str  # bucket, account or server; with a port if there is one
+    #: empty without
     user: str
     password: str
-    options: Mapping[str, str]
-    key: str
+    options: Mapping[str, str]  # of the URL, those that are not shown too
+    key: str  # path below the root, without a slash at either end
 
     def __repr__(self) -> str:
         return f"Location(root={self.root!r}, key={self.key!r})"
@@ -100,10 +91,8 @@ def is_url(path: str) -> bool:
 def path_of_url(url: str) -> str:
     """The path for a URL that a user gives; a path that was made here stays as it is.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the URL names no bucket or server; if its credentials are not quoted.
+    Raises `LogDirectoryError` if the URL names no bucket or server; if its credentials are not
+    quoted.
     """
     scheme, _, rest = url.partition("://")
     scheme = _ALIASES.get(scheme.lower(), scheme.lower())
@@ -147,10 +136,7 @@ def _is_cut(scheme: str, host: str) -> bool:
 def location_of(path: str) -> Location:
     """The parts of a path that `path_of_url` has made, or names joined to one.
 
-    Raises
-    ------
-    LogDirectoryError
-        If the path stands for credentials that this process was not given.
+    Raises `LogDirectoryError` if the path stands for credentials that this process was not given.
     """
     scheme, _, rest = path.partition("://")
     authority, _, key = rest.partition("/")

@@ -57,12 +57,7 @@ def _status(facts: Facts) -> FileStatus:
 class _Object:
     """An object, opened at the first read.
 
-    Parameters
-    ----------
-    path, key : of the object.
-    store : with the object.
-    listed : facts by a listing, or None.
-    kept : ranges that were read.
+    `listed`: facts by a listing, or None.
     """
 
     def __init__(
@@ -208,11 +203,8 @@ class RemoteFile(Closing):
 class _Survey:
     """The entries of a directory when it was opened.
 
-    Parameters
-    ----------
-    key : of the directory.
-    is_deep : whether `directories` has every directory below `key`; if not, each is listed on
-        request.
+    `is_deep`: whether `directories` has every directory below `key`; if not, each is listed on
+    request.
     """
 
     def __init__(self, key: str, *, is_deep: bool) -> None:
@@ -238,13 +230,7 @@ class _Survey:
 
 
 class RemoteDisk:
-    """A store; see `Disk`.  Paths are those of `segmentlog.store.remote.location`.
-
-    Parameters
-    ----------
-    root : beginning of all paths.
-    store : answers for keys.
-    """
+    """A store; see `Disk`.  Paths are those of `segmentlog.store.remote.location`."""
 
     def __init__(self, root: str, store: Store) -> None:
         self._root = root
@@ -260,10 +246,7 @@ class RemoteDisk:
         Later questions for it are answered from this listing.  For a partition or a file, its log
         directory is listed without the other partitions.
 
-        Raises
-        ------
-        StorageError
-            If the store cannot be asked.
+        Raises `StorageError` if the store cannot be asked.
         """
         key = self._key(path)
         parent, _, name = key.rpartition("/")
@@ -384,10 +367,7 @@ _disks: dict[tuple[int, str], RemoteDisk] = {}
 def remote_disk(path: str) -> RemoteDisk:
     """The disk that holds a path at a URL.
 
-    Raises
-    ------
-    LogDirectoryError
-        If its scheme or its options are not supported.
+    Raises `LogDirectoryError` if its scheme or its options are not supported.
     """
     authority = path.find("/", path.index("://") + 3)
     root = path if authority < 0 else path[:authority]

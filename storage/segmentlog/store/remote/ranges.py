@@ -14,12 +14,7 @@ __all__ = ["PIECE_BYTES", "KeptRanges", "ReadAhead"]
 
 
 class KeptRanges:
-    """Ranges of objects, up to a number of bytes; the oldest go first.  Threads may share it.
-
-    Parameters
-    ----------
-    most_bytes : bytes of all ranges.
-    """
+    """Ranges of objects, up to a number of bytes; the oldest go first.  Threads may share it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -64,10 +59,8 @@ _PIECES = 8
 class ReadAhead:
     """The bytes ``[start, end)`` of an object, read from the start to the end.
 
-    Parameters
-    ----------
-    begin : begins the request for a number of bytes from a position.
-    start, end : the range; nothing outside is requested.
+    `begin`: begins the request for a number of bytes from a position.  `start`, `end`: the range;
+    nothing outside is requested.
     """
 
     def __init__(self, begin: Callable[[int, int], Pending], start: int, end: int) -> None:
@@ -87,10 +80,7 @@ class ReadAhead:
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` from byte `position`; 0 if that is not where the range continues.
 
-        Raises
-        ------
-        StorageError
-            If a piece cannot be read.
+        Raises `StorageError` if a piece cannot be read.
         """
         filled = 0
         while filled < len(buffer) and (piece := self._piece(position + filled)) is not None:

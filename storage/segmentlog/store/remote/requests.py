@@ -138,11 +138,8 @@ def end_requests() -> None:
 class Pending:
     """A request under way.
 
-    Parameters
-    ----------
-    path : of the file or directory, for errors.
-    what : the request in words: "listing" or "reading bytes 0 to 61".
-    work : makes the request; it may be called again.
+    `path`: of the file or directory, for errors.  `what`: the request in words: "listing" or
+    "reading bytes 0 to 61".  `work`: makes the request; it may be called again.
     """
 
     def __init__(self, path: str, what: str, work: Callable[[], Any]) -> None:
@@ -156,12 +153,8 @@ class Pending:
     def result(self) -> Any:  # noqa: ANN401 - of any request
         """The answer.
 
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file or directory.
-        StorageError
-            If the request failed, or was not answered in time.
+        Raises `FileNotFoundError` if there is no such file or directory; `StorageError` if the
+        request failed, or was not answered in time.
         """
         try:
             return self._future.result(max(self._ends - time.monotonic(), 0.0))

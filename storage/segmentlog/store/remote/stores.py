@@ -28,35 +28,22 @@ _IGNORED = {"allow_bucket_creation", "allow_bucket_deletion"}  # nothing is writ
 
 
 class Facts(NamedTuple):
-    """Facts about an object that need no read.
+    """Facts about an object that need no read."""
 
-    Attributes
-    ----------
-    size : in bytes.
-    version : differs for another object of the name: its time in seconds, or its ETag.  Both are
-        the same in a listing and for an opened object.
-    is_directory : whether it is the beginning of other objects' names.
-    modified_ns : time of the last write (epoch, nanoseconds), or 0.
-    """
-
-    size: int
+    size: int  # in bytes
+    #: differs for another object of the name: its time in seconds, or its ETag.  Both are the same
+    #: in a listing and for an opened object.
     version: str
-    is_directory: bool = False
-    modified_ns: int = 0
+    is_directory: bool = False  # whether it is the beginning of other objects' names
+    modified_ns: int = 0  # time of the last write (epoch, nanoseconds), or 0
 
 
 class Opened(NamedTuple):
-    """An object that is there.
+    """An object that is there."""
 
-    Attributes
-    ----------
-    facts : about the object when it was opened.
-    tag : differs for another object of the name, perhaps more finely than `facts`.
-    fetch : returns a number of bytes from a position; the range must lie within the object.
-    """
-
-    facts: Facts
-    tag: str
+    facts: Facts  # about the object when it was opened
+    tag: str  # differs for another object of the name, perhaps more finely than `facts`
+    #: returns a number of bytes from a position; the range must lie within the object
     fetch: Callable[[int, int], bytes]
 
 
@@ -80,10 +67,7 @@ class Store(Protocol):
 class ArrowStore:
     """A file system of `pyarrow.fs`.
 
-    Parameters
-    ----------
-    filesystem : the file system.
-    base : path of the root in it.
+    `base`: path of the root in it.
     """
 
     def __init__(self, filesystem: "FileSystem", base: str) -> None:
@@ -161,10 +145,7 @@ def _seconds(text: bytes) -> int | None:
 class FsspecStore:
     """A file system of `fsspec`; ranges are read without its own read-ahead.
 
-    Parameters
-    ----------
-    filesystem : the file system.
-    base : path of the root in it.
+    `base`: path of the root in it.
     """
 
     def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
@@ -234,10 +215,7 @@ def _whole_seconds(time: object) -> str:
 def store_at(location: Location) -> Store:
     """The store with the root of `location`.
 
-    Raises
-    ------
-    LogDirectoryError
-        If its scheme is not supported here, or an option is not accepted.
+    Raises `LogDirectoryError` if its scheme is not supported here, or an option is not accepted.
     """
     try:
         if location.scheme == "s3":
