@@ -8,8 +8,6 @@ from segmentlog.dialects import one_dialect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SlowSetting", "slow_settings"]
-
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 _WORKER_REUSE = "spark.python.worker.reuse"
 _BUFFER, _BUFFER_BYTES, _DEFAULT_BYTES = "spark.buffer.size", 256 << 10, 64 << 10

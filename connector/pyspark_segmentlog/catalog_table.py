@@ -18,8 +18,6 @@ from pyspark_segmentlog.reads.table import table_columns
 from segmentlog.errors import OptionError
 from segmentlog.reads import readable_path
 
-__all__ = ["OPTIONS_KEY", "options_of_query", "schema_of_table"]
-
 #: Key in the metadata of the first column: the table's read options, as JSON.
 OPTIONS_KEY = "segmentlog.options"
 

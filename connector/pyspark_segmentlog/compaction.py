@@ -24,8 +24,6 @@ from segmentlog.maintain import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compact"]
-
 #: The result of a partition; None if nothing was left to do.
 _Outcome: TypeAlias = CompactedPartition | SegmentLogError | None
 

@@ -19,8 +19,6 @@ from segmentlog.errors import ColumnError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read"]
-
 
 def read(
     spark: "SparkSession",

@@ -7,8 +7,6 @@ from pyspark.sql import Column, functions
 
 from segmentlog.dialects import one_dialect
 
-__all__ = ["payload", "schema_guid", "schema_id"]
-
 _ID_BYTES, _GUID_BYTES = 5, 17
 _MOST_INDEXES = 63
 _VARINT = "(?:[89A-F][0-9A-F]){0,4}[0-7][0-9A-F]"

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Command", "guard", "names_of", "release"]
-
 #: The classes that open connections, by the package; and the servers that they use by default.
 _CLIENTS = {
     "confluent_kafka": ("Producer", "Consumer", "AdminClient", "SerializingProducer",

@@ -5,8 +5,6 @@ from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PlainErrors"]
-
 
 class PlainErrors(ContextDecorator):
     """A ``with`` block, or a decorator, that lets errors of segmentlog out without a traceback.

@@ -12,8 +12,6 @@ from segmentlog.reads import offsets_of_json
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["PartitionLag", "lag"]
-
 
 class PartitionLag(NamedTuple):
     """The lag of one partition."""

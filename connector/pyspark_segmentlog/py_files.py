@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ship_wheel"]
-
 #: Archives that Spark puts on its workers' paths (``SparkContext.PACKAGE_EXTENSIONS``).
 _SHIPPED = (".zip", ".egg", ".jar")
 

@@ -3,8 +3,6 @@
 import gc
 import itertools
 
-__all__ = ["freeze_modules"]
-
 _task_numbers = itertools.count()
 
 

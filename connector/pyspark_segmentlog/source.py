@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
-__all__ = ["SegmentLogDataSource"]
-
 
 class SegmentLogDataSource(DataSource):
     """Kafka's log files as rows, with the columns and options of Spark's ``kafka`` source.

@@ -17,12 +17,6 @@ from segmentlog.model import (
     ScanPolicy,
 )
 
-__all__ = [
-    "LARGEST_INT", "LARGEST_LONG", "LEAST_LONG", "instance_of", "keywords_of", "one_of",
-    "path_text", "refuse_two", "refused", "scan_policy", "seconds", "texts", "topic_names",
-    "whole_number",
-]  # fmt: skip
-
 _Word = TypeVar("_Word", bound=StrEnum)
 _A = TypeVar("_A")
 _B = TypeVar("_B")

@@ -13,11 +13,6 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 from segmentlog.errors import ArgumentError, OptionError
 
-__all__ = [
-    "SPARK_READ", "SPARK_WRITE", "class_of_one_dialect", "is_word", "nearest", "one_dialect",
-    "rename", "right_word", "spelled",
-]  # fmt: skip
-
 _R = TypeVar("_R")
 _Made = TypeVar("_Made")
 _Fields = ParamSpec("_Fields")

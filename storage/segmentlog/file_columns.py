@@ -9,8 +9,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
-__all__ = ["LogPaths", "SliceFile", "SliceFiles"]
-
 
 class SliceFile(NamedTuple):
     """The part of one ``.log`` file that a slice reads.

@@ -6,8 +6,6 @@ connection, in a header.  It does no harm to hide too much.
 
 import re
 
-__all__ = ["MASK", "is_sensitive", "masked", "without_credentials"]
-
 #: Shown in place of a secret, as by Kafka (``Password.HIDDEN``).
 MASK = "[hidden]"
 

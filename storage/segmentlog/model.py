@@ -6,34 +6,6 @@ from typing import NamedTuple
 
 from segmentlog.file_columns import SliceFile, SliceFiles
 
-__all__ = [
-    "ALL_OFFSETS",
-    "BATCH_SIZE",
-    "BYTES_OR_TEXT",
-    "INDEX_INTERVAL_BYTES",
-    "INTERNAL_TOPICS",
-    "LOCK_TIMEOUT_SECONDS",
-    "MAX_INFLATED_BATCH_BYTES",
-    "MAX_MESSAGE_BYTES",
-    "METADATA_TOPIC",
-    "Appended",
-    "Codec",
-    "IsolationLevel",
-    "LogSlice",
-    "OffsetRange",
-    "OnCorruptBatch",
-    "OnInvalidUtf8",
-    "ReadUpTo",
-    "RecoverAt",
-    "RemoteStorageLayout",
-    "Replicas",
-    "ScanPolicy",
-    "TimestampAndOffset",
-    "TimestampRange",
-    "TimestampType",
-    "TopicPartition",
-]
-
 #: Topics that brokers keep for themselves; no subscription selects them
 #: (``org.apache.kafka.common.internals.Topic``).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

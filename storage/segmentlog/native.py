@@ -19,19 +19,6 @@ from typing import TypeVar
 
 from segmentlog.errors import KernelsError
 
-__all__ = [
-    "FILE",
-    "PLATFORM",
-    "REMEDY",
-    "VARIANT",
-    "check_compiled",
-    "digest_of",
-    "file_of",
-    "inlined",
-    "internal",
-    "kernel",
-]
-
 F = TypeVar("F", bound=Callable[..., object])
 
 PLATFORM = f"{os.uname().sysname}-{os.uname().machine}".lower()

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
-__all__ = ["scan_log"]
-
 
 @one_dialect("topics", "since", "until", "last", "strings", *DatasetOptions.__annotations__)
 def scan_log(

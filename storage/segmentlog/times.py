@@ -19,17 +19,6 @@ from typing import TypeAlias
 from segmentlog.arguments import LARGEST_LONG, refused
 from segmentlog.errors import OptionError
 
-__all__ = [
-    "A_TIME",
-    "Time",
-    "epoch_milliseconds",
-    "iso_time",
-    "likely_unit",
-    "parse_duration",
-    "parse_time",
-    "refuse_seconds",
-]
-
 #: Times that are bounds of a read.
 Time: TypeAlias = datetime | date | timedelta | int | str
 

@@ -8,8 +8,6 @@ from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.times import parse_duration
 
-__all__ = ["LastDuration", "LastRecords", "check_order", "check_start"]
-
 
 @dataclass(frozen=True, slots=True)
 class LastRecords:

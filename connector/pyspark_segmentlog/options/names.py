@@ -8,8 +8,6 @@ from pyspark_segmentlog.options.reference import READ_OPTIONS, WRITE_OPTIONS
 from segmentlog.dialects import SPARK_READ, SPARK_WRITE, is_word, nearest, right_word
 from segmentlog.errors import OptionError
 
-__all__ = ["check_read_names", "check_write_names", "read_names", "warn_of_unused"]
-
 logger = logging.getLogger(__name__)
 
 #: By lower-cased name.

@@ -19,11 +19,6 @@ from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import TopicPartition
 from segmentlog.reads import exists, read_stream_checkpoint, readable_path, topic_ids_of
 
-__all__ = [
-    "EARLIEST", "LATEST", "OffsetBound", "check_partitions", "is_checkpoint", "listed",
-    "load_object", "parse_assign", "parse_partitions",
-]  # fmt: skip
-
 logger = logging.getLogger(__name__)
 
 EARLIEST = -2

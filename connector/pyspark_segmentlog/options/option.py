@@ -8,8 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.times import parse_duration
 
-__all__ = ["GivenOptions", "Option", "Query", "boolean", "number", "one_of", "size", "time_string"]
-
 _Word = TypeVar("_Word", bound=StrEnum)
 
 #: Units of Spark's time strings, in microseconds.

@@ -15,8 +15,6 @@ from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnInvalidUtf8, ReadUpTo, Replicas, ScanPolicy, TopicPartition
 from segmentlog.reads import tiered_paths
 
-__all__ = ["ALTERNATIVES", "NO_PATH", "ReadOptions", "Triggers"]
-
 Start: TypeAlias = OffsetBound | TimestampBound | LastRecords | LastDuration
 End: TypeAlias = OffsetBound | TimestampBound
 

@@ -34,8 +34,6 @@ from segmentlog.model import (
 from segmentlog.times import parse_duration
 from segmentlog.writes import check_level
 
-__all__ = ["READ_OPTIONS", "TOPIC_SETTINGS", "WRITE_OPTIONS", "Flush", "PartitionAssignor"]
-
 
 class PartitionAssignor(StrEnum):
     """The rule by which tasks share slices."""

@@ -10,8 +10,6 @@ from pyspark_segmentlog.options.reference import READ_OPTIONS
 from segmentlog.errors import OptionError
 from segmentlog.model import OnCorruptBatch
 
-__all__ = ["TableOptions", "reads_table"]
-
 #: Options that a table takes.
 _TAKEN = ("path", "paths", "table", "history", "topic", "strict", "onCorruptBatch")
 

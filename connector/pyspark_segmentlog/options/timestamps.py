@@ -23,8 +23,6 @@ from segmentlog.errors import OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.times import parse_time, refuse_seconds
 
-__all__ = ["NoMatch", "TimestampBound"]
-
 
 class NoMatch(StrEnum):
     """The start of a partition whose records are all older than the starting timestamp."""

@@ -11,8 +11,6 @@ from typing import NoReturn
 
 from segmentlog.errors import OptionError
 
-__all__ = ["compile_topic_pattern"]
-
 _HEX = frozenset(string.hexdigits)
 _QUANTIFIER = re.compile(r"[*+?]|\{[0-9]{1,9}(,[0-9]{0,9})?\}")
 _GROUP = re.compile(r"\((\?(:|=|!|<=|<!|i:|<[a-zA-Z][a-zA-Z0-9]*>))?")

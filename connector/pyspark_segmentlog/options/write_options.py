@@ -10,8 +10,6 @@ from segmentlog.errors import OptionError
 from segmentlog.model import Codec
 from segmentlog.writes import NumberedWrite, WriteRequest
 
-__all__ = ["write_request"]
-
 _NO_PATH = (
     "name a log directory in each write, because Spark passes no options of a table to a write: "
     'df.write.format("segmentlog").mode("append").option("topic", "orders").save("/data/logs"); '

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from segmentlog.model import TopicPartition
 
-__all__ = ["assign_range", "assign_round_robin", "assign_sticky"]
-
 Assignment = dict[str, list[TopicPartition]]
 
 

@@ -36,8 +36,6 @@ from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
 from segmentlog.reads import is_url, made_again, readable_path, without_collector
 
-__all__ = ["FollowedDirectory"]
-
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5

@@ -18,8 +18,6 @@ from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
 from segmentlog.model import TopicPartition
 from segmentlog.reads import offsets_as_json, read_initial, readable_path
 
-__all__ = ["InitialOffsets"]
-
 
 class InitialOffsets:
     """The file with the initial offsets of one source of a query.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pyspark_segmentlog.reads.stream_offsets import Offsets
 from segmentlog.model import TopicPartition
 
-__all__ = ["MinimumDelay", "limit_bytes", "limit_offsets"]
-
 _LARGEST = 2**63 - 1
 
 

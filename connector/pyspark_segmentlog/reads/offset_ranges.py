@@ -14,8 +14,6 @@ from pyspark_segmentlog.options.offsets import EARLIEST, LATEST
 from segmentlog.errors import OffsetOutOfRangeError
 from segmentlog.model import OffsetRange, TopicPartition
 
-__all__ = ["PartitionRange", "available", "split_ranges"]
-
 
 class PartitionRange(NamedTuple):
     """Offsets of a partition from `start_offset` on, below `end_offset`."""

@@ -38,8 +38,6 @@ from segmentlog.reads import (
     without_collector,
 )
 
-__all__ = ["LateRange", "PlannedMoment", "plan_late_ranges", "plan_slices", "plan_tasks"]
-
 logger = logging.getLogger(__name__)
 
 Ranges: TypeAlias = Mapping[TopicPartition, OffsetRange]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.reads.planner import LateRange
 
-__all__ = ["SegmentLogReader", "TaskPartition"]
-
 
 class TaskPartition(InputPartition):
     """Slices, or ranges with edges to look up, on their way to the task that reads them.

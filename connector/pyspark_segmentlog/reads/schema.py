@@ -16,8 +16,6 @@ from pyspark.sql.types import (
 if TYPE_CHECKING:
     from segmentlog.errors import ColumnError
 
-__all__ = ["TEXT_COLUMNS", "row_schema", "selected_columns", "text_columns", "unknown_column"]
-
 #: Columns of bytes that a schema may also have as ``string``.
 TEXT_COLUMNS = ("key", "value")
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.reads.followed import FollowedDirectory
     from pyspark_segmentlog.reads.stream_offsets import OffsetsJson
 
-__all__ = ["RefusedStream", "SegmentLogStreamReader"]
-
 
 class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the records that `options` select.

@@ -27,8 +27,6 @@ from segmentlog.errors import ColumnError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableReader", "table_columns", "unknown_table_column"]
-
 _PLAIN: dict[str, DataType] = {
     "string": StringType(),
     "int32": IntegerType(),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.reads.planner import LateRange
     from segmentlog.reads import Log
 
-__all__ = ["read_late_range", "read_part", "read_slice"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from pyspark_segmentlog.options.reference import PartitionAssignor
 from pyspark_segmentlog.reads.assignors import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 
-__all__ = ["group_slices"]
-
 
 class Part(Protocol):
     """A part of a read, which one task reads as a whole."""

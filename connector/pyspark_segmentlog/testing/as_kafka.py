@@ -42,8 +42,6 @@ from pyspark_segmentlog.testing.kafka_options import (
 )
 from segmentlog.errors import OptionError
 
-__all__ = ["AsKafka", "as_kafka", "run_until_idle"]
-
 _T = TypeVar("_T")
 
 #: A log directory, or an object with the attribute ``path``, such as the fixture ``kafka_log``.

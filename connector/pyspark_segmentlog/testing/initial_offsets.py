@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OPTION", "lead_to_checkpoint", "links_of", "new_link", "remember", "remove_links"]
-
 OPTION = "initialOffsetsLocation"
 
 _PREFIX = "segmentlog-initial-offsets-"

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 from pyspark_segmentlog.testing.kafka_security import find_fault
 from segmentlog.errors import OptionError
 
-__all__ = ["CLIENT_OPTIONS", "MODELLED", "NAMED", "REFUSED", "check_client_options", "sent_rows"]
-
 logger = logging.getLogger(__name__)
 
 _PREFIX = "kafka."

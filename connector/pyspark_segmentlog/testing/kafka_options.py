@@ -19,20 +19,6 @@ from pyspark.sql.types import StructType
 from pyspark_segmentlog.testing.kafka_clients import check_client_options
 from segmentlog.errors import OptionError
 
-__all__ = [
-    "NO_CHECKPOINT",
-    "SERVERS",
-    "check_columns",
-    "check_layout",
-    "check_mode",
-    "check_read",
-    "check_schema",
-    "check_trigger",
-    "check_write",
-    "options_of_read",
-    "options_of_write",
-]
-
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 #: The option that names the servers.
 SERVERS = "kafka.bootstrap.servers"

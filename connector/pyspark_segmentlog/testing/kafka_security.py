@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from pyspark import SparkContext
 
-__all__ = ["Fault", "find_fault"]
-
 
 class Fault(NamedTuple):
     """An option for which a client does not start, its value, and what it takes."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-__all__ = ["describe_source", "described", "forget", "is_starting", "starting"]
-
 #: How long a listener waits for a query whose start has not returned.
 _LONGEST_WAIT = 10.0
 

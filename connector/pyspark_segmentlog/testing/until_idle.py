@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["Run", "running"]
-
 _T = TypeVar("_T")
 
 #: Modules whose waits are not those of a job.

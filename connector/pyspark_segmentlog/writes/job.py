@@ -15,8 +15,6 @@ from segmentlog.writes import (
     columns_left_out,
 )
 
-__all__ = ["begin_stream_job", "begin_write_job", "stream_request"]
-
 logger = logging.getLogger(__name__)
 
 #: Streams whose lost columns were named in a warning: each micro-batch is a separate job.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from segmentlog.writes import TaskExtents, WriteJob
 
-__all__ = ["StagedMessage", "in_task_order", "stage_rows"]
-
 
 class StagedMessage(WriterCommitMessage):
     """The staged extents of one task, on their way to the driver."""

@@ -5,8 +5,6 @@ from pyspark.sql.types import StructType
 from segmentlog import ProducerConfig
 from segmentlog.errors import ColumnError, OptionError
 
-__all__ = ["check_sink_schema"]
-
 _TEXT = ("string", "binary")
 _HEADERS = "array<struct<key:string,value:binary>>"
 _ACCEPTED = {

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from segmentlog.writes import TaskExtents
 
-__all__ = ["SegmentLogStreamWriter", "stream_writer"]
-
 
 def stream_writer(
     raw: Mapping[str, str], schema: StructType, *, overwrite: bool, plans: bool

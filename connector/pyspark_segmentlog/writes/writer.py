@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from segmentlog.writes import WriteJob
 
-__all__ = ["SegmentLogWriter"]
-
 
 class SegmentLogWriter(DataSourceArrowWriter):
     """Writes rows of one job.

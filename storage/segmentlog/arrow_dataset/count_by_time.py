@@ -21,8 +21,6 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.reads.scan import scan_slice
 
-__all__ = ["Counts", "count_by_headers", "count_rows", "counts_table", "interval_milliseconds"]
-
 _Int64s = NDArray[np.int64]
 
 #: Numbers of records by the number of the interval since 1970.

@@ -27,8 +27,6 @@ from segmentlog.format.records.schema import record_schema
 from segmentlog.format.records.text import TextColumns
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 
-__all__ = ["LogDataset", "LogFragment"]
-
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
 _OF_ARROW = frozenset(
     {

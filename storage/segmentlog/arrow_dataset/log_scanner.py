@@ -22,8 +22,6 @@ from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.reads.scan import scan_slice
 
-__all__ = ["LogScanner", "LogSource"]
-
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each

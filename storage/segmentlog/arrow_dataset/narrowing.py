@@ -23,8 +23,6 @@ from segmentlog.format.records.schema import record_schema
 from segmentlog.model import BYTES_OR_TEXT, LogSlice, TimestampRange
 from segmentlog.reads.plan import cut_by_file
 
-__all__ = ["narrow", "slice_guarantee", "timestamp_range"]
-
 _SCHEMA = record_schema(include_headers=True)
 _TEXT_SCHEMA = record_schema(include_headers=True, text=BYTES_OR_TEXT)
 _FORMAT = ds.IpcFileFormat()

@@ -5,8 +5,6 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["NO_FILES"]
-
 
 class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
     """Refuses whatever Arrow's own scan asks for."""

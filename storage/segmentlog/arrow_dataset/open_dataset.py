@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from segmentlog.arrow_dataset.log_dataset import LogDataset
 
-__all__ = ["DatasetOptions", "dataset", "latest", "read"]
-
 
 class DatasetOptions(TypedDict, total=False):
     """The options that `read` and `latest` pass on to `segmentlog.dataset`."""

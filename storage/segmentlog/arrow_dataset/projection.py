@@ -9,8 +9,6 @@ from pyarrow import acero
 
 from segmentlog.arguments import texts
 
-__all__ = ["Projection"]
-
 #: How Arrow prints a column that is given by its number.
 _BY_NUMBER = "FieldPath("
 

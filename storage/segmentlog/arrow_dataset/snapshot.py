@@ -22,8 +22,6 @@ from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.reads.stream_checkpoint import made_again
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["PartitionSnapshot", "Snapshot", "take_snapshot"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["merge_by_timestamp"]
-
 _MOST_ROWS = 20_000  # their bytes, 100 each, stay in a cache of 2 MiB from one copy to the next
 _LONG_RUN = 200  # rows: a run of them is copied quicker as a slice than row by row
 _BEFORE_ALL = int(np.iinfo(np.int64).min)

@@ -17,8 +17,6 @@ from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import hold
 from segmentlog.txn.settings_file import SettingsFile
 
-__all__ = ["alter_settings", "topic_settings"]
-
 
 @one_dialect()
 @storage_errors()

@@ -69,11 +69,6 @@ from segmentlog.store.readable import (
     status_of,
 )
 
-__all__ = [
-    "METADATA_TOPIC_ID", "BrokerStart", "StartAction", "StartStep", "epochs_step",
-    "is_of_a_broker",
-]  # fmt: skip
-
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _QUORUM_STATE = "quorum-state"
 _SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")

@@ -19,14 +19,6 @@ from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.store.readable import list_names
 from segmentlog.store.remote.location import is_url
 
-__all__ = [
-    "ClusterSettings",
-    "known_losses",
-    "read_cluster_settings",
-    "read_partition_counts",
-    "read_partition_ids",
-]
-
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
 

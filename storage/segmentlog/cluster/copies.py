@@ -25,8 +25,6 @@ from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.segment import Segment
 from segmentlog.reads.log import Log
 
-__all__ = ["Copy", "choose"]
-
 #: The columns of a partition in the cluster's metadata (`segmentlog.reads.cluster_image`).
 Registration = Mapping[str, Any]
 

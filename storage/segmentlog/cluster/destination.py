@@ -17,8 +17,6 @@ from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.readable import exists, is_directory, status_of
 from segmentlog.txn.topics import check_partition_path
 
-__all__ = ["assigned_of", "refuse_destination", "refuse_partitions"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 20  #: partitions that a warning names

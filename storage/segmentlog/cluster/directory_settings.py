@@ -38,8 +38,6 @@ from segmentlog.store.readable import exists
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.unfinished import topics_taken_out
 
-__all__ = ["DirectorySettings", "Setting", "Source", "Synonym", "is_of_a_broker", "topic_defaults"]
-
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 

@@ -10,8 +10,6 @@ import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["EpochEnds", "common_end"]
-
 _UNKNOWN = (-1, -1)
 
 

@@ -109,8 +109,6 @@ from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.json_file import check_types, read_json, to_json
 from segmentlog.txn.state import State
 
-__all__ = ["MirroredPartition", "mirror"]
-
 logger = logging.getLogger(__name__)
 
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")

@@ -28,8 +28,6 @@ from segmentlog.reads.metadata_log import newest_metadata, read_metadata
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.readable import exists
 
-__all__ = ["Placement", "TargetCluster", "node_of"]
-
 #: Ids of log directories below this number mean that no directory is known: UNASSIGNED, LOST,
 #: MIGRATING.
 _FIRST_DIRECTORY_ID = 100

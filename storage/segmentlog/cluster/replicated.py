@@ -21,8 +21,6 @@ from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
 
-__all__ = ["Replica", "ReplicatedDirectory", "ReplicatedPartition", "open_replicas", "replicas"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -6,8 +6,6 @@ from segmentlog.format.messages.records import frame_key, framed_schemas, read_f
 from segmentlog.masking import MASK, masked
 from segmentlog.model import METADATA_TOPIC
 
-__all__ = ["hide_secrets"]
-
 #: Records whose values are secrets as a whole.
 _CREDENTIALS = frozenset({"UserScramCredentialRecord", "DelegationTokenRecord"})
 _SETTING = "ConfigRecord"

@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from segmentlog.errors import OptionError
 
-__all__ = ["PlacedBroker", "place_replicas"]
-
 #: Returns a random number that is at least 0 and below its argument.
 NextInt = Callable[[int], int]
 

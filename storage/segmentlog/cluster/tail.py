@@ -16,8 +16,6 @@ from segmentlog.log.batches import walk_batches
 from segmentlog.model import OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log import Log
 
-__all__ = ["Tail", "tail_of"]
-
 _COLUMNS = ["timestamp"]
 
 

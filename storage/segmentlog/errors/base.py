@@ -7,16 +7,6 @@ from typing import ClassVar, dataclass_transform
 
 from segmentlog.masking import masked
 
-__all__ = [
-    "ArgumentError",
-    "ColumnError",
-    "ErrorCode",
-    "KernelsError",
-    "OptionError",
-    "SegmentLogError",
-    "StorageError",
-]
-
 
 class ErrorCode(StrEnum):
     """Kinds of errors, for programs and alerts: members are added, never changed or removed."""

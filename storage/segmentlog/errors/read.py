@@ -2,26 +2,6 @@
 
 from segmentlog.errors.base import ErrorCode, SegmentLogError
 
-__all__ = [
-    "ChecksumMismatchError",
-    "CorruptCheckpointError",
-    "CorruptIndexError",
-    "CorruptLogError",
-    "InvalidUtf8Error",
-    "LogChangedError",
-    "LogDirectoryError",
-    "MalformedBatchError",
-    "MalformedRecordError",
-    "OffsetOutOfRangeError",
-    "RemoteSegmentError",
-    "StreamOffsetError",
-    "TimestampOverflowError",
-    "TornTransactionError",
-    "TruncatedBatchError",
-    "UnknownTopicOrPartitionError",
-    "UnsupportedFormatError",
-]
-
 
 class CorruptLogError(SegmentLogError, ValueError):
     """Bytes of a ``.log`` file that no Kafka version could have written.

@@ -5,20 +5,6 @@ from typing import Self
 
 from segmentlog.errors.base import ErrorCode, SegmentLogError
 
-__all__ = [
-    "CommitInDoubtError",
-    "InvalidProducerEpochError",
-    "InvalidRecordError",
-    "InvalidTxnStateError",
-    "LogLockedError",
-    "OffsetsOutOfOrderError",
-    "OutOfOrderSequenceError",
-    "RecordTooLargeError",
-    "StagedFileError",
-    "StreamBatchError",
-    "SyncFailedError",
-]
-
 
 class LogLockedError(SegmentLogError):
     """A broker or another writer holds the log directory.

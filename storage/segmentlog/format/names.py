@@ -21,35 +21,6 @@ from segmentlog.arguments import instance_of
 from segmentlog.errors import OptionError
 from segmentlog.model import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
-__all__ = [
-    "CLEANER_OFFSET_CHECKPOINT",
-    "CLEAN_SHUTDOWN_FILE",
-    "HIGH_WATERMARK_CHECKPOINT",
-    "INDEXES",
-    "LEADER_EPOCH_CHECKPOINT",
-    "LOCK_FILE",
-    "LOG_AND_ALL_INDEXES",
-    "LOG_AND_SPARSE_INDEXES",
-    "LOG_START_CHECKPOINT",
-    "META_PROPERTIES_FILE",
-    "PARTITION_METADATA_FILE",
-    "RECOVERY_POINT_CHECKPOINT",
-    "SETTINGS_FILE",
-    "SPARSE_INDEXES",
-    "DirectoryState",
-    "FileKind",
-    "FileState",
-    "SegmentFileName",
-    "check_topic_name",
-    "deleted_directory_name",
-    "is_deleted_directory",
-    "is_of_logs",
-    "parse_partition_directory",
-    "parse_segment_file",
-    "partition_path",
-    "segment_file_name",
-]
-
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 META_PROPERTIES_FILE = "meta.properties"

@@ -16,16 +16,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
-__all__ = [
-    "KNOWN_KAFKA",
-    "LEFT",
-    "NEWEST_LEVELS",
-    "NewerFormatError",
-    "note",
-    "notes_of",
-    "noting",
-]
-
 logger = logging.getLogger(__name__)
 
 #: The newest Kafka whose records are known.

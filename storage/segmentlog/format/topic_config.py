@@ -16,8 +16,6 @@ from segmentlog.model import (
     TimestampType,
 )
 
-__all__ = ["TopicConfig", "setting_names", "setting_text"]
-
 _LARGEST_LONG = 2**63 - 1
 _DAY_MS = 24 * 3600 * 1000
 

@@ -13,11 +13,6 @@ from segmentlog.format.messages.reader import uuid_text
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
 
-__all__ = [
-    "CHANGE", "ORIGIN", "TIME", "Column", "known_times", "printed_id", "rows_to_table",
-    "schema_of", "time_of", "times",
-]  # fmt: skip
-
 #: Type of a time: microseconds since 1970, as in rows of records.
 TIME = pa.timestamp("us", tz="UTC")
 

@@ -12,8 +12,6 @@ from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, groups_of
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["committing_groups"]
-
 
 def committing_groups(log: Log, on_corrupt_batch: OnCorruptBatch) -> dict[str, int]:
     """Offsets of the last commits of all groups in one partition of ``__consumer_offsets``.

@@ -21,8 +21,6 @@ from segmentlog.masking import MASK, masked, without_credentials
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["connect_changes"]
-
 #: Errors of JSON that has another form, in the code that takes it apart.
 _NOT_OF_CONNECT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from segmentlog.masking import MASK, masked
 
-__all__ = ["SESSION_KEY", "hide_connect_secrets", "payload_of"]
-
 #: Key of the record with the secret with which workers sign their requests.
 SESSION_KEY = "session-key"
 

@@ -18,15 +18,6 @@ from segmentlog.format.newer import note
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log import Log
 
-__all__ = [
-    "PlacedRecord",
-    "end_of_read",
-    "read_records",
-    "read_unknown_records",
-    "record_types",
-    "refuse_record",
-]
-
 logger = logging.getLogger(__name__)
 
 _SCANNED = ("key", "value", "offset", "timestamp")

@@ -13,8 +13,6 @@ from segmentlog.kafka_tables.coordinator import end_of_read
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["dead_letter_rows"]
-
 _PREFIX = "__dlq.errors."
 _TEXTS = {"topic": "topic", "group": "group", "message": "message"}
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from segmentlog.kafka_tables.columns import CHANGE, ORIGIN, TIME, Column
 
-__all__ = ["COMMIT", "TABLES", "Table"]
-
 
 @dataclass(frozen=True)
 class Table:

@@ -23,8 +23,6 @@ from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_f
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["group_offsets"]
-
 _STATE = schema_of(TABLES["group_offsets"].columns)
 _HISTORY = schema_of(TABLES["group_offsets"].history)
 

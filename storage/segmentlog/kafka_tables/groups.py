@@ -15,8 +15,6 @@ from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["Group", "Groups", "group_changes", "group_rows", "member_rows", "read_groups"]
-
 #: The record of a group itself, by kind.
 _OF_GROUP = {
     "GroupMetadata": "classic",

@@ -16,8 +16,6 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.store.failures import Failures
 
-__all__ = ["lag_table", "open_transaction_rows"]
-
 #: The columns of ``groups`` that ``consumer_lag`` takes over.
 _STATE = [
     each

@@ -40,8 +40,6 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.failures import Failures
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
-__all__ = ["make_table"]
-
 _Rows = TypeVar("_Rows")
 _ReadUnknown: TypeAlias = Callable[
     [Log, OnCorruptBatch], Iterator[tuple[bytes | None, bytes | None, int, int]]

@@ -30,15 +30,6 @@ from segmentlog.reads.metadata_log import (
 )
 from segmentlog.store.failures import Failures
 
-__all__ = [
-    "METADATA_PARTITION",
-    "metadata_level",
-    "metadata_table",
-    "topic_names_by_id",
-    "unknown_metadata",
-]
-
-
 logger = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)

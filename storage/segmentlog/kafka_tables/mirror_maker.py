@@ -16,8 +16,6 @@ from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["mirror_changes"]
-
 
 def mirror_changes(
     log: Log, on_corrupt_batch: OnCorruptBatch, name: str

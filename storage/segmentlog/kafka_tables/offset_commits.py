@@ -18,8 +18,6 @@ from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.records import read_coordinator_record
 from segmentlog.kafka_tables.columns import printed_id, times
 
-__all__ = ["COMMIT_TYPES", "commit_columns", "groups_of"]
-
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
 COMMIT_TYPES = (0, 1)
 

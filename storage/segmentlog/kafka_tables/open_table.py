@@ -16,8 +16,6 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.failures import Failures, OnFailure
 
-__all__ = ["table", "table_schema", "tables"]
-
 
 @one_dialect()
 def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:

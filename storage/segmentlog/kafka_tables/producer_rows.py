@@ -26,8 +26,6 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.failures import Failures
 
-__all__ = ["producer_changes", "producer_rows"]
-
 logger = logging.getLogger(__name__)
 
 _HISTORY = schema_of(TABLES["producers"].history)

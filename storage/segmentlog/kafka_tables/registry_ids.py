@@ -27,8 +27,6 @@ from segmentlog.dialects import one_dialect
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
 
-__all__ = ["message_indexes", "payload", "schema_guid", "schema_id"]
-
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _ID_BYTES, _GUID_BYTES = 5, 17

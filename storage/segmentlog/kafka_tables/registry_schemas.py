@@ -26,8 +26,6 @@ from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["schema_changes", "warn_of_ambiguous_ids"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 5  #: ids, and schemas of an id, that warnings name

@@ -9,8 +9,6 @@ from segmentlog.model import IsolationLevel, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.tiered.metadata import AnnouncedSegments, read_metadata_record
 
-__all__ = ["segment_changes", "unknown_segment_records"]
-
 _STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEGMENT_STARTED",
            3: "DELETE_SEGMENT_FINISHED"}  # fmt: skip
 

@@ -21,8 +21,6 @@ from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["FIRST_LEVEL_OF_4_1", "share_changes", "share_rows"]
-
 #: ``metadata.version`` of 4.1-IV0: clusters below it write the bytes of Kafka 4.0.
 FIRST_LEVEL_OF_4_1 = 26
 

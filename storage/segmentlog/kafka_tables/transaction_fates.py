@@ -27,8 +27,6 @@ from segmentlog.log.sound_headers import sound_headers
 from segmentlog.reads.log import Log
 from segmentlog.reads.retry import retry_if_relisted
 
-__all__ = ["Fate", "Fates", "transaction_fates"]
-
 
 class Fate(IntEnum):
     """The state of the transaction that a record belongs to."""

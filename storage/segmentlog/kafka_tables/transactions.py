@@ -8,8 +8,6 @@ from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
 
-__all__ = ["transaction_changes"]
-
 _STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
            5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip
 

@@ -21,8 +21,6 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.failures import Failures
 
-__all__ = ["NO_METADATA", "TABLES_WITHOUT_METADATA", "is_of_zookeeper", "table_without_metadata"]
-
 NO_METADATA = (
     "no cluster metadata here: the cluster kept it in ZooKeeper; topics, partitions and brokers "
     "are those of the directories, without replicas and leaders"

@@ -19,8 +19,6 @@ from segmentlog.log.sound_headers import position_of
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import open_file
 
-__all__ = ["WalkedBatches", "markers_among", "walk_batches", "walk_file"]
-
 _WINDOW_BYTES = 1 << 20
 _TABLE_ROWS = 1 << 14
 

@@ -24,8 +24,6 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.readable import after_zeros, exists, open_file
 
-__all__ = ["copy_bytes", "is_zeros", "keep_segment", "keep_tail"]
-
 _PIECE_BYTES = 16 << 20
 
 

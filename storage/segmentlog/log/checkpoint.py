@@ -31,21 +31,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.durable import replace_file
 from segmentlog.store.readable import read_whole
 
-__all__ = [
-    "OffsetCheckpoint",
-    "OffsetsAsRead",
-    "ReadCheckpoints",
-    "found_text",
-    "moved_entries",
-    "parse_leader_epochs",
-    "read_again",
-    "read_leader_epochs",
-    "read_offsets",
-    "readable_offsets",
-    "write_leader_epochs",
-    "write_offsets",
-]
-
 _VERSION = 0
 _SHARE = 64  # at most one entry in this number may be waiting
 

@@ -24,8 +24,6 @@ from segmentlog.format.kernels.transactions import (
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import WalkedBatches, markers_among
 
-__all__ = ["EndMarkers", "TornTransactions", "as_committed"]
-
 _LARGEST_OFFSET = 2**63 - 1
 
 #: Called for the first batch of a transaction that never ends, with the batches and its row.  It

@@ -10,8 +10,6 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.sparse_indexes import TIME_ENTRY, OffsetIndex, TimeIndex
 
-__all__ = ["IndexBuilder", "Taken"]
-
 _UNLIMITED = 2**62
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from segmentlog.format.records.scanned_batches import ScannedBatches
     from segmentlog.log.segment import Segment
 
-__all__ = ["EpochStarts"]
-
 logger = logging.getLogger(__name__)
 
 

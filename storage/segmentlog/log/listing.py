@@ -32,16 +32,6 @@ from segmentlog.store.readable import list_names, measure, open_file, status_of
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import is_gone
 
-__all__ = [
-    "ListedFiles",
-    "SegmentFiles",
-    "indexes_without_log",
-    "list_segments",
-    "lone_segment",
-    "remove_indexes_without_log",
-    "replaced_by",
-]
-
 logger = logging.getLogger(__name__)
 
 

@@ -15,14 +15,6 @@ from segmentlog.store.fingerprint import Fingerprint, fingerprint
 from segmentlog.store.readable import read_whole
 from segmentlog.store.remote.location import is_url
 
-__all__ = [
-    "known_topic_id",
-    "parse_properties",
-    "read_meta_properties",
-    "read_properties",
-    "read_topic_id",
-]
-
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _FROM_REPLICA = "restore the file from a replica"
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

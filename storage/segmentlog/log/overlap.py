@@ -18,8 +18,6 @@ from segmentlog.store.readable import open_file
 if TYPE_CHECKING:
     from segmentlog.log.listing import SegmentFiles
 
-__all__ = ["reach"]
-
 _BASE_OFFSET = attrgetter("base_offset")
 
 

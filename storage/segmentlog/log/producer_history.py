@@ -10,8 +10,6 @@ from segmentlog.format.kernels.producer_history import follow_history
 from segmentlog.format.kernels.sequences import read_sequences
 from segmentlog.format.records.scanned_batches import ScannedBatches
 
-__all__ = ["FollowedBatches", "ProducerHistory"]
-
 _EPOCHS = 2**16  #: epochs of a producer that a header may hold, negative ones too
 
 

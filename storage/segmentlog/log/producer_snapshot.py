@@ -27,18 +27,6 @@ from segmentlog.format.names import FileKind, FileState, parse_segment_file, seg
 from segmentlog.store.durable import remove_file, replace_file
 from segmentlog.store.readable import list_names, read_whole
 
-__all__ = [
-    "ProducerSnapshot",
-    "list_snapshots",
-    "newest_snapshot",
-    "parse_snapshot",
-    "read_snapshot",
-    "read_snapshots",
-    "remove_snapshots",
-    "snapshot_path",
-    "write_snapshot",
-]
-
 logger = logging.getLogger(__name__)
 
 _HEADER = struct.Struct(">hIi")

@@ -27,8 +27,6 @@ from segmentlog.log.producer_snapshot import (
 from segmentlog.log.segment import Segment
 from segmentlog.log.transaction_index import AbortedTransaction
 
-__all__ = ["ProducerStates"]
-
 logger = logging.getLogger(__name__)
 
 _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)

@@ -19,11 +19,6 @@ from segmentlog.store.readable import after_zeros
 if TYPE_CHECKING:  # the kernels load with the arrays' types
     from segmentlog.format.kernels.memory import Bytes, Int64s
 
-__all__ = [
-    "GoodBatch", "find_good_batch", "first_offset", "good_batch_after", "is_good_batch",
-    "is_newer_format",
-]  # fmt: skip
-
 _SEARCH_BYTES = 16 << 20
 _OVERLAP_BYTES = 8 << 20  # batches up to this size are found wherever they stand
 

@@ -31,8 +31,6 @@ from segmentlog.store.closing import Closing
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros, open_file
 
-__all__ = ["OpenSegment", "PlacedHeader", "Segment"]
-
 logger = logging.getLogger(__name__)
 
 _FIRST_WINDOW_BYTES = 4 << 10  # Kafka's default of index.interval.bytes

@@ -22,8 +22,6 @@ from segmentlog.log.resync import first_offset, good_batch_after, is_newer_forma
 if TYPE_CHECKING:
     from segmentlog.log.segment import OpenSegment, PlacedHeader
 
-__all__ = ["position_of", "sound_headers"]
-
 logger = logging.getLogger(__name__)
 
 

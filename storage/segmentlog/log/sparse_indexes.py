@@ -37,15 +37,6 @@ from segmentlog.model import TimestampAndOffset
 from segmentlog.store.closing import Closing
 from segmentlog.store.index_file import IndexFile
 
-__all__ = [
-    "OFFSET_ENTRY",
-    "TIME_ENTRY",
-    "OffsetIndex",
-    "OffsetPosition",
-    "SparseIndex",
-    "TimeIndex",
-]
-
 #: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch
 #: the pages before (``AbstractIndex.warmEntries``).
 _WARM_BYTES = 8192

@@ -39,8 +39,6 @@ from segmentlog.store.aside import put_file_aside
 from segmentlog.store.durable import remove_file, rename, sync_directory
 from segmentlog.store.readable import exists, list_names, status_of
 
-__all__ = ["exchange_end", "finish_swaps", "has_swaps", "settle_swaps", "swap_in"]
-
 logger = logging.getLogger(__name__)
 
 _LOG_CLEANED = f".{FileKind.LOG}.{FileState.CLEANED}"

@@ -20,8 +20,6 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptIndexError
 from segmentlog.store.readable import read_whole
 
-__all__ = ["AbortedTransaction", "encode_transactions", "read_transaction_index"]
-
 _ENTRY = struct.Struct(">hqqqq")
 
 

@@ -19,8 +19,6 @@ from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.read_memory import Workspace
 from segmentlog.format.records.scanned_batches import ScannedBatches
 
-__all__ = ["BatchWindows", "Window"]
-
 
 @dataclass(slots=True)
 class Window:

@@ -27,8 +27,6 @@ from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.effects import PutAside
 from segmentlog.txn.held import hold
 
-__all__ = ["DeletedRecords", "delete_records"]
-
 
 class DeletedRecords(NamedTuple):
     """The old and the new start of a log, and the numbers of removed segments and bytes."""

@@ -38,8 +38,6 @@ from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.txn.topics import check_partition_path
 
-__all__ = ["DeletedTopic", "delete_topic"]
-
 
 class DeletedTopic(NamedTuple):
     """A deleted topic: its numbers of partitions and segments, and bytes of ``.log`` files."""

@@ -31,8 +31,6 @@ from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, create_segment
 from segmentlog.writes.prepare import as_they_are, ready_to_append, visible_ends
 
-__all__ = ["LogStartMove", "first_kept"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -10,8 +10,6 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
 
-__all__ = ["log_directory", "partitions_for_upkeep"]
-
 
 def log_directory(path: str | os.PathLike[str]) -> str:
     """The absolute path of a log directory.

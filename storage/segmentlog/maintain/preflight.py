@@ -23,8 +23,6 @@ from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import is_directory
 from segmentlog.store.system_errors import storage_errors
 
-__all__ = ["preflight"]
-
 #: Things that no disk of one broker tells, and that a start may do anyway.
 _BEYOND_THESE_DISKS = {
     "truncation to the leader": "a follower cuts its log off at the offset at which it differs "

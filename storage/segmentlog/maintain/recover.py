@@ -22,8 +22,6 @@ from segmentlog.txn.held import take
 from segmentlog.txn.state import STATE_FILE
 from segmentlog.txn.steps import RecoveryStep
 
-__all__ = ["recover"]
-
 
 @one_dialect()
 @storage_errors()

@@ -72,8 +72,6 @@ from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.txn.topics import write_topic_id
 from segmentlog.txn.unfinished import Fate, fate_of
 
-__all__ = ["DirectoryRecovery", "plan_log"]
-
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 #: The checkpoints at the top of a log directory, and what is done without their entries.
 _WITHOUT = {

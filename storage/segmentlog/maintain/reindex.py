@@ -19,8 +19,6 @@ from segmentlog.store.readable import exists, is_directory, is_file, list_names
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import take
 
-__all__ = ["IndexedSegment", "reindex"]
-
 
 class IndexedSegment(NamedTuple):
     """A segment whose indexes were built again, or the damage that has prevented it.

@@ -41,22 +41,6 @@ from segmentlog.times import iso_time, likely_unit
 from segmentlog.txn.effects import PutAside
 from segmentlog.txn.held import hold
 
-__all__ = [
-    "Expired",
-    "Hold",
-    "KeptSegment",
-    "LogBounds",
-    "Reason",
-    "RemovedSegment",
-    "SegmentSpan",
-    "doubtful_time",
-    "find_expired",
-    "plan_retention",
-    "removed_below",
-    "retain",
-    "spans_of",
-]
-
 
 class Reason(StrEnum):
     """The rule by which a segment is removed."""

@@ -41,8 +41,6 @@ from segmentlog.store.readable import after_zeros, open_file
 from segmentlog.txn.rebuild_indexes import rebuild_indexes
 from segmentlog.txn.recover_log import find_good_end
 
-__all__ = ["Salvage", "plan_salvages", "salvage"]
-
 _PIECE_BYTES = 16 << 20
 
 

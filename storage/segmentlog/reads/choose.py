@@ -10,8 +10,6 @@ from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, MissingPartition
 from segmentlog.store.tiered_location import is_tiered, plain_path
 
-__all__ = ["missing_of", "only_in_a_tier", "partitions_of"]
-
 
 def partitions_of(
     directory: LogDirectory,

@@ -18,16 +18,6 @@ from segmentlog.format.newer import NEWEST_LEVELS, note
 from segmentlog.masking import is_sensitive
 from segmentlog.reads.metadata_log import MetadataRecord
 
-__all__ = [
-    "BROKER",
-    "RECORDS",
-    "TOPIC",
-    "Image",
-    "Row",
-    "RowChange",
-    "fold",
-]
-
 Row = dict[str, Any]
 
 #: Types of the resources of settings (``ConfigResource.Type``).

@@ -9,8 +9,6 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-__all__ = ["without_collector"]
-
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:

@@ -14,8 +14,6 @@ from segmentlog.model import ALL_OFFSETS, OffsetRange
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.planned_file import PlannedFile
 
-__all__ = ["DamagePolicy"]
-
 logger = logging.getLogger(__name__)
 
 

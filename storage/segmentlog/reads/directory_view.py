@@ -44,8 +44,6 @@ from segmentlog.txn.guard import GUARD_PREFIX
 from segmentlog.txn.stamp import read_stamp
 from segmentlog.txn.state import STATE_FILE
 
-__all__ = ["DirectoryView"]
-
 logger = logging.getLogger(__name__)
 
 _CHECKPOINTS = (

@@ -18,8 +18,6 @@ from segmentlog.reads.metadata_log import metadata_path, read_metadata
 from segmentlog.store.readable import list_names, open_file, status_of
 from segmentlog.store.remote.location import is_url
 
-__all__ = ["diskless_partitions", "elsewhere"]
-
 logger = logging.getLogger(__name__)
 
 _SETTING = "diskless.enable"

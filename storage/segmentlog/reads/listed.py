@@ -17,8 +17,6 @@ from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.reads.lookup import NewestTimestamps
 from segmentlog.reads.moment import Listing
 
-__all__ = ["ListedSegments", "LostOffsets", "LostSegments", "LostStart", "NewestTimestampOfSlices"]
-
 
 class NewestTimestampOfSlices:
     """Finds bounds of timestamps, and remembers those of whole segments."""

@@ -52,8 +52,6 @@ from segmentlog.reads.summary import html_table, in_a_line
 from segmentlog.store.readable import is_file
 from segmentlog.times import Time, epoch_milliseconds
 
-__all__ = ["Log", "ReusableLog", "find_bounds", "find_offset", "keep"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -47,14 +47,6 @@ from segmentlog.store.tiered_location import plain_path, tiered_paths
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import State
 
-__all__ = [
-    "LogDirectory",
-    "MissingPartition",
-    "open_log_dir",
-    "report_diskless",
-    "report_missing",
-]
-
 logger = logging.getLogger(__name__)
 
 _MOST_SHOWN = 20  # partitions, in a notebook

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.store.fingerprint import Fingerprint, fingerprint
 
-__all__ = ["LogLook", "look_at_log"]
-
 
 class LogLook(NamedTuple):
     """A look at a partition's directory, from before its listing, and at its active segment.

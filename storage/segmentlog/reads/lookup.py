@@ -19,8 +19,6 @@ from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sound_headers import sound_headers
 from segmentlog.model import TimestampAndOffset
 
-__all__ = ["NewestTimestamps", "find_offset_by_timestamp"]
-
 
 class NewestTimestamps:
     """Finds the segments that reach a time, and remembers answers for later look-ups.

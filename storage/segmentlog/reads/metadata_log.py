@@ -38,19 +38,6 @@ from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.store.readable import is_directory, list_names, open_file, status_of
 
-__all__ = [
-    "IN_A_SNAPSHOT",
-    "MetadataRecord",
-    "Snapshot",
-    "is_whole",
-    "list_metadata_snapshots",
-    "metadata_path",
-    "newest_metadata",
-    "read_metadata",
-    "read_snapshot",
-    "read_unknown",
-]
-
 logger = logging.getLogger(__name__)
 
 #: The offset of a record of a snapshot, where its number in the log is lost.

@@ -40,8 +40,6 @@ from segmentlog.txn.guard import PartitionIntent, list_guards
 from segmentlog.txn.stamp import Stamp, read_stamp
 from segmentlog.txn.state import LazyState, State
 
-__all__ = ["Bounds", "DirectorySnapshot", "Listing", "TopFiles", "take_moment"]
-
 _PUT_ASIDE = FileKind.LOG, FileState.DELETED
 _CLOCKS_NS = 10**8  # a file system's clock may lag a little
 

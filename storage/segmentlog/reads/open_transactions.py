@@ -19,8 +19,6 @@ from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sound_headers import position_of, sound_headers
 from segmentlog.reads.partition import Partition
 
-__all__ = ["find_open_transactions"]
-
 
 def find_open_transactions(
     partition: Partition,

@@ -16,8 +16,6 @@ from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.remote.requests import end_requests
 
-__all__ = ["cut_for_threads", "n_threads_of", "read_in_order"]
-
 Read = Callable[[], Iterator[pa.RecordBatch]]
 
 _MOST_THREADS = 8  # more of them would wait for the consumer

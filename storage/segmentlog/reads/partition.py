@@ -24,8 +24,6 @@ from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import is_directory, open_file
 
-__all__ = ["FileChangedError", "Partition", "open_planned"]
-
 
 class FileChangedError(Exception):
     """A file has changed since planning."""

@@ -32,8 +32,6 @@ from segmentlog.reads.partition import Partition
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.remote.requests import side_by_side
 
-__all__ = ["UNCHECKED", "cut_by_file", "cut_slices", "find_again"]
-
 logger = logging.getLogger(__name__)
 
 #: Sentinel: planning did not read the checksum of the first batch: the file is read

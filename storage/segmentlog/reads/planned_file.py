@@ -17,8 +17,6 @@ from segmentlog.reads.plan import UNCHECKED
 from segmentlog.store.closing import Closing
 from segmentlog.store.pace import Pace, pace_of
 
-__all__ = ["PlannedFile"]
-
 
 class PlannedFile(Closing):
     """A file of a slice, opened; a context that closes it, or leaves it to the next slice.

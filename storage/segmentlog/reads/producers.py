@@ -12,8 +12,6 @@ from segmentlog.log.batches import walk_batches
 from segmentlog.log.producer_history import ProducerHistory
 from segmentlog.log.segment import Segment
 
-__all__ = ["producers_table"]
-
 _GAP = pa.struct(
     [
         ("offset", pa.int64()),

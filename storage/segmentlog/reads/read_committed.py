@@ -28,8 +28,6 @@ from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sound_headers import position_of, sound_headers
 from segmentlog.reads.partition import FileChangedError, Partition
 
-__all__ = ["CommittedBatches"]
-
 logger = logging.getLogger(__name__)
 
 _MOST_MARKER_BYTES = 128  # an end marker has 78

@@ -8,8 +8,6 @@ from segmentlog.errors import CorruptLogError, LogChangedError, SegmentLogError
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.store.system_errors import is_gone, storage_error
 
-__all__ = ["retry_if_relisted"]
-
 _ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
 
 _P = ParamSpec("_P")

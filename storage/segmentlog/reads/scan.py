@@ -41,8 +41,6 @@ from segmentlog.reads.planned_file import PlannedFile
 from segmentlog.reads.read_committed import CommittedBatches
 from segmentlog.store.system_errors import is_gone, storage_errors
 
-__all__ = ["scan_slice"]
-
 logger = logging.getLogger(__name__)
 
 #: One pass reads what stays in the second cache; two passes take more Python for each window.

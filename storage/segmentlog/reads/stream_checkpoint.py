@@ -37,12 +37,6 @@ from segmentlog.store.readable import exists, is_directory, list_names, read_who
 from segmentlog.store.remote.location import is_url, without_options
 from segmentlog.store.system_errors import storage_errors
 
-__all__ = [
-    "Offsets", "StreamCheckpoint", "checkpoint_offsets", "made_again", "offsets_as_json",
-    "offsets_as_topics", "offsets_of_json", "offsets_of_topics", "read_initial",
-    "read_stream_checkpoint", "topic_ids_of",
-]  # fmt: skip
-
 #: The next offset by partition; -2 is earliest and -1 latest.
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 

@@ -14,8 +14,6 @@ from segmentlog.log.segment import Segment
 if TYPE_CHECKING:
     from segmentlog.reads.log import Log
 
-__all__ = ["html_table", "in_a_line"]
-
 _HEADINGS = ("topic", "partition", "start", "end", "segments", "bytes", "first", "last")
 _LEFT = ' style="text-align:left"'
 _SECOND = 1000

@@ -35,8 +35,6 @@ from segmentlog.store.readable import list_entries, list_names, open_file, statu
 from segmentlog.store.system_errors import is_gone, storage_errors
 from segmentlog.txn.guard import GUARD_PREFIX
 
-__all__ = ["LEFTOVERS", "UsageKind", "UsedSpace", "large_leftovers", "usage"]
-
 _BROKEN = ".broken"
 _INDEX_CACHE = "remote-log-index-cache"  #: ``RemoteIndexCache``: indexes of a tier's segments
 _OF_A_PARTITION = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE)

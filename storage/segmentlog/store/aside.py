@@ -15,8 +15,6 @@ from segmentlog.format.names import FileKind, FileState, parse_segment_file
 from segmentlog.store.durable import parent_of, remove_file, rename
 from segmentlog.store.readable import list_names, status_of
 
-__all__ = ["names_aside", "put_file_aside", "remove_deleted"]
-
 logger = logging.getLogger(__name__)
 
 _LOG = f".{FileKind.LOG}"

@@ -2,8 +2,6 @@
 
 import functools
 
-__all__ = ["boot_id"]
-
 _PATH = "/proc/sys/kernel/random/boot_id"
 
 

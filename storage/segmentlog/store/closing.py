@@ -3,8 +3,6 @@
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
-
 
 class Closing:
     """A context that calls `close` at its end, with or without an error."""

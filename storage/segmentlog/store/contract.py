@@ -18,17 +18,6 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-__all__ = [
-    "TYPES",
-    "Disk",
-    "Entry",
-    "FileStatus",
-    "FileType",
-    "Measured",
-    "ReadableFile",
-    "SurveyedDisk",
-]
-
 
 class FileType(Enum):
     """Type of the file with a name."""

@@ -13,17 +13,6 @@ from segmentlog.store.durable import cut_file, write_all
 from segmentlog.store.local import LocalDisk
 from segmentlog.store.system_errors import naming
 
-__all__ = [
-    "copy_range",
-    "digest_of",
-    "digest_of_file",
-    "digest_up_to",
-    "has_other_names",
-    "inode_of",
-    "opened_source",
-    "size_of",
-]
-
 _PIECE_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
 

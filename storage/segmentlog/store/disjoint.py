@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from segmentlog.errors import LogDirectoryError
 from segmentlog.store.remote.location import is_url
 
-__all__ = ["identity_of", "refuse_overlap"]
-
 
 def identity_of(path: str) -> tuple[object, ...]:
     """Names a file: equal for all paths to it, through links and other mounts of its disk."""

@@ -24,29 +24,6 @@ from segmentlog.errors import LogDirectoryError, SyncFailedError
 from segmentlog.store.owners import another_owner, is_planted, user
 from segmentlog.store.system_errors import naming
 
-__all__ = [
-    "create_directory",
-    "create_file",
-    "cut_file",
-    "is_synced",
-    "make_directory",
-    "open_to_write",
-    "opened_directory",
-    "parent_of",
-    "remove_directory",
-    "remove_file",
-    "rename",
-    "replace_file",
-    "sync_ancestors",
-    "sync_directory",
-    "sync_file",
-    "unsynced",
-    "writable",
-    "write_all",
-    "write_new_file",
-    "write_pieces",
-]
-
 #: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
 _MOST_AT_ONCE = 1 << 30
 

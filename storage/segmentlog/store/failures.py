@@ -18,8 +18,6 @@ from segmentlog.errors import (
 )
 from segmentlog.store.system_errors import FULL, storage_error
 
-__all__ = ["Failures", "OnFailure"]
-
 #: Is told of each thing that failed, by its name (``orders-0``), and why.
 OnFailure: TypeAlias = Callable[[str, SegmentLogError], object]
 

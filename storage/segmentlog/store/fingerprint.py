@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 from segmentlog.store.readable import open_file, status_of
 from segmentlog.store.system_errors import is_gone
 
-__all__ = ["Fingerprint", "fingerprint"]
-
 #: Inode, size, and times of modification and of change in nanoseconds.
 _Stamp: TypeAlias = tuple[int, int, int, int]
 

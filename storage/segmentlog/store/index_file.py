@@ -18,8 +18,6 @@ from segmentlog.store.closing import Closing
 from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.readable import open_file
 
-__all__ = ["BLOCK_BYTES", "SMALL_BYTES", "IndexFile"]
-
 logger = logging.getLogger(__name__)
 
 #: Largest index that is read whole.

@@ -11,8 +11,6 @@ from segmentlog.store.contract import TYPES, Entry, FileStatus, FileType, Measur
 from segmentlog.store.owners import is_planted
 from segmentlog.store.page_cache import BorrowedPages
 
-__all__ = ["LocalDisk", "LocalFile", "device_of"]
-
 _BLOCK_BYTES = 512  #: of ``st_blocks``, on every system
 
 

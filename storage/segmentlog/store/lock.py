@@ -45,8 +45,6 @@ from segmentlog.store.closing import Closing
 from segmentlog.store.durable import create_file, replace_file
 from segmentlog.store.owners import why_not_written
 
-__all__ = ["DirectoryLock", "LockShare", "TaskLock"]
-
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05

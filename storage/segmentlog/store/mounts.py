@@ -9,8 +9,6 @@ import re
 
 from segmentlog.errors import LogDirectoryError
 
-__all__ = ["refuse_object_store"]
-
 _MOUNTS = "/proc/self/mountinfo"
 _OBJECT_STORES = re.compile(
     r"s3fs|gcsfuse|goofys|geesefs|blobfuse2?|rclone|mountpoint-s3|ossfs|cosfs|dbfs|hdfs|tigrisfs",

@@ -9,8 +9,6 @@ from typing import BinaryIO, Self
 from segmentlog.errors import OptionError
 from segmentlog.store.durable import sync_directory, sync_file
 
-__all__ = ["OutputFile"]
-
 
 class OutputFile:
     """Writes a file under a temporary name in the same directory.

@@ -8,11 +8,6 @@ offline.
 import os
 import stat
 
-__all__ = [
-    "MAY_WRITE", "another_owner", "is_own", "is_planted", "may_write", "owner_of", "user",
-    "why_not_opened", "why_not_written",
-]  # fmt: skip
-
 MAY_WRITE = os.R_OK | os.W_OK  #: a log is read before it is appended to
 
 

@@ -19,8 +19,6 @@ import threading
 import time
 from functools import lru_cache
 
-__all__ = ["Pace", "pace_of"]
-
 logger = logging.getLogger(__name__)
 
 _clock = time.monotonic  # it counts from the start of the machine, for all processes

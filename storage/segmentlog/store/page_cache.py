@@ -16,8 +16,6 @@ import os
 import sys
 from functools import cache, lru_cache
 
-__all__ = ["BorrowedPages"]
-
 logger = logging.getLogger(__name__)
 
 _PAGE = mmap.PAGESIZE

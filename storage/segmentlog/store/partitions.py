@@ -14,16 +14,6 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.store.contract import FileType
 from segmentlog.store.readable import is_directory, list_entries, list_names
 
-__all__ = [
-    "NamedPartition",
-    "current_partitions",
-    "list_partitions",
-    "logs_in",
-    "misnamed",
-    "named_partition",
-    "refuse_partition",
-]
-
 
 class NamedPartition(NamedTuple):
     """An entry with the name of a partition's directory."""

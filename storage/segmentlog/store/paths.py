@@ -8,8 +8,6 @@ from segmentlog.arguments import path_text
 from segmentlog.errors import LogDirectoryError
 from segmentlog.store.remote.location import path_of_url
 
-__all__ = ["is_pattern", "local_path", "readable_path", "why_not_there"]
-
 _OF_PATTERNS = "*?["
 
 #: The beginning of a URL that lacks slashes: credentials in it would be shown with the path.

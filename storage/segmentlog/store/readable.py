@@ -28,26 +28,6 @@ from segmentlog.store.contract import (
 )
 from segmentlog.store.local import LocalDisk
 
-__all__ = [
-    "LARGEST_BYTES",
-    "add_disk",
-    "after_zeros",
-    "bytes_of",
-    "disk_of",
-    "exists",
-    "is_directory",
-    "is_file",
-    "keep_for",
-    "list_entries",
-    "list_inodes",
-    "list_names",
-    "measure",
-    "open_file",
-    "read_whole",
-    "status_of",
-    "survey",
-]
-
 _LOCAL = LocalDisk()
 
 #: Errors that say that a name leads to no file.

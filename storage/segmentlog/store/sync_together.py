@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from segmentlog.store.durable import is_synced, sync_directory, sync_file
 
-__all__ = ["MOST_OPEN", "SyncTogether", "do_together"]
-
 _T = TypeVar("_T")
 
 _THREADS = 16

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.store.owners import user
 
-__all__ = ["FULL", "is_gone", "naming", "storage_error", "storage_errors"]
-
 #: Errors of a write if the file system, or a quota, has no room.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = {errno.EACCES, errno.EPERM}

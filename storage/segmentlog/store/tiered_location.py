@@ -20,8 +20,6 @@ from segmentlog.model import RemoteStorageLayout
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path, readable_path
 
-__all__ = ["TieredLocation", "is_tiered", "parse_tiered", "plain_path", "tiered_paths"]
-
 _SCHEME = "tiered://"
 
 

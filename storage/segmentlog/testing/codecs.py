@@ -13,8 +13,6 @@ import lz4.frame
 import xxhash
 import zstandard
 
-__all__ = ["GZIP", "LZ4", "NONE", "SNAPPY", "ZSTD", "BadPayloadError", "deflate", "inflate"]
-
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 _XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)

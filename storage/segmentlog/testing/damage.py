@@ -16,23 +16,6 @@ from pathlib import Path
 from segmentlog.format.kernels import layout
 from segmentlog.testing.reference import crc32c
 
-__all__ = [
-    "FIELDS",
-    "Damage",
-    "add_to_field",
-    "append_garbage",
-    "append_zeros",
-    "bomb",
-    "cut_tail",
-    "delete",
-    "fill_with_garbage",
-    "flip_bit",
-    "garble_records",
-    "insert_garbage",
-    "set_field",
-    "zero_batch",
-]
-
 Damage = Callable[[Path], None]
 
 #: Name, first byte and size of every header field of a batch.

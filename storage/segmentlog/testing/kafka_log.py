@@ -48,8 +48,6 @@ from segmentlog.writes.request import WriteRequest
 from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.writer import open_writer
 
-__all__ = ["KafkaCluster", "KafkaLog", "NewRow", "Transaction", "fields_of", "record_of"]
-
 #: A key, a value or the value of a header: dictionaries and lists become JSON.
 Content: TypeAlias = str | bytes | Mapping[str, Any] | Sequence[Any] | None
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from segmentlog.testing.codecs import NONE, ZSTD, BadPayloadError, deflate, inflate
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
 
-__all__ = ["encode_message", "encode_wrapper", "read_message"]
-
 _APPEND_TIME = 8
 _LARGEST = 2**63 - 1
 

@@ -12,17 +12,6 @@ from typing import NamedTuple
 
 from segmentlog.testing.codecs import NONE, ZSTD, BadPayloadError, deflate, inflate
 
-__all__ = [
-    "BadBatchError",
-    "Record",
-    "UnknownFormatError",
-    "crc32c",
-    "encode_batch",
-    "murmur2",
-    "read_batch",
-    "zigzag",
-]
-
 _FIELDS = struct.Struct(">hiqqqhii")
 _POLYNOMIAL = 0x82F63B78
 _SMALLEST_RECORD_BYTES = 7

@@ -7,8 +7,6 @@ batches of a producer's epoch, as this engine does, where a broker remembers fiv
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["ClientBatch", "Leader"]
-
 _SEQUENCES = 2**31
 
 

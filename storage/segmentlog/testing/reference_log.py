@@ -11,8 +11,6 @@ from segmentlog.testing.reference import (
     read_batch,
 )
 
-__all__ = ["ReadBatch", "read_log", "split_batches"]
-
 
 class ReadBatch(NamedTuple):
     """The records of one batch."""

@@ -7,8 +7,6 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["TopicRows", "assert_rows", "readable"]
-
 
 class _DataFrame(Protocol):
     """A DataFrame of Spark."""

@@ -29,8 +29,6 @@ from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
 from segmentlog.tiered.chunks import ENCRYPTION_BYTES, ChunkIndex
 from segmentlog.tiered.encryption import KeyFiles, Unwrapped
 
-__all__ = ["AivenTier"]
-
 #: Names in the manifest of the parts of a segment that lie in the object of indexes.
 _INDEXES = {
     Part.OFFSET_INDEX: "offset",

@@ -24,18 +24,6 @@ from segmentlog.tiered.chunks import (
 )
 from segmentlog.tiered.encryption import Encryption
 
-__all__ = [
-    "MANIFEST_SUFFIX",
-    "MOST_MANIFEST_BYTES",
-    "CustomMetadata",
-    "Manifest",
-    "SegmentFacts",
-    "SegmentKey",
-    "parse_custom_metadata",
-    "parse_key",
-    "parse_manifest",
-]
-
 MANIFEST_SUFFIX = ".rsm-manifest"
 
 #: Largest manifest: its list of sizes is limited by the plugin to 10 MiB before base64.

@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from segmentlog.store.contract import ReadableFile
 
-__all__ = ["Layout", "Part", "RemoteLog", "RemoteObject", "RemoteSegment"]
-
 
 class Part(StrEnum):
     """A file of a remote segment; the value is its suffix in the tier of a broker's tests."""

@@ -17,8 +17,6 @@ from segmentlog.store.contract import FileStatus, ReadableFile
 from segmentlog.tiered.chunks import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
 
-__all__ = ["ChunkedFile", "SectionFile"]
-
 #: Decoded chunks that a process keeps: look-ups open a segment several times.
 _KEPT_BYTES = 64 << 20
 

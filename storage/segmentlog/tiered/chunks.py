@@ -16,8 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-__all__ = ["ENCRYPTION_BYTES", "ChunkIndex", "ChunkIndexError", "decode_sizes"]
-
 #: Bytes that encryption adds to a chunk: an initialization vector of 12, and a tag of 16.
 ENCRYPTION_BYTES = 28
 

@@ -52,8 +52,6 @@ from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose
 
-__all__ = ["TieredDisk", "TieredFile", "tiered_disk"]
-
 logger = logging.getLogger(__name__)
 
 _RESTORE_ID = (

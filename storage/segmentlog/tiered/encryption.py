@@ -17,8 +17,6 @@ from segmentlog.store.readable import read_whole
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 
-__all__ = ["Encryption", "KeyFiles", "Unwrapped"]
-
 _OPTION = "remote_storage_key_file"
 _ACCEPTED = (
     "give the PEM file of the private key, or the file of each key pair: key-1=/path/one.pem,"

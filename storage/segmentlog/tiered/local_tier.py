@@ -17,8 +17,6 @@ from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, survey
 from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
 
-__all__ = ["LocalTier"]
-
 _BELOW = "kafka-tiered-storage"
 
 _ID = r"[A-Za-z0-9_-]{22}"

@@ -24,17 +24,6 @@ from segmentlog.reads.plan import cut_slices
 from segmentlog.store.readable import list_entries
 from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 
-__all__ = [
-    "REMOTE_LOG_METADATA",
-    "Announced",
-    "AnnouncedSegments",
-    "SegmentChange",
-    "SegmentState",
-    "announced_segments",
-    "read_metadata_record",
-    "remote_segments",
-]
-
 logger = logging.getLogger(__name__)
 
 REMOTE_LOG_METADATA = "__remote_log_metadata"

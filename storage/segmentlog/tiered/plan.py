@@ -35,18 +35,6 @@ from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import bytes_of
 from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 
-__all__ = [
-    "ONLY_THERE",
-    "Chain",
-    "Epochs",
-    "PlacedSegment",
-    "choose",
-    "epochs_of",
-    "lost_offsets",
-    "missing_offsets",
-    "of_lineage",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Leader epochs of a log with their start offsets, in their order.

@@ -18,44 +18,6 @@ from segmentlog.store.readable import exists, is_directory
 from segmentlog.store.tiered_location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
-__all__ = [
-    "OF_THE_MACHINE",
-    "PATHS_HELP",
-    "PROBLEM",
-    "READS",
-    "WRITES",
-    "AsJson",
-    "Ask",
-    "Command",
-    "Directory",
-    "Ends",
-    "IncludeDeletedTopics",
-    "IndexInterval",
-    "Metadata",
-    "OnCorrupt",
-    "OnDamage",
-    "Partitions",
-    "Paths",
-    "PathsOrTier",
-    "Purge",
-    "RemoteKeyFile",
-    "RemoteLayout",
-    "RemoteStorage",
-    "ServerProperties",
-    "Settings",
-    "Topic",
-    "Topics",
-    "Yes",
-    "asking",
-    "command",
-    "complete_topic",
-    "is_terminal",
-    "parse_settings",
-    "refuse_swapped",
-    "time_option",
-    "with_tier",
-]
-
 #: Exit status of a command that has read something damaged or missing.
 PROBLEM = 1
 

@@ -42,8 +42,6 @@ from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import printable
 from segmentlog.tools.usage import write_not_in_use
 
-__all__ = ["cat"]
-
 _LOOK_SECONDS = 0.2  #: between two looks at a directory that is followed
 _PATIENCE = 20  #: looks at an open transaction before it is named
 _PIECE_ROWS = 5_000  #: that are turned into text at once: their text stays in a cache

@@ -39,8 +39,6 @@ from segmentlog.tools.upkeep import compact, configure, delete_records, delete_t
 from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import verify
 
-__all__ = ["app", "main"]
-
 _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
 _SIMILAR = 0.7  #: the least similarity to a command that is guessed; one that deletes is no guess

@@ -15,8 +15,6 @@ from segmentlog.tools.usage import write_not_in_use
 if TYPE_CHECKING:
     from segmentlog.maintain.verification.compare import ComparedPartition
 
-__all__ = ["compare"]
-
 
 @command(
     READS,

@@ -36,8 +36,6 @@ from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
 from segmentlog.tools.usage import write_leftovers
 
-__all__ = ["Description", "describe", "describe_paths", "write_json"]
-
 logger = logging.getLogger(__name__)
 
 _WIDEST = 1000  # columns of a table on a terminal

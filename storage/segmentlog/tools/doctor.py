@@ -26,8 +26,6 @@ import typer
 from segmentlog.tools.arguments import OF_THE_MACHINE, PROBLEM, command
 from segmentlog.tools.text import escape, to_json
 
-__all__ = ["Check", "State", "checks", "doctor"]
-
 _DISTRIBUTION = "pyspark-segmentlog"
 _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
 _LIBRARIES = ("numpy", "pyarrow", "crc32c", "lz4", "zstandard", "cramjam")

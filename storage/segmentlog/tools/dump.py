@@ -52,8 +52,6 @@ from segmentlog.tools.sinks import (
 from segmentlog.tools.text import Encoding, as_given, counted, escape
 from segmentlog.tools.walk import Found, walk
 
-__all__ = ["dump", "dump_paths"]
-
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`

@@ -41,8 +41,6 @@ from segmentlog.tools.text import (
     to_json,
 )
 
-__all__ = ["erase"]
-
 _NOT_SEARCHED = (
     "not searched: other replicas, segments in tiered storage, snapshots and backups; records "
     "with other keys\n"

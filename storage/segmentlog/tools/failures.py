@@ -20,8 +20,6 @@ from segmentlog.store.readable import is_file
 from segmentlog.tools.arguments import PROBLEM
 from segmentlog.tools.text import counted, escape
 
-__all__ = ["Failed", "damaged_end", "missing_offsets"]
-
 _MOST_NAMED = 10
 
 

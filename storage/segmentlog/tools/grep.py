@@ -48,8 +48,6 @@ from segmentlog.tools.scans import cut, scan
 from segmentlog.tools.text import as_text, escape, escape_in_quotes, iso_time, to_json
 from segmentlog.tools.usage import write_not_in_use
 
-__all__ = ["Pattern", "grep"]
-
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
 
 _LEAST, _BEYOND = -(2**63), 2**63  #: half-open: every time that Kafka can store

@@ -23,8 +23,6 @@ from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
 from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.store.readable import open_file, status_of
 
-__all__ = ["TEXT_FILES", "entries", "is_index_file"]
-
 Entry = Mapping[str, object]
 
 

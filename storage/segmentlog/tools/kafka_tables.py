@@ -31,8 +31,6 @@ from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, escape, iso_time, to_json
 
-__all__ = ["cluster", "groups", "schemas", "table", "transactions"]
-
 logger = logging.getLogger(__name__)
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]

@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 from segmentlog.errors import OptionError
 from segmentlog.model import TimestampType, TopicPartition
 
-__all__ = ["JsonFormat", "MessageFormat", "TextFormat", "unescaped"]
-
 _BYTES = pa.large_binary()  # a line may have a value several times, and escapes are longer
 _NULL = b"NULL"
 

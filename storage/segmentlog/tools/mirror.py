@@ -14,8 +14,6 @@ from segmentlog.tools.text import as_given, counted, escape, json_fields, to_jso
 if TYPE_CHECKING:
     from segmentlog.cluster.mirror import MirroredPartition
 
-__all__ = ["mirror"]
-
 
 @command(
     WRITES,

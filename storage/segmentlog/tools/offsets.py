@@ -20,8 +20,6 @@ from segmentlog.tools.arguments import PROBLEM, READS, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, escape_json, to_json
 
-__all__ = ["offsets"]
-
 
 @command(
     READS,

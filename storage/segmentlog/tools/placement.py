@@ -8,8 +8,6 @@ import typer
 from segmentlog.tools.arguments import READS, Topics, command
 from segmentlog.tools.text import escape
 
-__all__ = ["placement"]
-
 
 @command(
     READS,

@@ -19,8 +19,6 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.text import as_given, escape, json_fields, to_json
 
-__all__ = ["preflight"]
-
 _MOST_AT_A_GLANCE = 20  #: lines
 
 

@@ -21,8 +21,6 @@ from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer
 
-__all__ = ["produce", "records_of"]
-
 _PIECE_BYTES = 1 << 20
 _MOST_BYTES = 128 << 20  #: of one record: a file without delimiters would fill the memory
 _BYTES = pa.large_binary()

@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["Bar", "progress"]
-
-
 _QUIET_SECONDS = 2.0  #: of a work that needs no lines
 _BETWEEN_SECONDS = 10.0  #: two lines
 

@@ -29,8 +29,6 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 
-__all__ = ["recover", "reindex"]
-
 #: Exit status of `recover` when acknowledged records may be gone.
 _RECORDS_LOST = 3
 

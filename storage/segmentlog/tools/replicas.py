@@ -19,8 +19,6 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 
-__all__ = ["replicas"]
-
 
 @command(
     READS,

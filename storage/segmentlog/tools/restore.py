@@ -26,8 +26,6 @@ from segmentlog.tools.text import as_given, counted, escape, json_fields, to_jso
 if TYPE_CHECKING:
     from segmentlog.maintain.restoration.restore import Restoration, RestoredPartition
 
-__all__ = ["restore"]
-
 
 @command(
     WRITES,

@@ -17,17 +17,6 @@ from segmentlog.tools.selection import last_offset
 from segmentlog.tools.text import Encoding, as_text, encoder
 from segmentlog.tools.walk import Found
 
-__all__ = [
-    "BATCH_SCHEMA",
-    "Place",
-    "RecordText",
-    "batch_row",
-    "codec_name",
-    "record_rows",
-    "sequence_after",
-    "timestamp_type",
-]
-
 Row = dict[str, object]
 
 #: Texts of a key and a value.

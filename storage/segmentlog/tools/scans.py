@@ -9,8 +9,6 @@ from segmentlog.model import LogSlice, OffsetRange, OnCorruptBatch, ScanPolicy
 from segmentlog.reads.log import Log
 from segmentlog.tools.failures import Failed
 
-__all__ = ["cut", "scan"]
-
 
 def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
     """The slices of a range of offsets, small enough for threads to read side by side."""

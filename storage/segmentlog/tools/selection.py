@@ -8,8 +8,6 @@ import pyarrow.compute as pc
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import BatchHeader
 
-__all__ = ["Selection", "last_offset"]
-
 _LEAST, _BEYOND = -(2**63), 2**63
 
 

@@ -28,16 +28,6 @@ from segmentlog.tools.tables import TableSink
 from segmentlog.tools.text import as_text, escape_json, to_json
 from segmentlog.tools.walk import Found
 
-__all__ = [
-    "CountingSink",
-    "EnoughError",
-    "Format",
-    "LimitedSink",
-    "Sink",
-    "open_sink",
-    "record_lines",
-]
-
 _LINE_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20

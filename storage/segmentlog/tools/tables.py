@@ -9,8 +9,6 @@ from segmentlog.tools.rows import Place, RecordText, batch_row, record_rows
 from segmentlog.tools.text import escape, escape_in_quotes, iso_time
 from segmentlog.tools.walk import Found
 
-__all__ = ["TableSink", "aligned"]
-
 _COLUMNS = (
     ("position", 10), ("size", 9), ("offsets", 15), ("count", 6), ("magic", 5), ("codec", 6),
     ("crc", 8), ("valid", 5), ("epoch", 5), ("producer", 8), ("sequence", 9),

@@ -42,8 +42,6 @@ from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import escape, iso_time, to_json
 from segmentlog.tools.usage import write_leftovers
 
-__all__ = ["TopicSummary", "summarize", "topics"]
-
 logger = logging.getLogger(__name__)
 
 _BARS = " ▁▂▃▄▅▆▇█"

@@ -53,15 +53,6 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
 
-__all__ = [
-    "compact",
-    "configure",
-    "delete_records",
-    "delete_topic",
-    "retain",
-]
-
-
 AsOneObject = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 

@@ -14,8 +14,6 @@ from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
 from segmentlog.tools.tables import aligned
 from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
 
-__all__ = ["usage", "write_leftovers", "write_not_in_use"]
-
 _MOST_SHOWN = 10  #: places of leftovers
 
 

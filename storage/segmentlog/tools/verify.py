@@ -33,8 +33,6 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
-__all__ = ["verify"]
-
 _REINDEX = "segmentlog reindex builds them again from the batches"
 _BY_ITSELF = "a broker does the same when it starts after an unclean stop"
 

@@ -17,8 +17,6 @@ from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros
 from segmentlog.tools.selection import last_offset
 
-__all__ = ["Found", "walk"]
-
 
 class Found(NamedTuple):
     """A batch, or other bytes, at one place of a file.

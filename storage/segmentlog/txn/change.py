@@ -49,8 +49,6 @@ from segmentlog.txn.stamp import renew_stamp, set_later
 from segmentlog.txn.state import STATE_FILE, State
 from segmentlog.txn.unfinished import finish, give_up, withdraw
 
-__all__ = ["Change", "decide", "raise_guard"]
-
 logger = logging.getLogger(__name__)
 
 

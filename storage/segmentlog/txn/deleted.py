@@ -26,15 +26,6 @@ from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_names, status_of
 from segmentlog.txn.settings_file import SettingsFile
 
-__all__ = [
-    "CHECKPOINTS",
-    "is_known",
-    "partition_directories",
-    "remove_taken_out",
-    "take_out",
-    "taken_out",
-]
-
 logger = logging.getLogger(__name__)
 
 #: The checkpoints at the top of a log directory; all have entries of partitions.

@@ -50,19 +50,6 @@ from segmentlog.txn.state import State
 if TYPE_CHECKING:
     from segmentlog.txn.guard import Intent, PartitionIntent
 
-__all__ = [
-    "Effect",
-    "Follow",
-    "Followed",
-    "KeepProducers",
-    "MoveBounds",
-    "PutAside",
-    "TakeOut",
-    "check_topic_path",
-    "decode_effects",
-    "encode_effects",
-]
-
 logger = logging.getLogger(__name__)
 
 

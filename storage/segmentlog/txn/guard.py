@@ -31,16 +31,6 @@ from segmentlog.txn.effects import (
 )
 from segmentlog.txn.json_file import REMEDY, check_types, read_json, to_json
 
-__all__ = [
-    "GUARD_PREFIX",
-    "INTENT_FILE",
-    "Guard",
-    "Intent",
-    "PartitionIntent",
-    "SegmentSizes",
-    "list_guards",
-]
-
 INTENT_FILE = "intent"
 GUARD_PREFIX = "segmentlog.unfinished."
 _RECOVERING = ".recovering"

@@ -27,8 +27,6 @@ from segmentlog.txn.stamp import renew_stamp
 from segmentlog.txn.state import STATE_FILE, State
 from segmentlog.txn.unfinished import recover_commits
 
-__all__ = ["ConfigOf", "HeldDirectory", "hold", "take"]
-
 logger = logging.getLogger(__name__)
 
 #: The settings of a topic.

@@ -7,8 +7,6 @@ from typing import Any, cast
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.store.readable import read_whole
 
-__all__ = ["REMEDY", "check_types", "from_json", "read_bytes", "read_json", "to_json"]
-
 REMEDY = "this version of segmentlog did not write the file; restore it, or ask for help with it"
 
 

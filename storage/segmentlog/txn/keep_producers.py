@@ -5,8 +5,6 @@ from segmentlog.log.producer_snapshot import list_snapshots, remove_snapshots
 from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.segment import Segment
 
-__all__ = ["keep_producers", "save_producers"]
-
 
 def keep_producers(path: str, end: int) -> None:
     """Write snapshots at the log end, and at segments that begin after the newest snapshot.

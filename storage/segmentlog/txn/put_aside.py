@@ -19,8 +19,6 @@ from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_names
 from segmentlog.txn.state import State
 
-__all__ = ["DelayOf", "put_segments_aside", "remove_due", "topics_aside"]
-
 #: ``file.delete.delay.ms`` of a topic.
 DelayOf: TypeAlias = Callable[[str], int]
 

@@ -17,8 +17,6 @@ from segmentlog.log.transaction_index import AbortedTransaction, encode_transact
 from segmentlog.store.durable import replace_file, sync_directory, sync_file, writable
 from segmentlog.store.readable import exists, open_file
 
-__all__ = ["rebuild_indexes"]
-
 
 def rebuild_indexes(
     segment: Segment,

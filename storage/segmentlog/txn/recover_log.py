@@ -50,15 +50,6 @@ from segmentlog.store.durable import (
 from segmentlog.store.readable import exists, open_file
 from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
-__all__ = [
-    "GoodEnd",
-    "LostBatches",
-    "RecoveryPlan",
-    "find_good_end",
-    "plan_recovery",
-    "recover_log",
-]
-
 _WINDOW_BYTES = 4 << 20
 
 

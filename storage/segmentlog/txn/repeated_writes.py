@@ -22,25 +22,6 @@ from segmentlog.errors import StreamBatchError
 from segmentlog.model import TopicPartition
 from segmentlog.txn.json_file import check_types
 
-__all__ = [
-    "FORGOTTEN_AFTER_MS",
-    "CommittedBatch",
-    "NumberedWrite",
-    "Spans",
-    "StreamBatch",
-    "Streams",
-    "Versions",
-    "committed_version",
-    "decode_spans",
-    "decode_streams",
-    "decode_versions",
-    "encode_spans",
-    "encode_streams",
-    "encode_versions",
-    "forget_old",
-    "with_span",
-]
-
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
 

@@ -21,8 +21,6 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store.durable import replace_file
 from segmentlog.txn.json_file import REMEDY, check_types, read_json, to_json
 
-__all__ = ["SETTINGS_FORMAT", "SettingsFile"]
-
 SETTINGS_FORMAT = 1
 
 _Settings = Mapping[str, str]

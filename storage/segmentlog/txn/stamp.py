@@ -25,8 +25,6 @@ from segmentlog.store.system_errors import is_gone
 from segmentlog.txn.json_file import read_bytes
 from segmentlog.txn.state import STATE_FILE, State
 
-__all__ = ["Stamp", "read_stamp", "renew_stamp", "set_later"]
-
 #: Inode, size, and times of modification and of change in nanoseconds.
 Stamp: TypeAlias = tuple[int, int, int, int]
 

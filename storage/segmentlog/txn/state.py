@@ -33,15 +33,6 @@ from segmentlog.txn.repeated_writes import (
     with_span,
 )
 
-__all__ = [
-    "STATE_FILE",
-    "Deletion",
-    "LazyState",
-    "State",
-    "decode_deletions",
-    "forget_deletions",
-]
-
 
 class Deletion(NamedTuple):
     """A topic that was deleted at `time_ms` (epoch); `token` identifies the deletion."""

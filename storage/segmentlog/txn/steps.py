@@ -3,8 +3,6 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["RecoveryKind", "RecoveryStep"]
-
 
 class RecoveryKind(StrEnum):
     """The kind of a step; values never change, because programs read reports."""

@@ -32,11 +32,6 @@ from segmentlog.store.partitions import current_partitions, logs_in
 from segmentlog.store.readable import exists, list_names, status_of
 from segmentlog.store.sync_together import do_together
 
-__all__ = [
-    "MOST_PARTITIONS", "check_partition_path", "create_partitions", "create_replica",
-    "write_topic_id",
-]  # fmt: skip
-
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
 

@@ -43,10 +43,6 @@ from segmentlog.txn.guard import (
 )
 from segmentlog.txn.state import State
 
-__all__ = [
-    "Fate", "fate_of", "finish", "give_up", "recover_commits", "topics_taken_out", "withdraw",
-]  # fmt: skip
-
 logger = logging.getLogger(__name__)
 
 #: Errors of an unlink, or of the removal of a directory, if files are open.

@@ -18,8 +18,6 @@ from segmentlog.store.durable import create_file, open_to_write, write_all
 from segmentlog.store.sync_together import SyncTogether
 from segmentlog.txn.guard import SegmentSizes
 
-__all__ = ["LogAppender", "create_segment"]
-
 
 def _resume(builder: IndexBuilder, log_path: str, base_offset: int, size: int) -> None:
     """Continue the indexes of a segment of `size` bytes, from them and the headers they lack.

@@ -22,17 +22,6 @@ from segmentlog.store.durable import write_new_file
 from segmentlog.store.readable import open_file
 from segmentlog.writes.extents import Extent
 
-__all__ = [
-    "BATCH",
-    "HEADER",
-    "LEAST_BATCH_BYTES",
-    "TABLE_FORMAT",
-    "BatchTable",
-    "are_in_order",
-    "read_table",
-    "table_name",
-]
-
 logger = logging.getLogger(__name__)
 
 #: Batches that are smaller than this on average are copied, and need no table.

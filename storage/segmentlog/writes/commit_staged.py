@@ -33,8 +33,6 @@ from segmentlog.writes.sequences import without_duplicates
 from segmentlog.writes.staged_batches import staged_batches, staged_errors
 from segmentlog.writes.staged_files import TaskStage
 
-__all__ = ["CommitSettings", "Committed", "commit_staged"]
-
 logger = logging.getLogger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000

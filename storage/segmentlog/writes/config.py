@@ -8,8 +8,6 @@ from segmentlog.dialects import class_of_one_dialect
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import BATCH_SIZE, Codec
 
-__all__ = ["BUFFER_MEMORY", "Producer", "ProducerConfig"]
-
 #: Bytes of rows that a task holds before it writes batches; Kafka's default of ``buffer.memory``.
 BUFFER_MEMORY = 32 << 20
 

@@ -18,8 +18,6 @@ from segmentlog.store.readable import exists, list_names
 from segmentlog.txn.state import STATE_FILE
 from segmentlog.writes.job_files import JobFiles
 
-__all__ = ["mark_new", "prepare_directory"]
-
 
 def prepare_directory(directory: str, token: str) -> None:
     """Make the directory if it is missing; refuse one that this user cannot write to.

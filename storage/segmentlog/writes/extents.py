@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from segmentlog.model import TopicPartition
 
-__all__ = ["RELATIVE", "STAGE_SUFFIX", "Extent", "JobExtents", "TaskExtents", "staged_name"]
-
 _Int64s: TypeAlias = NDArray[np.int64]  # `format.kernels.memory` has it too, and loads the kernels
 
 STAGE_SUFFIX = ".stage"

@@ -35,8 +35,6 @@ from segmentlog.writes.batch_table import (
 from segmentlog.writes.extents import Extent
 from segmentlog.writes.staged_files import least_moved_bytes
 
-__all__ = ["SegmentPlan", "enter_partition", "move_segment", "plan_segment"]
-
 #: The bytes that change: base offset and leader epoch, and the length between them.
 _PLACE = np.dtype([("base_offset", ">i8"), ("batch_length", ">i4"), ("leader_epoch", ">i4")])
 

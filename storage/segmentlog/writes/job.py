@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from segmentlog.writes.numbering import SequenceNumbers
     from segmentlog.writes.stager import RowStager
 
-__all__ = ["WriteJob"]
-
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:

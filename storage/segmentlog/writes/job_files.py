@@ -14,8 +14,6 @@ from segmentlog.store.durable import create_file, cut_file, writable, write_all
 from segmentlog.store.readable import list_names, status_of
 from segmentlog.writes.extents import STAGE_SUFFIX
 
-__all__ = ["JobFiles", "end_stream", "new_token", "sweep_jobs"]
-
 logger = logging.getLogger(__name__)
 
 _MARK_SUFFIX = ".job"

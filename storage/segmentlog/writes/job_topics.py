@@ -13,8 +13,6 @@ from segmentlog.txn.deleted import is_known
 from segmentlog.txn.state import LazyState
 from segmentlog.txn.topics import create_partitions
 
-__all__ = ["JobTopics", "complete_topics"]
-
 #: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
 _MOST_NAMED = 10_000
 

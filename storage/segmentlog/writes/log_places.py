@@ -21,8 +21,6 @@ from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.reads.partition import Partition
 
-__all__ = ["LogPlace", "LogPlaces"]
-
 #: Offsets from here on are not guessed: the records of a task must not count beyond a long.
 _MOST = 2**62
 

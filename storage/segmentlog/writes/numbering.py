@@ -8,8 +8,6 @@ from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.model import TopicPartition
 from segmentlog.writes.config import Producer
 
-__all__ = ["FindSequences", "SequenceNumbers"]
-
 #: Finds the sequences that follow in the logs of some partitions.
 FindSequences: TypeAlias = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
 

@@ -13,8 +13,6 @@ from segmentlog.store.durable import create_file, open_to_write, write_all
 from segmentlog.store.pace import Pace
 from segmentlog.store.sync_together import SyncTogether
 
-__all__ = ["OpenFiles"]
-
 #: Descriptors that a task keeps.  Each file that is closed early costs a sync and an ``open``.
 _MOST_OPEN = 1024
 

@@ -9,8 +9,6 @@ from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.format.kernels.source import SourceArrays
 from segmentlog.format.records.source import array_view, bitmap_view, buffer_view, pooled_array
 
-__all__ = ["Partitioner", "group_rows"]
-
 _NO_PARTITIONS: Int32s = array_view(np.empty(0, np.int32))
 _NO_BITMAP: Bytes = array_view(np.empty(0, np.uint8))
 

@@ -35,8 +35,6 @@ from segmentlog.txn.held import HeldDirectory
 if TYPE_CHECKING:  # a log that needs no recovery is prepared without the compiled kernels
     from segmentlog.txn.recover_log import RecoveryPlan
 
-__all__ = ["as_they_are", "ready_to_append", "visible_ends"]
-
 logger = logging.getLogger(__name__)
 
 _ANY_OFFSET = 2**63 - 1

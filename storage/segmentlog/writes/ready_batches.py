@@ -29,8 +29,6 @@ from segmentlog.format.records.schema import record_schema
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = ["ready_batches"]
-
 _TABLE_ROWS = 1 << 14
 #: Columns that hold positions in the buffer.
 _POSITIONS = [layout.POSITION, layout.RECORDS_START, layout.RECORDS_END]

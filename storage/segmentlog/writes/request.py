@@ -16,8 +16,6 @@ from segmentlog.txn.repeated_writes import NumberedWrite
 from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = ["WriteRequest", "check_level", "columns_left_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:

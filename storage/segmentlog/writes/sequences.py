@@ -49,8 +49,6 @@ from segmentlog.writes.numbering import FindSequences
 from segmentlog.writes.staged_batches import staged_batches, staged_errors
 from segmentlog.writes.staged_files import TaskStage
 
-__all__ = ["next_sequence", "sequences_after_the_log", "without_duplicates"]
-
 _N_SEQUENCES = 2**31
 _NO_BATCHES: Int64s = np.empty((0, sequences.BATCH_COLUMNS), np.int64)
 _NONE_KNOWN: Int64s = np.empty((0, sequences.KNOWN_COLUMNS), np.int64)

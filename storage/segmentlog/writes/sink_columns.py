@@ -14,8 +14,6 @@ from segmentlog.format.records.columns import scalar
 from segmentlog.format.records.source import buffer_view
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = ["Restored", "check_columns", "milliseconds", "partition_numbers", "restored"]
-
 _PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
 _LARGEST_LONG = 2**63 - 1
 

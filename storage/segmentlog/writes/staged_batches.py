@@ -15,8 +15,6 @@ from segmentlog.log.windows import BatchWindows
 from segmentlog.store.readable import open_file
 from segmentlog.writes.extents import Extent
 
-__all__ = ["staged_batches", "staged_errors"]
-
 _WINDOW_BYTES = 8 << 20
 
 

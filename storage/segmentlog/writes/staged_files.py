@@ -25,8 +25,6 @@ from segmentlog.writes.log_places import LogPlace, LogPlaces
 from segmentlog.writes.open_files import OpenFiles
 from segmentlog.writes.staged_batches import staged_batches, staged_errors
 
-__all__ = ["TaskStage", "least_moved_bytes"]
-
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
 #: bound, 10,000 partitions with a piece each would be 10,000 files.
 _MOST_EARLY_FILES = 256

@@ -31,8 +31,6 @@ from segmentlog.writes.sink_columns import (
 )
 from segmentlog.writes.staged_files import TaskStage
 
-__all__ = ["RowStager"]
-
 #: Full batches of each partition to hold before they are written.  With more, fewer batches are
 #: cut short; with fewer, the rows of few partitions are still in the processor's caches.
 _HELD_BATCHES = 16

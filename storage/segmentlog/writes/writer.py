@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from segmentlog.writes.job import WriteJob
     from segmentlog.writes.numbering import SequenceNumbers
 
-__all__ = ["LogWriter", "open_writer"]
-
 _P = ParamSpec("_P")
 
 _REPLACES = (

@@ -8,8 +8,6 @@ from segmentlog.format.kernels.memory import Bytes, Int64s, Int64Table, load_i16
 from segmentlog.format.kernels.transactions import ABORT, COMMIT, read_end_marker
 from segmentlog.native import inlined, kernel
 
-__all__ = ["PRODUCER_COLUMNS", "judge_batches"]
-
 # The fate of a batch, in bits.
 DROPS_RECORDS = 1  #: none of its records stays
 STAYS_EMPTY = 2  #: its header stays even if no record does

@@ -31,8 +31,6 @@ from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.varint import varint_bytes, write_varint
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = ["N_OUT_COLUMNS", "filter_batches", "most_bytes", "seal_batches"]
-
 #: Column after those of `layout`: the codec with which the records are still to be compressed.
 CODEC = layout.N_HEADER_COLUMNS
 N_OUT_COLUMNS = CODEC + 1

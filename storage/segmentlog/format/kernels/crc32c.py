@@ -3,8 +3,6 @@
 from segmentlog.format.kernels.memory import Bytes
 from segmentlog.native import kernel
 
-__all__ = ["checksum", "crc32c"]
-
 
 def crc32c(buf: Bytes, start: int, end: int) -> int:
     """Checksum of ``buf[start:end]``, as a number from 0 to 2**32 - 1; to call from kernels."""

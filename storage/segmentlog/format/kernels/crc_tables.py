@@ -6,8 +6,6 @@ from numpy.typing import NDArray
 from segmentlog.format.kernels.memory import Bytes
 from segmentlog.native import inlined
 
-__all__ = ["CASTAGNOLI", "byte_tables", "checksum_by_table", "powers_of_x"]
-
 CASTAGNOLI = 0x82F63B78  #: the polynomial of CRC-32C, bits reversed
 
 _U8 = np.uint64(8)

@@ -47,8 +47,6 @@ from segmentlog.format.kernels.output import (
 from segmentlog.format.kernels.record import parse_quickly, parse_record
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = ["fill_records"]
-
 
 @inlined
 def _fill_quickly(

@@ -28,16 +28,6 @@ from segmentlog.format.kernels.source import BinaryArrays, SourceArrays, is_null
 from segmentlog.format.kernels.varint import varint_bytes, varint_word, write_varint
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = [
-    "FIRST_ROW",
-    "MAX_TIMESTAMP_OFFSET",
-    "MOST_OVERHEAD",
-    "N_BATCH_COLUMNS",
-    "assign_offsets",
-    "seal_batches",
-    "write_batches",
-]
-
 # Columns of the table of batches, after those of `layout`.
 FIRST_ROW = layout.N_HEADER_COLUMNS  #: position in `rows` of a batch's first record
 MAX_TIMESTAMP_OFFSET = FIRST_ROW + 1  #: offset of the first record with the largest timestamp

@@ -8,8 +8,6 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s, Int64Table
 from segmentlog.native import internal, kernel
 
-__all__ = ["ENTRY_COLUMNS", "LIMIT_COLUMNS", "STATE_COLUMNS", "take_batches"]
-
 # The state of a segment: its contents so far.
 BASE_OFFSET = 0
 SIZE = 1

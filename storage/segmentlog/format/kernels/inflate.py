@@ -17,17 +17,6 @@ from segmentlog.format.kernels.memory import (
 )
 from segmentlog.native import internal
 
-__all__ = [
-    "LZ4_CONTEXT",
-    "LZ4_DECOMPRESS",
-    "LZ4_RESET",
-    "N_CODEC_COLUMNS",
-    "UNAVAILABLE",
-    "ZSTD_CONTEXT",
-    "ZSTD_DECOMPRESS",
-    "inflate",
-]
-
 # The int64 array of addresses; the last two items are for sizes that a function reads and writes.
 LZ4_DECOMPRESS = 0  #: ``LZ4F_decompress``; 0 before the library is asked for it
 LZ4_CONTEXT = 1  #: from ``LZ4F_createDecompressionContext``

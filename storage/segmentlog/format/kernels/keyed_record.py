@@ -7,8 +7,6 @@ from segmentlog.format.kernels.message import message_body
 from segmentlog.format.kernels.record import parse_record
 from segmentlog.native import internal
 
-__all__ = ["parse_any"]
-
 
 @internal
 def parse_any(

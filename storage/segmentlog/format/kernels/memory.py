@@ -13,35 +13,6 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "COPY_SLACK",
-    "MOST_WIDE_BYTES",
-    "Bytes",
-    "Int32s",
-    "Int64Table",
-    "Int64s",
-    "call_5",
-    "call_6",
-    "copy_bytes",
-    "copy_wide",
-    "leading_zeros",
-    "load_i16",
-    "load_i32",
-    "load_i64",
-    "load_item",
-    "load_u8",
-    "load_u32",
-    "load_u64",
-    "prefetch",
-    "store_i16",
-    "store_i32",
-    "store_i64",
-    "store_item",
-    "store_u8",
-    "store_u64",
-    "trailing_zeros",
-]
-
 Bytes: TypeAlias = NDArray[np.uint8]
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]

@@ -6,8 +6,6 @@ from segmentlog.format.kernels.crc_tables import byte_tables, checksum_by_table
 from segmentlog.format.kernels.memory import Bytes, Int64Table, load_i32, load_i64, load_u8
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = ["check_message", "message_body", "resolve_wrappers"]
-
 _LARGEST_OFFSET = 2**63 - 1
 _TABLES = byte_tables(0xEDB88320)  # the checksum of zlib, IEEE 802.3
 

@@ -18,17 +18,6 @@ from segmentlog.format.kernels.memory import Bytes, Int64s, Int64Table, prefetch
 from segmentlog.format.kernels.siphash import siphash
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = [
-    "ENTRY_COLUMNS",
-    "N_WAITING",
-    "STATE_COLUMNS",
-    "WAITING_COLUMNS",
-    "offset_of",
-    "put_all",
-    "put_keys",
-    "seek_key",
-]
-
 # Columns of the table.
 _HASH_0 = 0
 _HASH_1 = 1

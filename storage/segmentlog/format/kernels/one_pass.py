@@ -48,8 +48,6 @@ from segmentlog.format.kernels.scan import LARGEST_OFFSET, SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.varint import INT_STOPS, LONG_STOPS, read_groups_quick, signed
 from segmentlog.native import inlined, internal
 
-__all__ = ["decode_batches"]
-
 _LINE_BYTES = 64
 _LEAST_AHEAD, _MOST_AHEAD = 4 << 10, 32 << 10
 _OUTPUT_AHEAD = 4 << 10  # the values of an Arrow batch are larger than the second cache

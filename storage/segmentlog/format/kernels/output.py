@@ -14,8 +14,6 @@ from segmentlog.format.kernels.memory import (
 from segmentlog.format.kernels.varint import read_varint
 from segmentlog.native import inlined, internal
 
-__all__ = ["N_STATE", "ColumnArrays", "PlainArrays", "clear_bit", "put", "put_headers"]
-
 # The int64 array that `decode.fill_records` keeps between calls: its place in the input …
 BATCH = 0  #: row of the header table
 RECORD = 1  #: records of this batch that were read, wanted or not; -1 before the batch is begun

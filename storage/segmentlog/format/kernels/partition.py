@@ -5,15 +5,6 @@ from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s, load_u8, loa
 from segmentlog.format.kernels.source import SourceArrays, is_null, length_of
 from segmentlog.native import internal, kernel
 
-__all__ = [
-    "N_STICKY",
-    "STICKY_BYTES",
-    "STICKY_PARTITION",
-    "choose_partitions",
-    "group_rows",
-    "murmur2",
-]
-
 _SEED, _M, _LOW = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 

@@ -8,8 +8,6 @@ from segmentlog.format.kernels import layout, sequences
 from segmentlog.format.kernels.memory import Int64s, Int64Table
 from segmentlog.native import internal, kernel
 
-__all__ = ["FINDING_COLUMNS", "RUN_COLUMNS", "STATE_COLUMNS", "UNKNOWN", "follow_history"]
-
 # Columns of a table of producers.
 STATE_EPOCH = 0
 STATE_LAST_SEQUENCE = 1

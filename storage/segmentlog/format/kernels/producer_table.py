@@ -9,8 +9,6 @@ from segmentlog.format.kernels.memory import Bytes, Int64s, Int64Table, load_i16
 from segmentlog.format.kernels.transactions import ABORT, read_end_marker
 from segmentlog.native import internal, kernel
 
-__all__ = ["ABORTED_COLUMNS", "STATE_COLUMNS", "follow_producers"]
-
 # Columns of a table of producers, one row each, in the order of a snapshot's fields.
 PRODUCER_ID = 0
 EPOCH = 1

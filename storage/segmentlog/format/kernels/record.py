@@ -22,8 +22,6 @@ from segmentlog.format.kernels.varint import (
 )
 from segmentlog.native import inlined, internal
 
-__all__ = ["judge", "parse_quickly", "parse_record"]
-
 
 @internal
 def _skip_headers(buf: Bytes, at: int, end: int, count: int) -> tuple[int, int]:

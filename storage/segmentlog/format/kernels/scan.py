@@ -15,14 +15,6 @@ from segmentlog.format.kernels.memory import (
 from segmentlog.format.kernels.message import check_message, message_body
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = [
-    "LARGEST_OFFSET",
-    "SMALLEST_RECORD_BYTES",
-    "measure_batches",
-    "scan_batches",
-    "select_batches",
-]
-
 LARGEST_OFFSET = 2**63 - 1
 SMALLEST_RECORD_BYTES = 7
 _ZSTD = 4

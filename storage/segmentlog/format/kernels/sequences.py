@@ -19,17 +19,6 @@ from segmentlog.format.kernels.memory import (
 )
 from segmentlog.native import internal, kernel
 
-__all__ = [
-    "BATCH_COLUMNS",
-    "FATE_COLUMNS",
-    "KNOWN_COLUMNS",
-    "assign_sequences",
-    "check_sequences",
-    "find_lost",
-    "read_sequences",
-    "renumber_batches",
-]
-
 _LARGEST_SEQUENCE = 2**31 - 1
 
 # Columns of a table of batches.

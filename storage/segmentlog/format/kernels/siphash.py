@@ -10,8 +10,6 @@ import numpy as np
 from segmentlog.format.kernels.memory import Bytes, load_u8, load_u64
 from segmentlog.native import inlined
 
-__all__ = ["SECRET_BYTES", "siphash"]
-
 SECRET_BYTES = 16
 
 _WORD = 0xFFFF_FFFF_FFFF_FFFF

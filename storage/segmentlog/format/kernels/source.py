@@ -10,16 +10,6 @@ from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s, load_item, l
 from segmentlog.format.kernels.varint import varint_bytes
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = [
-    "BinaryArrays",
-    "Ends",
-    "SourceArrays",
-    "is_null",
-    "length_of",
-    "measure_rows",
-    "most_row_bytes",
-]
-
 #: Arrow's bounds of variable-length values; those of its "large" types have 64 bits.
 Ends: TypeAlias = Int32s | Int64s
 

@@ -30,19 +30,6 @@ from segmentlog.format.kernels.memory import (
 from segmentlog.format.kernels.varint import read_varint, read_varlong
 from segmentlog.native import inlined, internal, kernel
 
-__all__ = [
-    "ABORT",
-    "COMMIT",
-    "MARKER_OFFSET",
-    "MARKER_PRODUCER_ID",
-    "MARKER_TYPE",
-    "N_MARKER_COLUMNS",
-    "collect_markers",
-    "flag_aborted",
-    "read_end_marker",
-    "walk_headers",
-]
-
 ABORT = 0
 COMMIT = 1
 

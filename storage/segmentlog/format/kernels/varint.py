@@ -16,21 +16,6 @@ from segmentlog.format.kernels.memory import (
 )
 from segmentlog.native import inlined, internal
 
-__all__ = [
-    "FAILED",
-    "INT_STOPS",
-    "LONG_STOPS",
-    "VARINT_SLACK",
-    "read_groups_quick",
-    "read_varint",
-    "read_varint_quick",
-    "read_varlong",
-    "signed",
-    "varint_bytes",
-    "varint_word",
-    "write_varint",
-]
-
 #: Bytes that must be readable from the place where `read_groups_quick` begins.
 VARINT_SLACK = 8
 

@@ -15,16 +15,6 @@ from segmentlog.format.kernels.one_pass import decode_batches
 from segmentlog.format.kernels.output import PlainArrays
 from segmentlog.native import internal, kernel
 
-__all__ = [
-    "DESCRIPTOR",
-    "END",
-    "FILE_END",
-    "FILE_POSITION",
-    "N_WINDOW_COLUMNS",
-    "PREAD",
-    "decode_windows",
-]
-
 # The int64 array of a window.
 END = 0  #: end of the bytes in the buffer
 FILE_POSITION = 1  #: byte of the file that the first byte of the buffer is

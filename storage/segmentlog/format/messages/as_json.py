@@ -26,8 +26,6 @@ from segmentlog.format.messages.records import (
     read_protocol,
 )
 
-__all__ = ["KAFKAS_TOPICS", "record_as_json"]
-
 #: Topics whose records are known.
 KAFKAS_TOPICS = (*COORDINATOR_TOPICS, *FRAMED_TOPICS)
 

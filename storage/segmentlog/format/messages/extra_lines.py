@@ -6,8 +6,6 @@ are code.
 
 # ruff: noqa: E501
 
-__all__ = ["MIRROR", "OFFSETS_4_0", "SHARE_STATE_4_0"]
-
 #: Records of share groups in ``__consumer_offsets`` that Kafka 4.0 wrote in another form: 4.1
 #: changed the bytes and not the version, and removed type 9.
 OFFSETS_4_0 = """

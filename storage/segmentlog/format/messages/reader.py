@@ -15,8 +15,6 @@ from typing import Any
 from segmentlog.format.messages.schema import JSON_NULL, Field, Schema
 from segmentlog.format.newer import LEFT, NewerFormatError, note
 
-__all__ = ["UNKNOWN_TAGS", "Reader", "read_struct", "uuid_text"]
-
 #: The key of tagged fields that the schema does not have: their bytes, by tag.
 UNKNOWN_TAGS = "unknown_tagged_fields"
 

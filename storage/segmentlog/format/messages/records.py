@@ -18,21 +18,6 @@ from segmentlog.format.messages.reader import Reader, read_struct
 from segmentlog.format.messages.schema import Schema, parse_schemas
 from segmentlog.format.newer import NewerFormatError, note, notes_of
 
-__all__ = [
-    "COORDINATOR_TOPICS",
-    "FRAMED_TOPICS",
-    "CoordinatorRecord",
-    "Framed",
-    "coordinator_schemas",
-    "frame_key",
-    "framed_schemas",
-    "look_at",
-    "read_control",
-    "read_coordinator_record",
-    "read_frame",
-    "read_protocol",
-]
-
 _FRAME_VERSION = 1
 _NEWEST_PROTOCOL = 3
 _SHORT = struct.Struct(">h")

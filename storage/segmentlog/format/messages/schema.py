@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-__all__ = ["JSON_NULL", "Field", "Schema", "Versions", "parse_schemas", "snake_case"]
-
 #: A default of ``null`` that Kafka's generator ignores; see `segmentlog.format.messages.lines`.
 JSON_NULL = "<json null>"
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from segmentlog.format.kernels.memory import Bytes
 
-__all__ = ["Arenas", "Lent"]
-
 Lent: TypeAlias = tuple[pa.Buffer, Bytes]  #: the same memory, as Arrow's and as numpy's
 
 #: Two threads that read ahead hold 10 batches of records of 100 bytes, and more of small records.

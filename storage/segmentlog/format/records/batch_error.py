@@ -13,8 +13,6 @@ from segmentlog.format.kernels.crc32c import checksum
 from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
 
-__all__ = ["batch_error"]
-
 
 def batch_error(batches: ScannedBatches, position: int, end: int, code: int) -> SegmentLogError:
     """The error for a batch that `scan_batches` or `walk_headers` has stopped at.

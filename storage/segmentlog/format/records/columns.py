@@ -14,8 +14,6 @@ from segmentlog.format.kernels.memory import COPY_SLACK, Int64s
 from segmentlog.format.records.arenas import Arenas, Lent
 from segmentlog.model import TimestampType, TopicPartition
 
-__all__ = ["Constants", "Output", "decode_as_java", "headers_as_java", "scalar"]
-
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 _DENSE = 4  # the least part of a room that keys and values must fill to keep a scarce arena

@@ -26,8 +26,6 @@ import zstandard
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import Codec
 
-__all__ = ["InflateError", "Inflater"]
-
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _GZIP_WINDOW_BITS = 31

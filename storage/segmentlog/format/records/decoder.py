@@ -26,8 +26,6 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["FIRST_ROWS", "MOST_BYTES", "MOST_ROWS", "BatchScanner", "RecordDecoder"]
-
 # The size of an Arrow batch.
 FIRST_ROWS = 1_000  #: so that ``show()`` does not wait for a full batch
 MOST_ROWS = 50_000  #: the size that Spark's transport takes quickest

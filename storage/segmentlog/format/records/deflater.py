@@ -15,8 +15,6 @@ import zstandard
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
 
-__all__ = ["Deflater"]
-
 #: xerial's stream, as ``SnappyOutputStream`` writes it: magic, version, least compatible version.
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES = 32 << 10

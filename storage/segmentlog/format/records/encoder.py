@@ -33,8 +33,6 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["EncodedBatches", "RecordEncoder"]
-
 #: Most bytes of a batch before compression: readers refuse a batch that inflates to more.
 _LARGEST_INFLATED = layout.HEADER_BYTES + MAX_INFLATED_BATCH_BYTES
 _LARGEST_OFFSET = 2**63 - 1

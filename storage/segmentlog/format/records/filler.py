@@ -23,8 +23,6 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["MakeRoom", "RecordFiller"]
-
 _INFLATE_BYTES = 4 << 20  # inflated before filling: small enough for the processor's caches
 
 #: Makes an `Output` for the rest of some batches, for at least this many bytes and headers.

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from segmentlog.format.kernels import layout
 from segmentlog.model import TimestampType
 
-__all__ = ["BatchHeader", "is_too_high", "parse_header"]
-
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _MESSAGE = struct.Struct(">qiIBB")
 _TIMESTAMP = struct.Struct(">q")

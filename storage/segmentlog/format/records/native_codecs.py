@@ -21,8 +21,6 @@ from segmentlog.format.kernels import inflate as addresses
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import Codec
 
-__all__ = ["NativeCodecs"]
-
 logger = logging.getLogger(__name__)
 
 _LZ4F_VERSION = 100

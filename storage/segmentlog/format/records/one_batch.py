@@ -23,8 +23,6 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
 from segmentlog.model import ALL_OFFSETS, MAX_INFLATED_BATCH_BYTES, TimestampType, TopicPartition
 
-__all__ = ["RECORDS_SCHEMA", "BatchReader", "ControlRecord", "parse_control", "read_timestamps"]
-
 #: Schema of the batches of `BatchReader`; the timestamp is epoch milliseconds of any size, and
 #: the name of a header has any bytes.
 RECORDS_SCHEMA: pa.Schema = record_schema(

@@ -28,8 +28,6 @@ from segmentlog.model import (
     TopicPartition,
 )
 
-__all__ = ["OnePassDecoder", "Stop"]
-
 _MICROSECONDS, _MILLISECONDS = 1000, 1  # in a millisecond
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _ROOM_BYTES = 8 << 20

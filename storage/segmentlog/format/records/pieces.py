@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.source import cast_column, headers_type
 
-__all__ = ["MOST_ROW_BYTES", "Piece", "cut_rows"]
-
 #: The limit of 32-bit bounds of a decoded column, and of a batch's length.
 MOST_ROW_BYTES = 2**31 - 1
 

@@ -12,8 +12,6 @@ import numpy as np
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.format.records.native_codecs import NativeCodecs
 
-__all__ = ["ReadMemory", "Workspace"]
-
 _MOST_KEPT_BYTES = 8 << 20  # a slice of unusually large batches leaves nothing to the next one
 
 

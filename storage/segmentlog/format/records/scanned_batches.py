@@ -9,8 +9,6 @@ from segmentlog.errors import MalformedBatchError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
 
-__all__ = ["ScannedBatches"]
-
 
 class ScannedBatches(NamedTuple):
     """Some batches of one file, in order."""

@@ -12,14 +12,6 @@ import pyarrow as pa
 from segmentlog.arguments import texts
 from segmentlog.errors import OptionError
 
-__all__ = [
-    "COLUMNS",
-    "CONSTANT_COLUMNS",
-    "RECORD_SCHEMA",
-    "is_in_milliseconds",
-    "record_schema",
-]
-
 
 def _headers_type(names: pa.DataType) -> pa.ListType:
     pair = pa.struct([pa.field("key", names), pa.field("value", pa.binary())])

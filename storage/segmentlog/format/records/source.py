@@ -11,9 +11,6 @@ from segmentlog.errors import ColumnError
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.source import BinaryArrays, Ends, SourceArrays, measure_rows
 
-__all__ = ["array_view", "bitmap_view", "buffer_view", "cast_column", "headers_type",
-           "pooled_array", "record_source"]  # fmt: skip
-
 _ACCEPTED = {
     "key": "a key is binary or string",
     "value": "a value is binary or string",

@@ -12,8 +12,6 @@ from segmentlog.errors import InvalidUtf8Error
 from segmentlog.format.records.columns import decode_as_java
 from segmentlog.model import OnInvalidUtf8, TopicPartition
 
-__all__ = ["TextColumns"]
-
 
 class TextColumns:
     """Makes text of keys or values.

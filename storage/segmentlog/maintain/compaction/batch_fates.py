@@ -19,8 +19,6 @@ from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.transaction_index import AbortedTransaction
 
-__all__ = ["BatchFates", "Fates", "KeptHeaders"]
-
 _NO_PRODUCER = -1
 
 

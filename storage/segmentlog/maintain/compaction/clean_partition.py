@@ -31,9 +31,6 @@ from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import status_of
 
-__all__ = ["SegmentSize", "clean_partition", "group_segments"]
-
-
 logger = logging.getLogger(__name__)
 
 

@@ -24,8 +24,6 @@ from segmentlog.maintain.compaction.compressed import Recompressor, inflated_run
 from segmentlog.maintain.compaction.key_map import OffsetMap
 from segmentlog.store.readable import open_file, status_of
 
-__all__ = ["Cleaning", "Counts", "SegmentCleaner"]
-
 _WINDOW_BYTES = 4 << 20
 _OUTPUT_BYTES = 8 << 20
 _LARGEST = 2**63 - 1

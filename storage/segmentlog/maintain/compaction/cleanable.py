@@ -23,8 +23,6 @@ from segmentlog.log.segment import Segment
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import status_of
 
-__all__ = ["Cleanable", "find_cleanable"]
-
 
 class Cleanable(NamedTuple):
     """The cleanable part of a log."""

@@ -10,8 +10,6 @@ from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.store.durable import create_file, remove_file, sync_file, write_all
 
-__all__ = ["CleanedSegment"]
-
 
 class CleanedSegment:
     """Takes the batches of one new segment, and writes its indexes beside them.

@@ -36,8 +36,6 @@ from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 
-__all__ = ["CompactionJob", "begin_compaction", "compact"]
-
 logger = logging.getLogger(__name__)
 
 _MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write the checkpoint

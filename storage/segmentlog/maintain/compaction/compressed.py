@@ -11,8 +11,6 @@ from segmentlog.format.records.filler import RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.model import Codec
 
-__all__ = ["Recompressor", "inflated_runs"]
-
 
 def inflated_runs(
     filler: RecordFiller, batches: ScannedBatches

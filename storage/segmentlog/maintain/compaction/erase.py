@@ -50,8 +50,6 @@ if TYPE_CHECKING:  # the kernels load with the first segment that is read
     from segmentlog.maintain.compaction.clean_segments import Counts, SegmentCleaner
     from segmentlog.maintain.compaction.key_map import OffsetMap
 
-__all__ = ["ErasedPartition", "erase"]
-
 #: The place of copies that belong to no partition.
 _NO_PARTITION = TopicPartition("", -1)
 

@@ -23,8 +23,6 @@ from segmentlog.maintain.compaction.compressed import inflated_runs
 from segmentlog.maintain.compaction.settings import ENTRY_BYTES, MapBounds
 from segmentlog.store.readable import open_file
 
-__all__ = ["OffsetMap", "build_offset_map"]
-
 _LEAST_ENTRIES = 64
 _WINDOW_BYTES = 4 << 20
 _AFTER_ALL = 2**63 - 2  #: the greatest offset that the table takes

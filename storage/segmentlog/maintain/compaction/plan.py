@@ -15,8 +15,6 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.failures import Failures
 
-__all__ = ["CompactedPartition", "PlannedPartition", "plan_compaction"]
-
 _FIRST_LEVEL_OF_4_4 = 31  #: of ``metadata.version``: 4.4-IV0
 
 

@@ -11,8 +11,6 @@ from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.store.failures import OnFailure
 
-__all__ = ["ENTRY_BYTES", "CleanerLimits", "CompactionSettings", "MapBounds"]
-
 #: Bytes of an entry in Kafka's map, and in ours: a hash of 16 bytes, and an offset.
 ENTRY_BYTES = 24
 _MOST_ENTRIES = 2**31 - 1

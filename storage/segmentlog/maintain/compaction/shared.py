@@ -21,8 +21,6 @@ from segmentlog.maintain.compaction.settings import CleanerLimits
 from segmentlog.store.lock import LockShare, TaskLock
 from segmentlog.store.system_errors import storage_errors
 
-__all__ = ["CompactionTask", "clean_task"]
-
 _POLL_SECONDS = 0.2
 
 

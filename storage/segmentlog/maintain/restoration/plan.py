@@ -27,14 +27,6 @@ from segmentlog.store.local import device_of
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 from segmentlog.txn.topics import check_partition_path
 
-__all__ = [
-    "TOPICS_OF_BROKERS",
-    "GroupOffset",
-    "Preflight",
-    "Restoration",
-    "RestoredPartition",
-]
-
 #: Topics that are not restored.  The list of remote segments names segments of the lost cluster;
 #: Kafka does not count its topic among the internal topics.
 TOPICS_OF_BROKERS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA}

@@ -17,8 +17,6 @@ from segmentlog.store.paths import local_path
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.topics import MOST_PARTITIONS
 
-__all__ = ["creation_commands", "propose_placement", "reassignment_json"]
-
 
 @one_dialect()
 @storage_errors()

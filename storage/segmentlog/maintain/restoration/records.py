@@ -18,8 +18,6 @@ from segmentlog.times import Time
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OpenTransactions", "RestoredRecords"]
-
 #: Columns with which a row keeps its place.
 _COLUMNS = (
     "topic",

@@ -20,8 +20,6 @@ import pyarrow.parquet as pq
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import TopicPartition
 
-__all__ = ["OFFSET_MAP_SCHEMA", "OffsetMap"]
-
 OFFSET_MAP_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),

@@ -33,16 +33,6 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.system_errors import storage_errors
 
-__all__ = [
-    "AS_STORED",
-    "COMPARED",
-    "ComparedPartition",
-    "Comparison",
-    "Side",
-    "compare",
-    "digest_of",
-]
-
 #: Offsets that are digested together.
 WINDOW = 1 << 16
 

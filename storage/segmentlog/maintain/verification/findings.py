@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from segmentlog.model import TopicPartition
 
-__all__ = ["Finding", "FindingKind", "MakeFinding", "Severity", "unfinished_commits"]
-
 
 class Severity(StrEnum):
     """The severity of a finding."""

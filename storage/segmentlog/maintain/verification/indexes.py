@@ -18,8 +18,6 @@ from segmentlog.log.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.store.readable import after_zeros, exists, open_file, status_of
 
-__all__ = ["IndexCheck", "index_remedy"]
-
 
 def index_remedy(segment: Segment) -> str:
     """How a broker comes to rebuild all indexes of a segment: only if its offset index is missing.

@@ -22,8 +22,6 @@ from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
 from segmentlog.store.readable import exists, list_names, read_whole
 
-__all__ = ["LogStart"]
-
 _LEAST_LENGTH = 14  #: of a message of magic 0, after its offset and length; less is damage
 _LOG_OVERHEAD = 12  #: bytes of an offset and a length
 _PEEKED = 17  #: bytes that have to be there before a broker looks at a length

@@ -10,8 +10,6 @@ from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.reads.listed import LostSegments
 
-__all__ = ["OffsetCheck"]
-
 
 class OffsetCheck:
     """Follows the offsets of one log from its first segment to its last.

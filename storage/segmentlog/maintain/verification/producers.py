@@ -19,8 +19,6 @@ from segmentlog.log.producer_history import FollowedBatches, ProducerHistory
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 
-__all__ = ["ProducerCheck"]
-
 _SEQUENCES = 2**31
 
 

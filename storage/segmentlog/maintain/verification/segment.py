@@ -20,8 +20,6 @@ from segmentlog.reads.log import Log
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros, open_file
 
-__all__ = ["Checks", "SegmentCheck", "unreadable_records", "what_follows"]
-
 
 def unreadable_records(
     decoder: RecordDecoder, batches: ScannedBatches, finding: MakeFinding

@@ -25,8 +25,6 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import exists, is_directory, list_names
 
-__all__ = ["LoadingDirectory", "as_finding", "directory_steps"]
-
 _KINDS: Mapping[StartAction, tuple[Severity, FindingKind]] = {
     StartAction.REFUSE: (Severity.ERROR, FindingKind.START_REFUSED),
     StartAction.OFFLINE: (Severity.ERROR, FindingKind.START_OFFLINE),

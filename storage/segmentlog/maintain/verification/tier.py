@@ -62,8 +62,6 @@ from segmentlog.tiered.plan import (
     of_lineage,
 )
 
-__all__ = ["TierCheck"]
-
 _WINDOW_BYTES = 4 << 20
 
 #: The broker's list of a log directory, by the directory.

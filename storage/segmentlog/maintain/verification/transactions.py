@@ -15,8 +15,6 @@ from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import index_remedy
 
-__all__ = ["TransactionCheck"]
-
 _DATA = -1  # beside the types of markers
 
 

@@ -47,8 +47,6 @@ from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.store.tiered_location import is_tiered, plain_path
 
-__all__ = ["verify"]
-
 #: Batches at which a recovery cuts a log.
 _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
 

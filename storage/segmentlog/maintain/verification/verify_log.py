@@ -23,8 +23,6 @@ from segmentlog.maintain.verification.transactions import TransactionCheck
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import exists, is_directory, is_file
 
-__all__ = ["verify_log"]
-
 _WINDOW_BYTES = 4 << 20
 
 

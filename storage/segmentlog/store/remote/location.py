@@ -20,15 +20,6 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from segmentlog.errors import LogDirectoryError
 
-__all__ = [
-    "Location",
-    "is_url",
-    "location_of",
-    "path_of_url",
-    "without_options",
-    "without_secrets",
-]
-
 #: Options that are shown in paths; any other may hold a password or a token.
 _SHOWN = {
     "scheme", "region", "endpoint_override", "anonymous", "allow_bucket_creation",

@@ -24,8 +24,6 @@ from segmentlog.store.remote.ranges import KeptRanges, ReadAhead
 from segmentlog.store.remote.requests import Pending, begin, request
 from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
 
-__all__ = ["RemoteDisk", "RemoteFile", "remote_disk"]
-
 #: Bytes that a small read requests: the headers and entries after it are often wanted next.  A
 #: read that continues where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
 _SMALL_BYTES = 64 << 10

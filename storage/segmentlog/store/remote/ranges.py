@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from segmentlog.store.remote.requests import Pending
 
-__all__ = ["PIECE_BYTES", "KeptRanges", "ReadAhead"]
-
 
 class KeptRanges:
     """Ranges of objects, up to a number of bytes; the oldest go first.  Threads may share it."""

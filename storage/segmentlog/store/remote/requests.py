@@ -19,8 +19,6 @@ from typing import Any, TypeVar
 from segmentlog.errors import SegmentLogError, StorageError
 from segmentlog.store.remote.location import without_secrets
 
-__all__ = ["Pending", "begin", "end_requests", "request", "side_by_side"]
-
 #: Requests that a process has under way; more of them wait.
 _THREADS = 16
 

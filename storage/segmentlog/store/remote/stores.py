@@ -16,8 +16,6 @@ from segmentlog.store.remote.location import Location, without_secrets
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
-__all__ = ["ArrowStore", "Facts", "Opened", "Store", "store_at"]
-
 _OF_ARROW = {"s3", "gs", "abfs", "hdfs", "viewfs"}
 #: Options of Azure that only its own parameters take.
 _KEYS = {"account_key", "sas_token"}
