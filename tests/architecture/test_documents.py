@@ -102,7 +102,7 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     text = (TOP / "storage" / "docs" / "commit.md").read_text()
     (of_state,) = re.findall(r"^\| `segmentlog.state` \| (\d+) \|", text, re.MULTILINE)
     (of_intent,) = re.findall(r"^\| `intent`, in the guard \| (\d+) \|", text, re.MULTILINE)
-    (of_settings,) = re.findall(r"^\| `segmentlog.cluster` \| (\d+) \|", text, re.MULTILINE)
+    (of_settings,) = re.findall(r"^\| `segmentlog.settings` \| (\d+) \|", text, re.MULTILINE)
     (of_mirrors,) = re.findall(r"^\| `segmentlog.mirrored` \| (\d+) \|", text, re.MULTILINE)
     (of_table,) = re.findall(r"^\| `segmentlog.\*.batches.stage` \| (\d+) \|", text, re.MULTILINE)
 

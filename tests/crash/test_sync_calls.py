@@ -13,63 +13,60 @@ REASONS: Mapping[str, str] = {
     call: reason
     for reason, calls in {
         "a task notices here that its disk fails; its pages may be on another machine": [
-            "disk.sync_together > sync_file: fsync *.stage",
+            "store.sync_together > sync_file: fsync *.stage",
         ],
         "a reader that looked before the guard existed would read up to the log end": [
             (
-                "append.prepare.visible_ends > put > write > write_offsets > write > "
+                "writes.prepare.visible_ends > put > write > write_offsets > write > "
                 "replace_file > rename: rename replication-offset-checkpoint"
             ),
             (
-                "append.prepare.visible_ends > put > write > write_offsets > write > "
+                "writes.prepare.visible_ends > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "with a recovery point that lags, the next recovery reads the records again": [
             (
-                "append.prepare.ready_to_append > put > write > write_offsets > write > "
+                "writes.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file > rename: rename recovery-point-offset-checkpoint"
             ),
             (
-                "append.prepare.ready_to_append > put > write > write_offsets > write > "
+                "writes.prepare.ready_to_append > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "with an offset that lags, the next compaction cleans clean segments again": [
             (
-                "compaction.compact.reached > put > write > write_offsets > write > "
+                "maintain.compaction.compact.reached > put > write > write_offsets > write > "
                 "replace_file > rename: rename cleaner-offset-checkpoint"
             ),
             (
-                "compaction.compact.reached > put > write > write_offsets > write > "
+                "maintain.compaction.compact.reached > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "high watermarks show missing partitions; no record is written before the next sync": [
-            "commit.topics.create_partitions > sync_directory > sync_file: fsync log directory",
+            "txn.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "a writer that has died while it made the topic may not have synced it": [
-            "disk.sync_together > sync_directory > sync_file: fsync partition",
-            "append.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
+            "store.sync_together > sync_directory > sync_file: fsync partition",
+            "writes.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
         ],
         "a reader may still need the segment that an earlier compaction has replaced": [
-            "recovery.swap_segments.swap_in > put_file_aside > rename: rename *.log.*.deleted",
+            "log.swaps.swap_in > put_file_aside > rename: rename *.log.*.deleted",
         ],
         "another sync of the directory follows": [
-            "commit.deleted.take_out > sync_directory > sync_file: fsync log directory",
-            "segments.broken.keep_tail > sync_directory > sync_file: fsync partition",
-            "recovery.recover_log.cut > sync_directory > sync_file: fsync partition",
+            "txn.deleted.take_out > sync_directory > sync_file: fsync log directory",
+            "log.broken.keep_tail > sync_directory > sync_file: fsync partition",
+            "txn.recover_log.cut > sync_directory > sync_file: fsync partition",
+            ("txn.rebuild_indexes.rebuild_indexes > sync_directory > sync_file: fsync partition"),
             (
-                "recovery.rebuild_indexes.rebuild_indexes > sync_directory > sync_file: "
-                "fsync partition"
-            ),
-            (
-                "recovery.recover_directory.close > put > write > write_offsets > write > "
+                "maintain.recover_directory.close > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"
             ),
         ],
         "a broker that starts, or the next deletion, removes the rest of a deleted topic": [
-            "commit.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
+            "txn.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
         ],
     }.items()
     for call in calls

@@ -23,6 +23,7 @@ from segmentlog.format.kernels import growth, scan, transactions
 from segmentlog.format.kernels.crc32c import checksum
 
 ENGINE = Path(segmentlog.__file__).parent
+KERNELS = Path("format", "kernels")
 DATA = np.frombuffer(b"123456789", np.uint8)
 CHECK_VALUE = 0xE3069283  #: of RFC 3720
 CODE = (
@@ -92,11 +93,11 @@ def test_many_rows_need_compiled_kernels(copy: Path) -> None:
 
 def test_kernels_of_other_sources_are_an_error(copy: Path) -> None:
     """In a checkout, a change of a kernel asks for another build."""
-    shutil.copy(ENGINE / "kernels" / native.FILE, copy / "segmentlog" / "kernels")
+    shutil.copy(ENGINE / KERNELS / native.FILE, copy / "segmentlog" / KERNELS)
     (copy / "kernel_compiler").mkdir()
     assert f"{native.VARIANT} {CHECK_VALUE}" == run(CODE, copy)[0]
 
-    with (copy / "segmentlog" / "kernels" / "scan.py").open("a") as file:
+    with (copy / "segmentlog" / "format" / "kernels" / "scan.py").open("a") as file:
         file.write("# changed\n")
     _, error = run(CODE, copy)
 
@@ -107,7 +108,7 @@ def test_kernels_of_other_sources_are_an_error(copy: Path) -> None:
 @pytest.mark.parametrize("has_memory", [True, False])
 def test_kernels_are_loaded_from_an_archive(copy: Path, tmp_path: Path, has_memory: bool) -> None:
     """Spark leaves ``--py-files`` packed; macOS has no files in memory."""
-    shutil.copy(ENGINE / "kernels" / native.FILE, copy / "segmentlog" / "kernels")
+    shutil.copy(ENGINE / KERNELS / native.FILE, copy / "segmentlog" / KERNELS)
     with zipfile.ZipFile(tmp_path / "files.zip", "w") as archive:
         for each in copy.rglob("*"):
             archive.write(each, each.relative_to(copy))

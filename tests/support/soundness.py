@@ -30,4 +30,4 @@ def assert_tidy(directory: Path) -> None:
     """The directory is verified, and our only files are the state and the settings."""
     assert_verified(directory)
     ours = {path.name for path in directory.glob("segmentlog.*")}
-    assert {"segmentlog.state"} == ours - {"segmentlog.cluster"}
+    assert {"segmentlog.state"} == ours - {"segmentlog.settings"}

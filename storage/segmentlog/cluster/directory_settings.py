@@ -6,7 +6,7 @@ The first of these sources that contains a setting takes precedence:
 2. in a broker's directory, the topic's own settings in the metadata of its cluster; then the
    dynamic settings of this node, then those of all brokers (``DynamicBrokerConfig`` has this
    order);
-3. in any other directory, the topic's own settings in ``segmentlog.cluster``, then its defaults;
+3. in any other directory, the topic's own settings in ``segmentlog.settings``, then its defaults;
    in both kinds of directories, a ``server.properties``, if one is named;
 4. Kafka's defaults.
 
@@ -134,7 +134,7 @@ class DirectorySettings:
 
     `cluster`: the settings in a cluster's metadata.  `node_id`: of the directory's broker, in
     text.  `server_properties`: a broker's static settings, by its own names.  `file`: the settings
-    in ``segmentlog.cluster``, in a directory without a broker.  `is_unseen`: whether the broker
+    in ``segmentlog.settings``, in a directory without a broker.  `is_unseen`: whether the broker
     may have static settings that were not given.  `kafka_defaults`: whether Kafka's defaults may
     remove records.  `topics`: to which the settings of the call apply; all but brokers' own if
     empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.

@@ -313,7 +313,7 @@ def _kind_at_the_top(name: str, *, is_directory: bool) -> UsageKind:
         return UsageKind.STAGED
     if name == LOCK_FILE or (is_of_logs(name) and parse_segment_file(name) is None):
         return UsageKind.CHECKPOINTS
-    return UsageKind.CHECKPOINTS if name.startswith("segmentlog.cluster") else UsageKind.UNKNOWN
+    return UsageKind.CHECKPOINTS if name.startswith("segmentlog.settings") else UsageKind.UNKNOWN
 
 
 def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> Iterator[UsedSpace]:

@@ -84,7 +84,7 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 _MIB = 1 << 20
 
 #: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
-_REPEATED = ("segments.log_end", "tiered.plan")
+_REPEATED = ("log.log_end", "tiered.plan")
 
 #: The place in the library's errors, after the path; a finding has fields of its own for it.
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")

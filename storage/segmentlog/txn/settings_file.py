@@ -1,4 +1,4 @@
-"""``segmentlog.cluster``: the settings of topics in a directory without a broker.
+"""``segmentlog.settings``: the settings of topics in a directory without a broker.
 
 ::
 

@@ -162,7 +162,7 @@ class LogWriter:
                 keeps="open_writer(…, preserve=True)",
                 reads="scan(…, include_headers=True)",
             ):
-                warnings.warn(message, stacklevel=4)
+                warnings.warn(message, stacklevel=5)
         with self._refusing():
             for batch in stream:
                 self._has_rows = True

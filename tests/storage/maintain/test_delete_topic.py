@@ -441,13 +441,13 @@ def test_every_cut_forgets_settings_with_their_topic(tmp_path: Path, every: int)
             else:
                 is_cut = False
         is_there = bool(seen(directory))
-        expected = "segmentlog.cluster" if is_there else "Kafka's default"
+        expected = "segmentlog.settings" if is_there else "Kafka's default"
         assert expected == kept(directory), number  # like its rows, before any recovery
         # The next writer begins with a topic that has not been made yet.
         with segmentlog.open_writer(directory, "t", num_partitions=3) as writer:
             writer.append(pa.table({"value": [b"new"]}))
         assert expected == kept(directory), number
-        assert "segmentlog.cluster" == kept(directory, "u"), number
+        assert "segmentlog.settings" == kept(directory, "u"), number
         outcomes.append(is_there)
         if not is_cut:
             break
@@ -482,7 +482,7 @@ def test_settings_that_are_kept_after_a_deletion_stay(
     segmentlog.alter_settings(directory, "t", {"retention.ms": "5"})
     write_three(directory)
 
-    assert "segmentlog.cluster" == kept(directory)
+    assert "segmentlog.settings" == kept(directory)
 
 
 def test_a_decided_deletion_reports_no_error(
@@ -505,7 +505,7 @@ def test_a_decided_deletion_reports_no_error(
 
 def test_settings_that_cannot_be_read_are_met_before_the_decision(directory: Path) -> None:
     """After the decision, the settings could not be removed."""
-    (directory / "segmentlog.cluster").write_text("{}")
+    (directory / "segmentlog.settings").write_text("{}")
     with pytest.raises(CorruptCheckpointError, match=r"segmentlog\.settings"):
         segmentlog.delete_topic(directory, "t")
 

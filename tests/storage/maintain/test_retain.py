@@ -459,15 +459,15 @@ def test_a_second_writer_that_came_in_between_is_noticed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock was lost. The log starts stay, and so do the other writer's records."""
-    real = change.stand
+    real = change.raise_guard
 
     def stand(*arguments: Any) -> None:
-        monkeypatch.setattr(change, "stand", real)
+        monkeypatch.setattr(change, "raise_guard", real)
         after = State.read(str(directory)).next("other", 1)
         (directory / "segmentlog.state").write_bytes(after.encode())
         real(*arguments)
 
-    monkeypatch.setattr(change, "stand", stand)
+    monkeypatch.setattr(change, "raise_guard", stand)
     with pytest.raises(LogLockedError):
         segmentlog.retain(directory, kafka_defaults=True)
 
@@ -558,7 +558,7 @@ def test_each_removal_names_the_source_of_its_limit(directory: Path) -> None:
     (of_call, *_) = segmentlog.retain(directory, settings={"retention.ms": "0"}, dry_run=True)
 
     sources = [each.source for each in (of_kafka, of_topic, of_call)]
-    assert ["Kafka's default", "segmentlog.cluster", "call"] == sources
+    assert ["Kafka's default", "segmentlog.settings", "call"] == sources
 
 
 def test_segments_below_the_log_start_need_no_setting(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_time_that_was_set_back_is_not_trusted(tmp_path: Path) -> None:
     path.touch()
     hour_ago = time.time_ns() - 3600 * 10**9
     os.utime(path, ns=(hour_ago, hour_ago))
-    found = look.look(str(path))
+    found = look.fingerprint(str(path))
 
     assert found.stamp is not None
     assert not found.is_settled  # its inode was changed just now
@@ -63,20 +63,20 @@ def test_the_time_of_a_file_shows_whether_it_is_trusted(
 ) -> None:
     """A time in the future proves nothing, either."""
     set_times((time.time_ns() - age_ns) | 1)
-    first = look.look(str(tmp_path))
+    first = look.fingerprint(str(tmp_path))
 
     assert is_settled == first.is_settled
-    assert is_settled == (look.look(str(tmp_path), first) is first)
+    assert is_settled == (look.fingerprint(str(tmp_path), first) is first)
 
 
 def test_whole_seconds_may_be_steps_of_two_seconds(tmp_path: Path, set_times: SetTimes) -> None:
     """FAT has such times."""
     second = (time.time_ns() // 10**9 - 2) * 10**9
     set_times(second)
-    assert not look.look(str(tmp_path)).is_settled
+    assert not look.fingerprint(str(tmp_path)).is_settled
     set_times(second + 1 - 10**9)
 
-    assert look.look(str(tmp_path)).is_settled
+    assert look.fingerprint(str(tmp_path)).is_settled
 
 
 def test_a_young_file_is_trusted_at_the_second_look(
@@ -85,27 +85,27 @@ def test_a_young_file_is_trusted_at_the_second_look(
     """The first look after the step still asks for one more read; no later look does."""
     set_times(time.time_ns() + 10**12 | 1)
     path = str(tmp_path)
-    first = look.look(path)
+    first = look.fingerprint(path)
     clock[0] += 10**7
-    second = look.look(path, first)
+    second = look.fingerprint(path, first)
     clock[0] += 2 * 10**9
-    third = look.look(path, second)
+    third = look.fingerprint(path, second)
 
     assert second is not first
     assert third is not second
     assert [False, False, True] == [each.is_settled for each in (first, second, third)]
-    assert look.look(path, third) is third
+    assert look.fingerprint(path, third) is third
 
 
 def test_a_new_time_begins_anew(tmp_path: Path, set_times: SetTimes, clock: list[int]) -> None:
     """A look that is older than the change does not count."""
     ahead = time.time_ns() + 10**12 | 1
     set_times(ahead)
-    first = look.look(str(tmp_path))
+    first = look.fingerprint(str(tmp_path))
     set_times(ahead + 2)
     clock[0] += 10**10
 
-    assert not look.look(str(tmp_path), first).is_settled
+    assert not look.fingerprint(str(tmp_path), first).is_settled
 
 
 def test_times_of_a_server_are_trusted_later(
@@ -128,21 +128,21 @@ def test_times_of_a_server_are_trusted_later(
 
     monkeypatch.setattr(os, "open", noting)
 
-    assert not look.look(str(tmp_path)).is_settled
+    assert not look.fingerprint(str(tmp_path)).is_settled
     assert [str(tmp_path)] == opened  # the client asks its server
 
 
 def test_a_missing_file_is_proven_to_be_missing(tmp_path: Path) -> None:
     """A file that has come is another look."""
     path = tmp_path / "file"
-    missing = look.look(str(path))
-    assert look.look(str(path), missing) is missing
+    missing = look.fingerprint(str(path))
+    assert look.fingerprint(str(path), missing) is missing
     path.touch()
-    found = look.look(str(path), missing)
+    found = look.fingerprint(str(path), missing)
     path.unlink()
 
     assert found is not missing
-    assert missing == look.look(str(path), found)
+    assert missing == look.fingerprint(str(path), found)
 
 
 def test_a_refused_look_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_refused_look_proves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
     monkeypatch.setattr(os, "stat", refused)
-    first = look.look(str(tmp_path))
+    first = look.fingerprint(str(tmp_path))
 
     assert Fingerprint(None, 0, is_settled=False) == first
-    assert look.look(str(tmp_path), first) is not first
+    assert look.fingerprint(str(tmp_path), first) is not first

@@ -203,7 +203,7 @@ def test_refusals_are_one_line_with_status_2(run: Run, directory: Path) -> None:
             assert "is in use" in run(command, directory, "-s", "segment.ms=1", status=2).stderr
 
     assert 2 == len(segmentlog.open_log_dir(directory).log("orders", 0).segments)
-    assert not (directory / "segmentlog.cluster").exists()
+    assert not (directory / "segmentlog.settings").exists()
 
 
 def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
@@ -212,19 +212,19 @@ def test_configure_and_describe_settings(run: Run, directory: Path) -> None:
     printed = run(
         "configure", directory, "--topic", "orders", "-s", "retention.ms=9",
     ).stdout  # fmt: skip
-    assert re.search(r"retention.ms +9 +segmentlog.cluster\n", printed)
+    assert re.search(r"retention.ms +9 +segmentlog.settings\n", printed)
     run("configure", directory, "--remove", "retention.bytes")
     printed = run("describe", directory, "--settings").stdout
-    assert re.search(r"orders +segment.bytes +5000 +segmentlog.cluster, defaults\n", printed)
+    assert re.search(r"orders +segment.bytes +5000 +segmentlog.settings, defaults\n", printed)
     assert re.search(r"orders +retention.bytes +-1 +Kafka's default\n", printed)
     lines = run("describe", directory, "--settings", "--json").stdout.splitlines()
 
     assert {
         "topic": "orders", "setting": "retention.ms", "value": "9",
-        "source": "segmentlog.cluster",
+        "source": "segmentlog.settings",
     } in map(json.loads, lines)  # fmt: skip
     lines = run("configure", directory, "--topic", "orders", "--json").stdout.splitlines()
-    kept = {"setting": "retention.ms", "value": "9", "source": "segmentlog.cluster"}
+    kept = {"setting": "retention.ms", "value": "9", "source": "segmentlog.settings"}
     assert kept in map(json.loads, lines)
 
 

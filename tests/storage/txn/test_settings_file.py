@@ -11,7 +11,7 @@ import segmentlog
 from segmentlog.errors import CorruptCheckpointError, LogLockedError, OptionError
 from segmentlog.txn.settings_file import SettingsFile
 
-FILE = "segmentlog.cluster"
+FILE = "segmentlog.settings"
 
 
 def test_a_missing_file_has_no_settings(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
     stager = late.stager(0)
     stager.add(pa.RecordBatch.from_pydict({"value": [b"late"] * 5}))
     extents = [stager.finish()]
-    stand, decide = change.stand, change.decide
+    stand, decide = change.raise_guard, change.decide
     refused = []
 
     def stands_late(*arguments: Any) -> None:
@@ -111,7 +111,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
     def is_held_up(directory: str, *arguments: Any) -> None:
         held_up[:] = [directory, *arguments]
         with monkeypatch.context() as patch:
-            patch.setattr(change, "stand", stand)
+            patch.setattr(change, "raise_guard", stand)
             if other == "about to decide":
                 patch.setattr(change, "decide", decides_last)
             patch.setattr(DirectoryLock, "__enter__", lambda self: self)
@@ -122,7 +122,7 @@ def test_a_writer_that_lost_its_lock_withdraws(
             stands_late(*held_up)
         raise LogLockedError(directory, 0, 0.0)
 
-    monkeypatch.setattr(change, "stand", is_held_up)
+    monkeypatch.setattr(change, "raise_guard", is_held_up)
     with pytest.raises(LogLockedError):
         late.commit(extents)
     late.abort()
@@ -146,7 +146,7 @@ def test_a_stale_guard_undoes_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(change, "stand", remembered)
+        patch.setattr(change, "raise_guard", remembered)
         with pytest.raises(ZeroDivisionError):
             late.commit(extents)
     write(tmp_path, pa.table({"value": [b"other"]}))

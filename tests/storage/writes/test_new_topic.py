@@ -55,7 +55,7 @@ def test_a_first_commit_that_fails_leaves_no_topic(
             write(tmp_path, ONE, topic="u")
     assert ["u-0"] == partitions(tmp_path)
     assert "t" not in (tmp_path / "replication-offset-checkpoint").read_text().split()
-    assert "retention.ms" in (tmp_path / "segmentlog.cluster").read_text()
+    assert "retention.ms" in (tmp_path / "segmentlog.settings").read_text()
     write(tmp_path, ONE, num_partitions=2)
     assert ["t-0", "t-1", "u-0"] == partitions(tmp_path)
 

@@ -15,8 +15,11 @@ __all__ = ["CALLS", "Site", "sites_met", "without"]
 
 CALLS = ("fsync", "rename", "replace", "link")
 
-#: For a call in these rooms, the caller shows its purpose.
-_HELPERS = ("segmentlog.store.", "segmentlog.log.", "segmentlog.log.producer_snapshot")
+#: For a call in these modules, the caller shows its purpose.
+_HELPERS = (
+    "segmentlog.store.", "segmentlog.log.checkpoint", "segmentlog.log.metadata",
+    "segmentlog.log.producer_snapshot",
+)  # fmt: skip
 
 #: Makes calls for other functions, in threads, or in the caller's thread if they are few.
 _TOGETHER = "segmentlog.store.sync_together"

@@ -783,9 +783,9 @@ def fail_over(scene: Scene) -> Plan:
 
 
 def _take_settings(old: Path, new: Path) -> None:
-    (new / "segmentlog.cluster").unlink(missing_ok=True)
-    if (old / "segmentlog.cluster").exists():
-        shutil.copy(old / "segmentlog.cluster", new)
+    (new / "segmentlog.settings").unlink(missing_ok=True)
+    if (old / "segmentlog.settings").exists():
+        shutil.copy(old / "segmentlog.settings", new)
 
 
 #: The cluster that takes a restoration: two brokers, the second one with a replica of each
