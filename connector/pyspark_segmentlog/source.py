@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark_segmentlog.plain_errors import PlainErrors
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
@@ -39,6 +40,7 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.reads.schema import row_schema
+        from pyspark_segmentlog.sail import Columns
 
         of_table = schema_of_table(self.options)
         if of_table is not None:
@@ -46,35 +48,49 @@ class SegmentLogDataSource(DataSource):
         if reads_table(self.options):
             from pyspark_segmentlog.reads.table import table_columns
 
-            return table_columns(TableOptions.parse(self.options))
+            return Columns(table_columns(TableOptions.parse(self.options)).fields)
         options = ReadOptions.parse(self.options)
         columns = row_schema(include_headers=options.include_headers, strings=options.strings)
         freeze_modules()
-        return columns
+        return Columns(columns.fields)
 
     @PlainErrors()
-    def reader(self, schema: "StructType") -> DataSourceReader:
+    def reader(self, schema: "StructType | pa.Schema") -> DataSourceReader:
         """Reader of a batch query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options.option import Query
+        from pyspark_segmentlog.options.reference import READ_OPTIONS
         from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.reads.reader import SegmentLogReader
+        from pyspark_segmentlog.sail import ArrowReader, refuse_stream, spark_schema
 
-        given = options_of_query(self.options, schema)
+        columns = spark_schema(schema)
+        given = options_of_query(self.options, columns)
+        reader: DataSourceReader
         if reads_table(given):
             from pyspark_segmentlog.reads.table import TableReader
 
-            return TableReader(TableOptions.parse(given), schema)
-        return SegmentLogReader.of_query(given, schema, Query.BATCH)
+            reader = TableReader(TableOptions.parse(given), columns)
+        else:
+            reader = SegmentLogReader.of_query(given, columns, Query.BATCH)
+        if columns is schema:
+            return reader
+        of_streams = [each.name for each in READ_OPTIONS if each.used_by == (Query.STREAM,)]
+        refuse_stream(given, of_streams)
+        return ArrowReader(reader, schema)
 
     @PlainErrors()
-    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: "StructType | pa.Schema", overwrite: bool) -> DataSourceWriter:
         """Writer of a batch query; options and columns are checked here."""
         from pyspark_segmentlog.python_worker import freeze_modules
+        from pyspark_segmentlog.sail import refuse_stream, spark_schema
         from pyspark_segmentlog.writes.job import begin_write_job
         from pyspark_segmentlog.writes.writer import SegmentLogWriter
 
-        job = begin_write_job(self.options, schema, overwrite=overwrite)
+        columns = spark_schema(schema)
+        if columns is not schema:
+            refuse_stream(self.options, ("checkpointLocation",))
+        job = begin_write_job(self.options, columns, overwrite=overwrite)
         freeze_modules()
         return SegmentLogWriter(job)
 

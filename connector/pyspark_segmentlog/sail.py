@@ -1,0 +1,90 @@
+"""Sail, a second engine: it asks for Arrow's schemas where Spark has types of its own.
+
+Sail runs data sources in the process of its server.  It is known by the schemas that it passes,
+never by what is loaded: a process that has Sail may also be a worker of Spark.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowReader", "Columns", "refuse_stream", "spark_schema"]
+
+
+class Columns(StructType):
+    """Columns for both engines: Sail takes the Arrow schema that they offer.
+
+    Sail would otherwise convert Spark's types without a time zone, which PySpark 4.2 refuses.
+    """
+
+    @classmethod
+    def typeName(cls) -> str:
+        return "struct"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructType) and self.fields == other.fields
+
+    __hash__ = StructType.__hash__
+
+    def __arrow_c_schema__(self) -> object:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self, timezone="UTC").__arrow_c_schema__()
+
+
+def spark_schema(schema: "StructType | pa.Schema") -> StructType:
+    """The schema that an engine passes, in Spark's types."""
+    if isinstance(schema, StructType):
+        return schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
+
+
+def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
+    """Refuse options that only a stream has: Sail runs a stream's source and sink as a batch's.
+
+    Raises
+    ------
+    OptionError
+        Naming the first of them.
+    """
+    from segmentlog.errors import OptionError
+
+    asked = {name.lower(): text for name, text in given.items()}
+    for name in names:
+        if name.lower() in asked:
+            accepted = (
+                "Sail runs no stream of a Python data source: it would read or write everything "
+                "as one batch, again at each start; use read and write, or Spark for streams"
+            )
+            raise OptionError(name, asked[name.lower()], accepted)
+
+
+class ArrowReader(DataSourceReader):
+    """A reader for Sail, whose batches have exactly the schema that was asked for.
+
+    Parameters
+    ----------
+    reader : of the same columns.
+    schema : the columns; times in a schema of the user's have the zone of the session.
+    """
+
+    def __init__(self, reader: DataSourceReader, schema: "pa.Schema") -> None:
+        self._reader = reader
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Partitions of the reader."""
+        return self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Batches of the reader; a zone changes no bytes."""
+        batches: Iterator[Any] = iter(self._reader.read(partition))
+        for batch in batches:
+            yield batch if batch.schema == self._schema else batch.cast(self._schema)
