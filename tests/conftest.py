@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from quick_java import spark_variables
 from ready_worker import ready_python
-from spark_classes import begin_to_make, reading_flags
+from sail_server import sail_session
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -23,7 +24,10 @@ settings.register_profile("dev", deadline=None)  # a machine may have other work
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
 
-os.environ.update(spark_variables(*reading_flags()))
+if find_spec("pyspark.jars"):  # Spark itself, and not only its client
+    from spark_classes import begin_to_make, reading_flags
+
+    os.environ.update(spark_variables(*reading_flags()))
 
 TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
@@ -101,12 +105,25 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadfile"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """With ``--engine sail``, the tests that take a session run on Sail, and no others."""
+    parser.addoption("--engine", choices=["spark", "sail"], default="spark")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the fast and some thorough tests; on other systems, skip tests that need Linux.
 
     Tests with a broker are thorough, so that a plain `pytest` downloads and starts none.
     """
+    if config.option.engine == "sail":
+        names = {"spark", "any_spark"}
+        others = [each for each in items if not names & {*getattr(each, "fixturenames", ())}]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [each for each in items if each not in others]
     for item in items:
+        only = item.get_closest_marker("needs_spark")
+        if only and config.option.engine == "sail":
+            item.add_marker(pytest.mark.skip(reason=only.args[0]))
         if item.get_closest_marker("interop"):
             item.add_marker("thorough")
         name = str(item.path.relative_to(TESTS))
@@ -141,6 +158,12 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine of the session: ``spark`` or ``sail``."""
+    return str(request.config.option.engine)
+
+
+@pytest.fixture(scope="session")
 def example_data() -> str:
     """The log directory that a real broker left in ``examples``."""
     return str(EXAMPLE_DATA)
@@ -153,8 +176,11 @@ def example_cluster() -> str:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A local session, with Spark's own Kafka source, and with Avro, if they are available."""
+    if request.config.option.engine == "sail":
+        yield sail_session()
+        return
     os.environ["PYSPARK_PYTHON"] = ready_python()
     builder = (
         SparkSession.builder.master("local[2,4]")

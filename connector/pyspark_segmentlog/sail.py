@@ -84,7 +84,14 @@ class ArrowReader(DataSourceReader):
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Batches of the reader; a zone changes no bytes."""
+        """Batches of the reader; a time zone, and metadata of a field, change no bytes."""
+        import pyarrow as pa
+
         batches: Iterator[Any] = iter(self._reader.read(partition))
+        types = self._schema.types
         for batch in batches:
-            yield batch if batch.schema == self._schema else batch.cast(self._schema)
+            columns = [
+                each if each.type == kind else each.cast(kind)
+                for each, kind in zip(batch.columns, types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

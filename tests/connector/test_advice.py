@@ -32,6 +32,7 @@ def recommended() -> dict[str, str]:
 
 
 @pytest.mark.spark
+@pytest.mark.needs_spark("the advice is about settings of Spark")
 def test_a_session_of_defaults_is_advised(any_spark: SparkSession) -> None:
     """Classic and Connect sessions show which processes run the tasks."""
     is_local = any_spark.conf.get("spark.master").startswith("local[")

@@ -52,6 +52,7 @@ def rows(path: str, **options: str) -> dict[TopicPartition, list[int]]:
     return read(plan(path, **options), path, **options)
 
 
+@pytest.mark.needs_spark("Sail runs no streams of Python data sources")
 def test_a_real_checkpoint_is_read(
     streams: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_read_between_two_checkpoints(tmp_path: Path, example_data: str) -> No
         rows(example_data, **backwards)
 
 
+@pytest.mark.needs_spark("Sail runs no streams of Python data sources")
 def test_a_bad_checkpoint_is_one_sentence_in_spark(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_bad_checkpoint_is_one_sentence_in_spark(
         reader.load(example_data).count()
 
 
+@pytest.mark.needs_spark("Sail runs no streams of Python data sources")
 def test_the_lag_of_a_query(streams: SparkSession, tmp_path: Path) -> None:
     """The progress may be an object of Spark, a dictionary or JSON."""
     frame = streams.readStream.format("kafka_like").option("end", 8).load()

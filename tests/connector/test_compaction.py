@@ -160,6 +160,7 @@ def by_value() -> Iterator[None]:
     ("n_rounds", "n_deaths"),
     [(1, 1), pytest.param(60, 3, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
 )
+@pytest.mark.needs_spark("Sail has no worker processes that could be killed")
 def test_workers_that_are_killed_at_any_step(
     spark: SparkSession,
     tmp_path: Path,

@@ -44,6 +44,7 @@ def test_keys_and_values_are_strings_if_asked_for(spark: SparkSession, example_d
     assert plain.schema == pyspark_segmentlog.read(spark, example_data, includeHeaders=True).schema
 
 
+@pytest.mark.needs_spark("Sail passes no list of paths; the option paths does")
 def test_several_directories_of_one_broker_are_read(
     spark: SparkSession, example_data: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def check(name: str, text: str, *, most: int) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.needs_spark("Sail shows Python's traceback after the sentence")
 def test_python_shows_the_sentence(spark: SparkSession, places: dict[str, str], name: str) -> None:
     """Spark calls us in several ways. Its own frames are the lines before the sentence."""
     check(name, traceback_of(name, spark, places), most=17)

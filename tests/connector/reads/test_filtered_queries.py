@@ -36,13 +36,17 @@ def load(spark: SparkSession, path: str, **options: str) -> DataFrame:
 
 
 def test_rows_are_those_that_spark_would_filter(
-    spark: SparkSession, example_data: str, conf: None
+    spark: SparkSession, example_data: str, conf: None, engine: str
 ) -> None:
     """A filter returns the rows that it returns for the same data in memory."""
     every = load(spark, example_data).select(*COLUMNS).collect()
     times = sorted(row.timestamp for row in every)
     bounds = {"early": times[len(times) // 3], "late": times[2 * len(times) // 3]}
-    predicates = [text.format(**bounds) for text in PREDICATES]
+    predicates = [
+        text.format(**bounds)
+        for text in PREDICATES
+        if engine == "spark" or "collate" not in text  # Sail does not know the word
+    ]
     local = spark.createDataFrame(every, load(spark, example_data).select(*COLUMNS).schema)
     judged = local.select(*COLUMNS, *map(expr, predicates)).collect()
     for i, predicate in enumerate(predicates, len(COLUMNS)):
@@ -63,6 +67,7 @@ def test_queries_of_one_data_frame_do_not_share_a_filter(
     assert 900 == orders.join(orders, ["topic", "partition", "offset"]).count()
 
 
+@pytest.mark.needs_spark("the message is AnalysisException's; Sail has another class")
 def test_an_option_that_mixes_up_the_filters_of_queries_is_refused(
     spark: SparkSession, example_data: str, conf: None
 ) -> None:

@@ -201,7 +201,7 @@ def test_mistakes_in_options_alone_are_refused_by_load(
     With a schema of the user's, Spark asks the source later.
     """
     with pytest.raises(PySparkException, match="is '"):
-        load(spark, example_data, **options)
+        _ = load(spark, example_data, **options).schema  # which a client of Sail asks for here
     frame = spark.read.schema("offset bigint").format("segmentlog").options(**options)
     with pytest.raises(PySparkException, match="is '"):
         frame.load(example_data).collect()
@@ -240,6 +240,7 @@ def test_lost_segments_fail_a_query_unless_data_loss_is_allowed(
     assert load(spark, path, subscribe="payments", failOnDataLoss="false").count() == 60
 
 
+@pytest.mark.needs_spark("a Connect client has no RDDs, whose partitions are counted")
 def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: str) -> None:
     """`maxBytesPerPartition` gives more tasks than partitions, and the same rows."""
     small = load(spark, example_data, subscribe="orders", maxBytesPerPartition="1500")
@@ -250,6 +251,7 @@ def test_slices_cut_a_partition_into_tasks(spark: SparkSession, example_data: st
     assert sorted(whole.collect()) == sorted(small.collect())
 
 
+@pytest.mark.needs_spark("Sail passes no list of paths; the option paths does")
 def test_partition_directories_and_files_are_paths_too(
     spark: SparkSession, example_data: str
 ) -> None:
@@ -322,6 +324,7 @@ def test_a_batch_beyond_the_bound_is_refused_in_a_task(
         load(spark, example_data, maxInflatedBatchBytes="100").collect()
 
 
+@pytest.mark.needs_spark("Sail plans each query of a data frame again")
 def test_a_data_frame_keeps_the_ends_of_its_first_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -337,6 +340,7 @@ def test_a_data_frame_keeps_the_ends_of_its_first_query(
     assert 15 == load(spark, str(tmp_path)).count()
 
 
+@pytest.mark.needs_spark("a Connect client has no RDDs, whose partitions are counted")
 def test_a_data_frame_that_is_bound_late_sees_new_records(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -397,6 +401,7 @@ def test_a_read_by_time(spark: SparkSession, example_data: str) -> None:
     assert 900 == rest + sum(map(len, expected.values()))
 
 
+@pytest.mark.needs_spark("a Connect client has no RDDs, whose partitions are counted")
 def test_as_many_tasks_as_asked_for(spark: SparkSession, example_data: str) -> None:
     """Three partitions are read by six tasks or more, and every row comes once."""
     whole = load(spark, example_data, subscribe="orders").select("partition", "offset")

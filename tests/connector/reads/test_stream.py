@@ -21,7 +21,10 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import segmentlog
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs_spark("Sail runs no streams of Python data sources"),
+]
 
 
 def rows(*numbers: int, partition: int = 0) -> pa.Table:

@@ -69,7 +69,12 @@ def test_the_topic_of_a_table_may_have_another_name(spark: SparkSession, tmp_pat
     assert expected.num_rows == 1
     assert expected.equals(frame.toArrow().cast(expected.schema))
     with pytest.raises(PySparkException, match="Kafka fixes the topic of group_offsets"):
-        read.option("table", "group_offsets").option("topic", "places").load(str(tmp_path))
+        _ = (
+            read.option("table", "group_offsets")
+            .option("topic", "places")
+            .load(str(tmp_path))
+            .schema
+        )
 
 
 @pytest.mark.spark
@@ -109,7 +114,7 @@ def test_the_reads_of_the_document_run(
 def test_a_wrong_table_is_an_error_of_load(spark: SparkSession, groups: str) -> None:
     """The message lists the tables."""
     with pytest.raises(PySparkException, match="give one of group_offsets"):
-        spark.read.format("segmentlog").option("table", "offsets").load(groups)
+        _ = spark.read.format("segmentlog").option("table", "offsets").load(groups).schema
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ def load(spark: SparkSession, *paths: Path, topic: str = "visits", **options: st
     return reader.load([str(each) for each in paths]) if paths else reader.load()
 
 
+@pytest.mark.needs_spark("a Connect client has no RDDs, whose partitions are counted")
 def test_a_log_begins_in_its_tier(spark: SparkSession) -> None:
     """Tasks read their parts of remote segments; without the tier, the log is shorter."""
     tier = {"remoteStorage": str(TIER / "bucket"), "maxBytesPerPartition": "4k"}

@@ -19,7 +19,10 @@ from segmentlog import OptionError
 from segmentlog.testing.kafka_log import KafkaCluster, KafkaLog
 from segmentlog.testing.topic_rows import assert_rows
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs_spark("covers streams and the JVM; `sail/test_as_kafka.py` is for Sail"),
+]
 
 SERVERS = "broker:9092"
 LOGIN = (

@@ -17,7 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from segmentlog.testing.kafka_log import KafkaLog
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs_spark("Sail runs no streams of Python data sources"),
+]
 
 SERVERS = "broker:9092"
 

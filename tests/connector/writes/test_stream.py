@@ -25,7 +25,10 @@ from segmentlog.txn.repeated_writes import CommittedBatch
 from segmentlog.txn.state import State
 from segmentlog.writes import WriteJob
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs_spark("Sail runs no streams of Python data sources"),
+]
 
 
 class Stream:

@@ -92,6 +92,7 @@ def fails_once(marker: Path, how: str) -> Callable[[Rows], Rows]:
     return upstream
 
 
+@pytest.mark.needs_spark("Sail does not run a task of a write again")
 @pytest.mark.parametrize("how", ["raised", "killed"])
 def test_a_task_that_fails_once_is_written_once(
     any_spark: SparkSession, tmp_path: Path, how: str

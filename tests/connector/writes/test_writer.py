@@ -41,6 +41,7 @@ def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None
     assert 4 == found.select("partition").distinct().count()
 
 
+@pytest.mark.needs_spark("Sail cannot unite arrays whose elements differ in nullability")
 def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path) -> None:
     """Rows have topic, partition and headers, and may be tombstones. Other columns are ignored.
 
@@ -65,7 +66,9 @@ def test_columns_are_those_of_the_kafka_sink(spark: SparkSession, tmp_path: Path
 def test_each_topic_has_its_own_settings(spark: SparkSession, tmp_path: Path) -> None:
     """The directory has settings for each topic. An option applies to all topics of the job."""
     segmentlog.alter_settings(tmp_path, "a", {"segment.bytes": "2000"})
-    frame = numbers(spark, 2000).withColumn("topic", F.expr("if(value % 2 = 0, 'a', 'b')"))
+    frame = numbers(spark, 2000).withColumn(
+        "topic", F.expr("if(cast(value as int) % 2 = 0, 'a', 'b')")
+    )
     for options in ({}, {"segment.bytes": "1000000"}):
         save(frame, tmp_path, **{"kafka.batch.size": "500", **options})
     opened = segmentlog.open_log_dir(tmp_path)
@@ -109,7 +112,7 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value", {"topic": "t", "compression.type": "xz"}, "give producer"),
         ("select 'v' value", {"topic": "t", "includeTimestampType": "true"}, "includeTimestamp="),
         ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "'partition' is missing"),
-        ("select 'v' value, 0 partition, 'x' offset", {"topic": "t", "includeOffset": "true"},
+        ("select 'v' value, 0 partition, 'x' `offset`", {"topic": "t", "includeOffset": "true"},
          "column 'offset' is string; it has to be bigint"),
         ("select repeat('v', 2000) value", {"topic": "t", "kafka.max.request.size": "1k"},
          "the limit is 1024"),
@@ -143,6 +146,7 @@ def test_overwriting_has_to_be_meant(spark: SparkSession, tmp_path: Path) -> Non
     assert [(1, b"v")] == [(row.offset, row.value) for row in load(spark, tmp_path).collect()]
 
 
+@pytest.mark.needs_spark("Sail may leave an ORDER BY out before a write")
 def test_a_log_is_restored_with_its_offsets_and_times(spark: SparkSession, tmp_path: Path) -> None:
     """Rows are written to another directory, sorted as they were read."""
     frame = spark.range(0, 1000, 1, 4).selectExpr(
@@ -178,6 +182,7 @@ def test_a_repeated_transaction_is_written_once(spark: SparkSession, tmp_path: P
     assert 2 == load(spark, tmp_path).count()
 
 
+@pytest.mark.needs_spark("Sail runs no streams of Python data sources")
 def test_a_streaming_batch_goes_to_two_topics_once(spark: SparkSession, tmp_path: Path) -> None:
     """Two writes have the batch's number.
 
