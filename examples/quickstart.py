@@ -1,8 +1,9 @@
 """Read a Kafka broker's log directory, write a log of one's own, and look at it; no broker runs.
 
-Run with ``pip install '.[spark]' && python examples/quickstart.py [DIRECTORY]``; the new log goes
-to DIRECTORY, or to one that is removed afterwards.  ``examples/data`` was left by a real Apache
-Kafka broker; ``examples/MANIFEST.md`` says how.
+Run with ``pip install '.[spark]' && python examples/quickstart.py [DIRECTORY]``, or without Java
+with ``pip install '.[sail]'`` in an environment that has no PySpark.  The new log goes to
+DIRECTORY, or to one that is removed afterwards.  ``examples/data`` was left by a real Apache Kafka
+broker; ``examples/MANIFEST.md`` says how.
 """
 
 import json
@@ -11,29 +12,42 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import segmentlog
+from pyspark_segmentlog import sail_session
 
 BROKER = str(Path(__file__).parent / "data")
 SINCE = datetime(2025, 10, 12, tzinfo=UTC)
 
 
 def start_spark() -> SparkSession:
-    """A local session that keeps quiet."""
+    """A local session that keeps quiet: Spark's, or Sail's where Spark is not installed."""
+    if not find_spec("pyspark.jars"):
+        spark = sail_session()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        return spark
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("segmentlog quickstart")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
     )
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        sys.exit(
+            f"Spark does not start, and needs Java 17 or newer: {error}\n"
+            "Without Java, make a new environment and use Sail: pip install '.[sail]'"
+        )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

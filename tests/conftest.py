@@ -16,7 +16,8 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 from quick_java import spark_variables
 from ready_worker import ready_python
-from sail_server import sail_session
+
+from pyspark_segmentlog import sail_session
 
 # A finding of Hypothesis belongs to the change that made it: CI draws the same examples each
 # time, other runs draw new ones.
@@ -117,10 +118,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if config.option.engine == "sail":
         names = {"spark", "any_spark"}
-        others = [each for each in items if not names & {*getattr(each, "fixturenames", ())}]
+        others = [
+            each
+            for each in items
+            if not names & {*getattr(each, "fixturenames", ())}
+            and not each.get_closest_marker("only_sail")
+        ]
         config.hook.pytest_deselected(items=others)
         items[:] = [each for each in items if each not in others]
     for item in items:
+        if item.get_closest_marker("only_sail") and config.option.engine == "spark":
+            item.add_marker(pytest.mark.skip(reason="it is about Sail"))
         only = item.get_closest_marker("needs_spark")
         if only and config.option.engine == "sail":
             item.add_marker(pytest.mark.skip(reason=only.args[0]))
@@ -179,7 +187,9 @@ def example_cluster() -> str:
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A local session, with Spark's own Kafka source, and with Avro, if they are available."""
     if request.config.option.engine == "sail":
-        yield sail_session()
+        session = sail_session()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        yield session
         return
     os.environ["PYSPARK_PYTHON"] = ready_python()
     builder = (

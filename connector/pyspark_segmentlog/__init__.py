@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DefaultSource", "SegmentLogDataSource", "compact", "lag", "payload", "read", "register",
-    "schema_guid", "schema_id", "slow_settings",
+    "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -38,6 +38,24 @@ def register(spark: "SparkSession") -> None:
 
     ship_wheel(spark)
     spark.dataSource.register(SegmentLogDataSource)
+
+
+def sail_session() -> "SparkSession":
+    """A new session of Sail, whose server runs in this process, and which knows ``segmentlog``.
+
+    ``pip install 'pyspark-segmentlog[sail]'`` installs Sail and Spark's client, without Java.
+
+    Returns
+    -------
+    SparkSession
+        A client of Spark Connect.  All sessions of the process share its server, which ends with
+        the process.
+    """
+    from pyspark_segmentlog.sail import new_session
+
+    session = new_session()
+    register(session)
+    return session
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ Sail runs data sources in the process of its server.  It is known by the schemas
 never by what is loaded: a process that has Sail may also be a worker of Spark.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,26 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
-__all__ = ["ArrowReader", "Columns", "refuse_stream", "spark_schema"]
+__all__ = ["ArrowReader", "Columns", "new_session", "refuse_stream", "spark_schema"]
+
+_servers: list[Any] = []  # a server stops when it is collected, and its clients wait for ever
+
+
+def new_session() -> "SparkSession":
+    """A new session of the server in this process, which starts at the first call."""
+    from pysail.spark import SparkConnectServer
+    from pyspark.sql.connect.session import SparkSession as Session
+
+    if not _servers:
+        os.environ.setdefault("RUST_LOG", "error")  # Sail notes each step on the console
+        server = SparkConnectServer()
+        server.start(background=True)
+        _servers.append(server)
+    _, port = _servers[0].listening_address
+    session: SparkSession = Session.builder.remote(f"sc://127.0.0.1:{port}").create()
+    return session
 
 
 class Columns(StructType):

@@ -5,7 +5,7 @@ writers are replaced: with ``format("kafka")`` they use our source, and the dire
 for the bootstrap servers.  Nothing in the JVM is changed.
 """
 
-import importlib
+import importlib.util
 import json
 import re
 import sys
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.utils import is_remote, to_str
 
 from pyspark_segmentlog import other_clients
+from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark_segmentlog.testing import initial_offsets, kafka_clients, query_progress, until_idle
 from pyspark_segmentlog.testing.kafka_clients import sent_rows
 from pyspark_segmentlog.testing.kafka_options import (
@@ -337,6 +338,9 @@ def _load(
         passed["topicIdsInCheckpoint"] = "false"  # a job may compare the offsets with kafka's
         query_progress.describe_source(place, given)
     _pass_on(self, passed)
+    if is_stream and _is_of_connect(self) and _has_sail():
+        accepted = "a job of streams needs Spark: Sail runs no stream of a Python data source"
+        raise OptionError("readStream", "kafka", accepted)
     with _in_session(self):
         return _original(self, "load")(self, directory)
 
@@ -348,6 +352,9 @@ def _in_session(builder: Builder) -> Iterator[None]:
     The threads that a job begins have none, also those in a function of ``foreachBatch``.
     """
     if _is_of_connect(builder):
+        if _has_sail():  # which looks for no data source by itself
+            session = builder.__dict__.get("_client") or builder._spark
+            session.dataSource.register(SegmentLogDataSource)
         yield
         return
     sessions = getattr(builder._spark._jvm, "org.apache.spark.sql.classic.SparkSession")
@@ -396,12 +403,19 @@ def _save(
 def _append(rows: Any, directory: str, given: Mapping[str, str]) -> None:  # noqa: ANN401
     """Append rows to a directory, if Spark's sink takes them."""
     sent = sent_rows(rows, given, check_columns(rows.schema, given))
+    if type(sent).__module__.startswith("pyspark.sql.connect") and _has_sail():
+        sent = sent.coalesce(1)  # Sail 0.7 counts the tasks of some plans wrongly, and then fails
     writer = sent.write.format("segmentlog").options(**options_of_write(given))
     writer.mode("append").save(directory)  # Spark refuses its default for Python sources
 
 
 def _is_of_connect(builder: Builder) -> bool:
     return type(builder).__module__.startswith("pyspark.sql.connect")
+
+
+def _has_sail() -> bool:
+    """Whether sessions of Connect are Sail's: its server is here, or there is only a client."""
+    return "pysail" in sys.modules or not importlib.util.find_spec("pyspark.sql.classic")
 
 
 def _start(
