@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import sys
 
 _task_numbers = itertools.count()
 
@@ -15,3 +16,9 @@ def freeze_modules() -> None:
     """
     if next(_task_numbers) == 1:
         gc.freeze()
+
+
+def is_spark_worker() -> bool:
+    """Whether Spark has started this process, as a worker or as the daemon that forks workers."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

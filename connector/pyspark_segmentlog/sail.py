@@ -98,6 +98,21 @@ class ArrowReader(DataSourceReader):
         self._reader = reader
         self._schema = schema
 
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Let the reader read less; the engine applies all filters again."""
+        return self._reader.pushFilters(filters)
+
+    def pruneColumns(self, schema: "pa.Schema") -> "pa.Schema":
+        """Let the reader read these columns only, if it can."""
+        if hasattr(self._reader, "pruneColumns") and schema.names:
+            self._reader.pruneColumns(schema)
+            self._schema = schema
+        return self._schema
+
+    def pushLimit(self, limit: int) -> bool:
+        """Let each task read so many rows, if the reader can."""
+        return hasattr(self._reader, "pushLimit") and bool(self._reader.pushLimit(limit))
+
     def partitions(self) -> Sequence[InputPartition]:
         """Partitions of the reader."""
         return self._reader.partitions()

@@ -61,7 +61,8 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.options.option import Query
         from pyspark_segmentlog.options.reference import READ_OPTIONS
         from pyspark_segmentlog.options.table_options import TableOptions, reads_table
-        from pyspark_segmentlog.reads.reader import SegmentLogReader
+        from pyspark_segmentlog.python_worker import is_spark_worker
+        from pyspark_segmentlog.reads.reader import PushableReader, SegmentLogReader
         from pyspark_segmentlog.sail import ArrowReader, refuse_stream, spark_schema
 
         columns = spark_schema(schema)
@@ -72,7 +73,8 @@ class SegmentLogDataSource(DataSource):
 
             reader = TableReader(TableOptions.parse(given), columns)
         else:
-            reader = SegmentLogReader.of_query(given, columns, Query.BATCH)
+            kind = SegmentLogReader if is_spark_worker() else PushableReader
+            reader = kind.of_query(given, columns, Query.BATCH)
         if columns is schema:
             return reader
         of_streams = [each.name for each in READ_OPTIONS if each.used_by == (Query.STREAM,)]

@@ -46,6 +46,7 @@ class SailServer:
         session: SparkSession = SparkSession.builder.remote(
             f"sc://127.0.0.1:{self._port}"
         ).create()
+        session.client.set_retry_policies([])  # it would wait minutes for one that was killed
         register(session)
         return session  # type: ignore[return-value]
 

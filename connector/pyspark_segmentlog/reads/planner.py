@@ -17,6 +17,7 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.timestamps import TimestampBound
 from pyspark_segmentlog.options.topic_pattern import compile_topic_pattern
 from pyspark_segmentlog.reads.offset_ranges import PartitionRange, available, split_ranges
+from pyspark_segmentlog.reads.pushed import Bounds
 from pyspark_segmentlog.reads.task_groups import group_slices
 from segmentlog.errors import (
     LogChangedError,
@@ -62,20 +63,25 @@ class LateRange(NamedTuple):
 
 
 @without_collector()
-def plan_tasks(options: ReadOptions) -> list[tuple[LogSlice | LateRange, ...]]:
+def plan_tasks(
+    options: ReadOptions, bounds: Bounds | None = None
+) -> list[tuple[LogSlice | LateRange, ...]]:
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
+
+    With `bounds`, parts are left out that hold none of the rows within them.
 
     Raises the errors of `plan_slices`, and `KernelsError`.
     """
     check_compiled()
     parts: list[LogSlice | LateRange] = []
-    parts += plan_late_ranges(options) if options.late_binding else plan_slices(options)
+    plan = plan_late_ranges if options.late_binding else plan_slices
+    parts += plan(options, bounds)
     if options.max_partitions is None:
         return [(part,) for part in parts]
     return group_slices(parts, options.max_partitions, options.partition_assignor)
 
 
-def plan_slices(options: ReadOptions) -> list[LogSlice]:
+def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogSlice]:
     """Slices of all records that `options` select, sorted by topic, partition and offset.
 
     Raises `OptionError` if offsets are given for partitions that are not read, a start lies after
@@ -85,16 +91,16 @@ def plan_slices(options: ReadOptions) -> list[LogSlice]:
     `CorruptCheckpointError` or `CorruptLogError` if the directory cannot be read;
     `LogChangedError` if records were removed during each attempt to plan.
     """
-    *_, cuts = _plan(options)
+    *_, cuts = _plan(options, bounds)
     return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
-def plan_late_ranges(options: ReadOptions) -> list[LateRange]:
+def plan_late_ranges(options: ReadOptions, bounds: Bounds | None = None) -> list[LateRange]:
     """The ranges of `plan_slices`, with earliest and latest left to the tasks.
 
     Raises the errors of `plan_slices`.
     """
-    ids, asked, cuts = _plan(options)
+    ids, asked, cuts = _plan(options, bounds)
     return [
         late._replace(topic_id=ids.get(each, ""))
         for each in asked
@@ -115,12 +121,16 @@ def _late(
     ]
 
 
-def _plan(options: ReadOptions) -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
+def _plan(
+    options: ReadOptions, bounds: Bounds | None
+) -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
     """Topic ids, the ranges as they were asked for, and their slices, from one moment."""
 
     def once() -> tuple[Mapping[TopicPartition, str], Ranges, Cuts]:
         moment = PlannedMoment(options)
         asked = moment.asked()
+        if bounds is not None:
+            asked = moment.within(bounds, asked)
         return moment.topic_ids, asked, moment.cut(asked)
 
     for _ in range(_ATTEMPTS - 1):
@@ -258,6 +268,38 @@ class PlannedMoment:
             since = start.before(time.time_ns() // 1_000_000)
             return self._by_time(since, is_start=True, one_segment=False)
         return self._resolve(start, is_start=True)
+
+    def within(self, bounds: Bounds, asked: Ranges) -> Ranges:
+        """The parts of ranges that may hold rows within some bounds.
+
+        An edge that does not move stays as it was asked for, such as `LATEST`.
+        """
+        options, found = self._options, {}
+        for each, (start, end) in asked.items():
+            if not bounds.holds(each):
+                continue
+            first, last = bounds.offsets
+            log, latest = self.directory.log(*each), self._ends[each]
+            if bounds.timestamps is not None and not options.late_binding:
+                policy = options.policy
+                at = find_offset(
+                    log,
+                    bounds.timestamps.start_ms,
+                    options.read_up_to,
+                    policy.isolation_level,
+                    policy.on_corrupt_batch,
+                    one_segment=False,
+                )
+                # A record that was found by time is preceded by older ones only.
+                first = max(first, min(latest, log.end.offset) if at is None else at.offset)
+            known_start = self.earliest(each) if start == EARLIEST else start
+            known_end = latest if end == LATEST else end
+            begins = min(first, known_end) if first > known_start else start
+            ends = max(last + 1, known_start) if last + 1 < known_end else end
+            may_grow = options.late_binding and ends == LATEST
+            if may_grow or max(first, known_start) < min(last + 1, known_end):
+                found[each] = OffsetRange(begins, ends)
+        return found
 
     def cut(self, asked: Ranges) -> Cuts:
         """Slices of a range of each partition, as the options for the number of tasks ask.

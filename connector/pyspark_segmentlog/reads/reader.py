@@ -1,6 +1,7 @@
 """A batch query's reader: slices on the driver, Arrow batches in the tasks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
@@ -14,10 +15,14 @@ from segmentlog.model import LogSlice
 from segmentlog.reads import keep_for, readable_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from pyspark_segmentlog.reads.planner import LateRange
+    from pyspark_segmentlog.reads.pushed import Bounds
 
 
 class TaskPartition(InputPartition):
@@ -45,6 +50,7 @@ class SegmentLogReader(DataSourceReader):
         self.options = options
         self._columns = columns
         self._text = text
+        self._bounds: Bounds | None = None
 
     @classmethod
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
@@ -68,7 +74,7 @@ class SegmentLogReader(DataSourceReader):
 
         plan = uuid4().hex
         keep_for(plan, ())  # Spark may run tasks of this plan in this process
-        planned = [TaskPartition(parts, plan) for parts in plan_tasks(self.options)]
+        planned = [TaskPartition(parts, plan) for parts in plan_tasks(self.options, self._bounds)]
         freeze_modules()
         return planned
 
@@ -98,3 +104,48 @@ class SegmentLogReader(DataSourceReader):
         text = TextColumns(self._columns, self._text, self.options.on_invalid_utf8)
         for batch in read_part(part, text.scanned, self.options):
             yield text.convert(batch, part.topic_partition)
+
+
+class PushableReader(SegmentLogReader):
+    """A reader for engines that push, except Spark.
+
+    Spark's planner refuses a reader that has these methods, unless a setting is on; and with the
+    setting on, Spark up to 4.3 uses a narrowed reader for other queries of the data frame, too.
+    """
+
+    _limit: int | None = None
+    _filters: Sequence["Filter"] = ()
+
+    def pushFilters(self, filters: list["Filter"]) -> "Iterable[Filter]":
+        """Note what the filters keep; return all of them."""
+        from pyspark_segmentlog.reads.pushed import bounds_of
+
+        given = list(filters)
+        self._bounds = bounds_of(given)
+        policy = self.options.policy._replace(timestamps=self._bounds.timestamps)
+        self.options = replace(self.options, policy=policy)
+        if given:
+            self._limit = None  # it is one of rows that the filters keep
+        self._filters = given
+        return given
+
+    def pruneColumns(self, schema: "StructType | pa.Schema") -> "StructType | pa.Schema":
+        """Read only the columns of a schema; return what is read."""
+        if not schema.names:
+            return schema  # a batch without columns would not tell the number of its rows
+        self._columns = tuple(schema.names)
+        self._text = tuple(name for name in self._text if name in self._columns)
+        return schema
+
+    def pushLimit(self, limit: int) -> bool:
+        """Read at most so many rows in each task, if no filter was pushed before."""
+        self._limit = None if self._filters else limit
+        return self._limit is not None
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of one task."""
+        left = self._limit
+        for batch in super().read(partition):
+            yield batch if left is None else batch.slice(0, left)
+            if left is not None and (left := left - batch.num_rows) <= 0:
+                return
