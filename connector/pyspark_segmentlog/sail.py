@@ -6,7 +6,7 @@ never by what is loaded: a process that has Sail may also be a worker of Spark.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -31,8 +31,8 @@ def new_session() -> "SparkSession":
         server.start(background=True)
         _servers.append(server)
     _, port = _servers[0].listening_address
-    session: SparkSession = Session.builder.remote(f"sc://127.0.0.1:{port}").create()
-    return session
+    session: Any = Session.builder.remote(f"sc://127.0.0.1:{port}").create()
+    return cast("SparkSession", session)
 
 
 class Columns(StructType):

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +39,6 @@ class SailServer:
 
     def session(self) -> "SparkSession":
         """A new session, which finds the data source."""
-        from pyspark.sql.connect.session import SparkSession
-
         from pyspark_segmentlog import register
 
         session: SparkSession = SparkSession.builder.remote(
@@ -48,7 +46,7 @@ class SailServer:
         ).create()
         session.client.set_retry_policies([])  # it would wait minutes for one that was killed
         register(session)
-        return session  # type: ignore[return-value]
+        return cast("SparkSession", session)
 
     def end(self) -> None:
         """End the process, if it has not been killed."""

@@ -29,9 +29,6 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 _DAY = 86_400_000_000  # microseconds
 _LARGEST_DAY = 2**31 - 1  # an integer up to it may be a day, not microseconds
 
-#: Fields of `Bounds` by column.
-_FIELDS = {"partition": "partitions", "offset": "offsets", "timestamp": "micros"}
-
 
 class Bounds(NamedTuple):
     """What every row has that the pushed filters keep; ranges include both of their ends."""
@@ -58,24 +55,18 @@ class Bounds(NamedTuple):
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
     """The bounds of filters that all have to be true."""
-    bounds = Bounds()
+    topics: frozenset[str] | None = None
+    ranges = dict.fromkeys(("partition", "offset", "timestamp"), (_LEAST, _MOST))
     for each in filters:
-        column = getattr(each, "attribute", ())
-        if column == ("topic",):
+        column = ".".join(getattr(each, "attribute", ()))
+        if column == "topic":
             given = _values(each)
             if given and all(isinstance(value, str) for value in given):
-                topics = frozenset(given)
-                known = bounds.topics
-                bounds = bounds._replace(topics=topics if known is None else known & topics)
-        elif len(column) == 1 and column[0] in _FIELDS:
-            name = {"partition": "partitions", "offset": "offsets", "timestamp": "micros"}[
-                column[0]
-            ]
-            first, last = _range(each, _micros if name == "micros" else _whole)
-            before = getattr(bounds, name)
-            both = (max(first, before[0]), min(last, before[1]))
-            bounds = bounds._replace(**{name: both})
-    return bounds
+                topics = frozenset(given) if topics is None else topics & frozenset(given)
+        elif column in ranges:
+            first, last = _range(each, _micros if column == "timestamp" else _whole)
+            ranges[column] = (max(first, ranges[column][0]), min(last, ranges[column][1]))
+    return Bounds(topics, *ranges.values())
 
 
 def _values(filter_: Filter) -> Collection[Any]:
