@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class SailServer:
         ).create()
         session.client.set_retry_policies([])  # it would wait minutes for one that was killed
         register(session)
-        return cast("SparkSession", session)
+        return session  # type: ignore[no-any-return]
 
     def end(self) -> None:
         """End the process, if it has not been killed."""
