@@ -46,7 +46,7 @@ class SailServer:
         ).create()
         session.client.set_retry_policies([])  # it would wait minutes for one that was killed
         register(session)
-        return session  # type: ignore[no-any-return]
+        return session
 
     def end(self) -> None:
         """End the process, if it has not been killed."""
