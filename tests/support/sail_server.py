@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +39,11 @@ class SailServer:
 
     def session(self) -> "SparkSession":
         """A new session, which finds the data source."""
+        from pyspark.sql.connect.session import SparkSession as Session
+
         from pyspark_segmentlog import register
 
-        session: SparkSession = SparkSession.builder.remote(
-            f"sc://127.0.0.1:{self._port}"
-        ).create()
+        session: Any = Session.builder.remote(f"sc://127.0.0.1:{self._port}").create()
         session.client.set_retry_policies([])  # it would wait minutes for one that was killed
         register(session)
         return session
