@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,9 +44,9 @@ class SailServer:
         from pyspark_segmentlog import register
 
         session: Any = Session.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        register(session)  # waits until the server listens
         session.client.set_retry_policies([])  # it would wait minutes for one that was killed
-        register(session)
-        return session
+        return cast("SparkSession", session)
 
     def end(self) -> None:
         """End the process, if it has not been killed."""

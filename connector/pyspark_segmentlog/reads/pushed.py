@@ -23,8 +23,6 @@ from pyspark.sql.datasource import (
 
 from segmentlog.model import TimestampRange, TopicPartition
 
-__all__ = ["Bounds", "bounds_of"]
-
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _DAY = 86_400_000_000  # microseconds
 _LARGEST_DAY = 2**31 - 1  # an integer up to it may be a day, not microseconds
