@@ -281,11 +281,11 @@ def test_a_listing_is_compared_with_its_own_moment_beside_another_thread(
     sizes = [path.stat().st_size for path in sorted((directory / "t-0").glob("*.log"))]
     with holder.hold(directory, SECOND, **SMALL) as commit:
 
-        def list_beside(census: DirectorySnapshot, *where: Any) -> Any:
-            found = real(census, *where)
+        def list_beside(snapshot: DirectorySnapshot, *where: Any) -> Any:
+            found = real(snapshot, *where)
             commit.fail()
             write_job(directory, Job(3, {"new": 1}, n_rows=1))
-            real(census, *where)
+            real(snapshot, *where)
             return found
 
         monkeypatch.setattr(DirectorySnapshot, "_list", list_beside)

@@ -71,9 +71,9 @@ class DirectoryView:
         self.path = path
         self._looks = () if is_url(path) else self._look(before)  # before anything is read
         self._names: _Names
-        census = before.census if before else None
-        self.census: DirectorySnapshot = DirectorySnapshot(
-            path, partial(self._list, before), census
+        snapshot = before.snapshot if before else None
+        self.snapshot: DirectorySnapshot = DirectorySnapshot(
+            path, partial(self._list, before), snapshot
         )
         # A view of a store is not refreshed, and each file takes a request.
         self._read: dict[str, OffsetsAsRead] = {
@@ -86,7 +86,7 @@ class DirectoryView:
 
         Raises `LogDirectoryError` if the path is not a log directory.
         """
-        found = self.census.partitions
+        found = self.snapshot.partitions
         is_known = found or self.renamed()
         if not is_known and not any(exists(f"{self.path}/{name}") for name in _OF_A_BROKER):
             reason = (
@@ -127,7 +127,7 @@ class DirectoryView:
         return {
             each: end
             for each, end in absent.items()
-            if each.topic not in self.census.opened.gone
+            if each.topic not in self.snapshot.opened.gone
             and not any(one.is_deleted_of(each) for one in self._names.named.values())
             and not exists(partition_path(self.path, each))  # a broker may have just made it
         }
@@ -160,7 +160,7 @@ class DirectoryView:
     @property
     def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
         """The errors of the checkpoints that cannot be read."""
-        opened = self.census.opened
+        opened = self.snapshot.opened
         found = (
             opened.high_watermarks,
             opened.log_starts,
@@ -170,7 +170,7 @@ class DirectoryView:
 
     @cached_property
     def _absent(self) -> dict[TopicPartition, int]:
-        ends = self.census.opened.high_watermarks
+        ends = self.snapshot.opened.high_watermarks
         if isinstance(ends, CorruptCheckpointError):
             return {}  # a read that needs them reports that
         named = {each.topic_partition for each in self._names.named.values()}
@@ -183,9 +183,9 @@ class DirectoryView:
         be read.
         """
         looks = self._look(self)
-        opened = self.census.opened
+        opened = self.snapshot.opened
         is_same = all(map(is_, looks, self._looks)) or self._reads_the_same(looks)
-        if is_same and opened.is_complete and self.census.unbounded_are_unchanged():
+        if is_same and opened.is_complete and self.snapshot.unbounded_are_unchanged():
             self._looks = looks
             return self
         return DirectoryView(self.path, self)
@@ -194,7 +194,7 @@ class DirectoryView:
         """Partitions whose logs may not be as they were; None if that may be any of them."""
         if before is self:
             return set()
-        now, then = self.census.opened, before.census.opened
+        now, then = self.snapshot.opened, before.snapshot.opened
         cleaned = self._read[CLEANER_OFFSET_CHECKPOINT].moved_since(
             before._read[CLEANER_OFFSET_CHECKPOINT]
         )
@@ -210,7 +210,7 @@ class DirectoryView:
                 if inodes.get(name) != before._names.inodes[name]
             }
         if deleted := now.deleted_since(then):
-            moved |= {each for each in before.census.partitions if each.topic in deleted}
+            moved |= {each for each in before.snapshot.partitions if each.topic in deleted}
         return moved
 
     def _look(self, before: "DirectoryView | None") -> tuple[Fingerprint, ...]:
@@ -223,7 +223,7 @@ class DirectoryView:
 
     def _reads_the_same(self, looks: Sequence[Fingerprint]) -> bool:
         """Whether the names and the bytes that have perhaps changed are those of this view."""
-        opened = self.census.opened
+        opened = self.snapshot.opened
         was = {
             HIGH_WATERMARK_CHECKPOINT: opened.ends_read,
             LOG_START_CHECKPOINT: opened.starts_read,

@@ -186,7 +186,7 @@ class LogDirectory:
         """Whether the same partitions are in the same places."""
         was = before._views
         return self._resolved == before._resolved and all(
-            view.census.partitions is was[path].census.partitions
+            view.snapshot.partitions is was[path].snapshot.partitions
             for path, view in self._views.items()
         )
 
@@ -360,19 +360,19 @@ class LogDirectory:
 
         Raises `CorruptCheckpointError` if it cannot be understood.
         """
-        return self._views[parent].census.opened.state.decoded()
+        return self._views[parent].snapshot.opened.state.decoded()
 
     def _open(
         self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
     ) -> Log:
         """The log at one place.  A high watermark that is given overrides the checkpoint."""
-        census = self._views[parent].census
-        moment = census.opened
+        snapshot = self._views[parent].snapshot
+        moment = snapshot.opened
         start, end = moment.bounds(topic_partition)
         promised = moment.high_watermarks
         kept = self._kept.get(topic_partition)
         if kept is not None:
-            census.note_listed(topic_partition)
+            snapshot.note_listed(topic_partition)
             if not kept.is_file:
                 listed = kept.listed.beside(is_clean=moment.is_clean)
                 kept = kept if listed is kept.listed else kept._replace(listed=listed)
@@ -382,7 +382,7 @@ class LogDirectory:
             path,
             log_start_checkpoint=start,
             high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
-            list_files=partial(_noting, self._listed, census.list_partition),
+            list_files=partial(_noting, self._listed, snapshot.list_partition),
             synced_to=partial(self._views[parent].synced_to, topic_partition),
             cleaned_to=partial(self._views[parent].cleaned_to, topic_partition),
             is_file=None if path in self.paths else False,
@@ -491,7 +491,7 @@ class LogDirectory:
     def _is_uncertain(self, topic_partition: TopicPartition) -> bool:
         """Whether the log may change without a trace at the top of its directory."""
         parent, _ = self._places[topic_partition]
-        if topic_partition in self._views[parent].census.opened.unfinished:
+        if topic_partition in self._views[parent].snapshot.opened.unfinished:
             return True
         return not self.log(*topic_partition).ends_at_its_high_watermark
 

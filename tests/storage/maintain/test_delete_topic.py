@@ -347,10 +347,10 @@ def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> 
         thread.join()
         return {TopicPartition("t", int(name[-1])): str(directory / name) for name in names}
 
-    census = DirectorySnapshot(str(directory), lists)
+    snapshot = DirectorySnapshot(str(directory), lists)
 
     assert 2 == len(listings[0])
-    assert {} == census.partitions
+    assert {} == snapshot.partitions
 
 
 def test_a_failed_removal_is_a_warning_and_is_repeated_the_next_time(
