@@ -63,11 +63,11 @@ def functions() -> Iterator[Callable[..., object]]:
     for module in (segmentlog, pyspark_segmentlog):
         for name in module.__all__:
             found = getattr(module, name)
-            # The options of `pyspark_segmentlog.read` are those of a read of Spark, and `register`
-            # takes a session alone, before the engine is loaded.
+            # The options of `pyspark_segmentlog.read` are those of a read of Spark.  The others
+            # take a session alone, or nothing, before the engine is loaded.
             if (
                 inspect.isfunction(found)
-                and name not in {"register"}
+                and name not in {"register", "sail_session"}
                 and not (name == "read" and module is pyspark_segmentlog)
             ):
                 yield found
