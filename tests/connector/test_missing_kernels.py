@@ -87,7 +87,7 @@ def test_jobs_without_compiled_kernels_are_refused(
     assert ["t"] == [*segmentlog.open_log_dir(kafka_log.path).topics()]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_jobs_run_with_kernels_in_python_where_that_is_accepted(
     kafka_log: KafkaLog, tmp_path: Path, without_kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_batches_alone_are_the_same(dumps: tuple[Dump, Path]) -> None:
         assert [row for row in expected[file] if "magic" in row] == rows, file
 
 
+@pytest.mark.slow
 def test_messages_of_old_formats_are_what_the_old_tool_says(legacy: tuple) -> None:
     """The messages are single or in wrappers of every codec, compacted, and beside magic 2."""
     log_dir, _, text, _ = legacy

@@ -95,10 +95,9 @@ def api_key(spec: dict) -> int:
     "version",
     [
         NEWEST,
-        "3.9.2",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("4.0.1", "4.1.1", "4.2.1", "4.3.1")
+            for each in ("3.9.2", "4.0.1", "4.1.1", "4.2.1", "4.3.1")
         ),
     ],
 )

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from pyspark import SparkContext
+import pyspark
 
 
 class Fault(NamedTuple):
@@ -125,7 +125,8 @@ def _of_sasl(given: Mapping[str, str]) -> Iterator[Fault]:
 
 def _has_login() -> bool:
     """Whether the driver's JVM may have a login of its own: a file of JAAS, or Spark's tokens."""
-    context = SparkContext._active_spark_context
+    classic = getattr(pyspark, "SparkContext", None)  # Spark's client alone has none
+    context = classic and classic._active_spark_context
     if context is None or context._jvm is None:  # another process has it
         return True
     if context._jvm.System.getProperty("java.security.auth.login.config") is not None:

@@ -150,6 +150,7 @@ def test_a_mechanism_of_a_vendor_is_accepted(module: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.needs_spark("Sail has no JVM")
 def test_a_login_may_be_that_of_the_jvm(spark: SparkSession) -> None:
     """A file of JAAS, which a job names when it starts the JVM."""
     given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}

@@ -113,7 +113,13 @@ def forever(act: Callable[[], Any], goes_on: Callable[[], Any] = lambda: True) -
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("way", FOR_EVER)
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(each, marks=() if each in {"sleep", "await", "pause"} else pytest.mark.slow)
+        for each in FOR_EVER
+    ],
+)
 def test_a_job_that_waits_otherwise_is_interrupted(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any, way: str
 ) -> None:
