@@ -221,11 +221,8 @@ def _check_value(name: str, value: str, values: str) -> None:
         pattern, limit, parse = _NUMBERS[kind]
         least, _, most = bounds.partition("..")
         low, high = parse(least or -limit - 1), parse(most or limit)
-        accepted = (
-            f"a number from {low} to {high}"
-            if kind == "decimal"
-            else (f"a whole number from {low} to {high}")
-        )
+        number = "a number" if kind == "decimal" else "a whole number"
+        accepted = f"{number} from {low} to {high}"
         is_right = re.fullmatch(pattern, value) is not None
         is_right = is_right and low <= parse(value.rstrip("fFdD")) <= high
         is_right = is_right and not (name == "compression.gzip.level" and value == "0")
