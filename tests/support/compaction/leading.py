@@ -15,8 +15,6 @@ from segmentlog.maintain.compaction.compact import begin_compaction
 from segmentlog.maintain.compaction.settings import CompactionSettings
 from segmentlog.maintain.compaction.shared import CompactionTask
 
-__all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
-
 NOW_MS = 10**12
 
 #: Every call by which a task changes a disk, opens a file or lists a directory.

@@ -9,8 +9,6 @@ from quick_java import FLAGS
 
 from kafka_here.artifacts import java, py4j_jar
 
-__all__ = ["Gateway", "gateway"]
-
 
 class Gateway:
     """A JVM that lives until this process ends.

@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_segmentlog.testing import AsKafka, as_kafka
 from segmentlog.testing.kafka_log import KafkaLog, NewRow, Transaction, fields_of, record_of
 
-__all__ = ["BROKER", "BrokerWorld", "PluginWorld", "World"]
-
 #: Settings of the broker: topics are made when they are missing, as by default, and are compacted
 #: soon after they can be.
 BROKER = {
