@@ -14,7 +14,8 @@ from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.cluster.alter import alter_settings, topic_settings
 from segmentlog.cluster.broker_start import StartAction, StartStep
 from segmentlog.cluster.directory_settings import Setting, Source
-from segmentlog.cluster.mirror import MirroredPartition, mirror
+from segmentlog.cluster.follower import MirroredPartition
+from segmentlog.cluster.mirror import mirror
 from segmentlog.cluster.replicated import (
     Replica,
     ReplicatedDirectory,
