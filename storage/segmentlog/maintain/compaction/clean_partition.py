@@ -20,8 +20,11 @@ from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps, swap_in
 from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
-from segmentlog.maintain.compaction.batch_fates import BatchFates
-from segmentlog.maintain.compaction.clean_segments import CleanedSegment, SegmentCleaner
+from segmentlog.maintain.compaction.clean_segments import (
+    BatchFates,
+    CleanedSegment,
+    SegmentCleaner,
+)
 from segmentlog.maintain.compaction.cleanable import (
     CleanerConfig,
     CompactedPartition,

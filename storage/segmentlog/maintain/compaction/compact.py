@@ -194,7 +194,14 @@ def begin_compaction(
         )
         partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
         if held.may_write:
-            _finish_earlier(held, partitions, failures)
+            # Finish or undo interrupted compactions, and remove files that left the logs long ago.
+            for each in partitions:
+                config, where = known.config(each.topic), partition_path(directory, each)
+                if "compact" in config.cleanup_policy:
+                    with failures.of(each):
+                        check_partition_path(where)
+                        settle_swaps(where)
+                        remove_deleted(where, config.file_delete_delay_ms)
             if given.roll:
                 _roll(held, partitions, failures)
         cleaned = held.checkpoints.cleaned
@@ -223,20 +230,6 @@ def begin_compaction(
             raise
         job.close()
     failures.end()
-
-
-def _finish_earlier(
-    held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures
-) -> None:
-    """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
-    for each in partitions:
-        config = held.config_of(each.topic)
-        if "compact" in config.cleanup_policy:
-            where = partition_path(held.directory, each)
-            with failures.of(each):
-                check_partition_path(where)
-                settle_swaps(where)
-                remove_deleted(where, config.file_delete_delay_ms)
 
 
 def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
