@@ -13,7 +13,7 @@ from kafka_here.artifacts import java, py4j_jar
 __all__ = ["Gateway", "gateway"]
 
 
-class _Client(GatewayClient):
+class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
     """Raises the JVM's exceptions itself.
 
     PySpark replaces what py4j would raise them with, for the whole process.  It asks Spark's JVM
