@@ -16,7 +16,7 @@ from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, Segment
 from segmentlog.format.messages.as_json import KAFKAS_TOPICS
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
+from segmentlog.kafka_tables.connect import hide_connect_secrets
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
