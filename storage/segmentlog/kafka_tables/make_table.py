@@ -1,6 +1,6 @@
 """All tables, and a table of a log directory by its name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -35,6 +35,7 @@ from segmentlog.kafka_tables.source import (
     METADATA_PARTITION,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
+    PlainRecord,
     Source,
 )
 from segmentlog.kafka_tables.transactions import OPEN_TRANSACTIONS, TRANSACTIONS
@@ -44,7 +45,7 @@ from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
 
 def _unknown_records(source: Source, _is_history: bool) -> Iterator[Row]:
     """Records of unknown types, of all topics that are here."""
-    readers = dict.fromkeys(
+    readers: dict[str, Callable[[Source, Log], Iterator[PlainRecord]]] = dict.fromkeys(
         (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE), Source.perhaps_unknown_records
     )
     readers[REMOTE_LOG_METADATA] = plain_segment_records

@@ -164,7 +164,7 @@ class Source:
 
     def scan(self, log: Log, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
         """The records of a log, to its end."""
-        return log.scan(
+        yield from log.scan(
             columns=[*columns], read_up_to=self.end_of(log),
             on_corrupt_batch=self.on_corrupt_batch,
         )  # fmt: skip

@@ -39,7 +39,7 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.progress import progress
-from segmentlog.tools.rows import Place, RecordText
+from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import (
     CountingSink,

@@ -28,10 +28,10 @@ from segmentlog.kafka_tables.source import Source
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.failures import Failures
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import READS, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import as_given, escape, iso_time, to_json
+from segmentlog.tools.text import aligned, as_given, escape, to_json
 
 logger = logging.getLogger(__name__)
 
