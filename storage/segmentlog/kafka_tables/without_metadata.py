@@ -95,7 +95,7 @@ def _high_watermark(log: Log, on_corrupt_batch: OnCorruptBatch) -> int | None:
 def _leader_epoch(log: Log, on_corrupt_batch: OnCorruptBatch) -> int | None:
     """The last epoch of the partition, or None without one."""
     try:
-        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}")
+        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}", takes_newer=True)
     except CorruptCheckpointError:
         if on_corrupt_batch is not OnCorruptBatch.SKIP:
             raise
