@@ -31,6 +31,7 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.failures import Failures
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,
@@ -50,8 +51,7 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
+from segmentlog.tools.text import aligned, counted, escape, json_fields, to_json
 
 AsOneObject = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
