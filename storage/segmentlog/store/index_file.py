@@ -30,14 +30,14 @@ BLOCK_BYTES = 24 * 10_000
 class IndexFile(Closing):
     """An open index; a missing index counts as empty."""
 
-    def __init__(self, path: str, *, mapped: bool) -> None:
+    def __init__(self, path: str, *, mapped: bool, file: ReadableFile | None = None) -> None:
         self.size = 0
         self._path = path
         self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
         self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
         try:
-            file = open_file(path)
+            file = file or open_file(path)
         except OSError:  # an index that cannot be opened costs a scan, not the read
             return
         status = file.status()

@@ -12,7 +12,10 @@ from segmentlog.store.remote.requests import Pending
 
 
 class KeptRanges:
-    """Ranges of objects, up to a number of bytes; the oldest go first.  Threads may share it."""
+    """Ranges of objects, up to a number of bytes; those that were used longest ago go first.
+
+    Threads may share it.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -27,6 +30,7 @@ class KeptRanges:
             for start in self._starts.get(key, ()):
                 found = self._ranges[key, start]
                 if start <= position and position + n_bytes <= start + len(found):
+                    self._ranges[key, start] = self._ranges.pop((key, start))
                     return found[position - start : position - start + n_bytes]
         return None
 
