@@ -52,7 +52,7 @@ NOT_FAST = (
     "storage/format/records/test_one_batch", "storage/format/records/test_one_pass",
     "storage/log/test_repeated_flushes", "storage/maintain/compaction/test_compact",
     "storage/maintain/compaction/test_dead_tasks", "storage/maintain/compaction/test_erase",
-    "storage/maintain/test_delete_topic", "storage/maintain/test_preflight",
+    "storage/maintain/test_delete_topic", "storage/maintain/start/test_preflight",
     "storage/maintain/test_retain", "storage/maintain/verification/test_tier",
     "storage/reads/test_narrowed_scans", "storage/reads/test_refresh_equals_open",
     "storage/store/test_pace", "storage/store/test_planted_links", "storage/test_damage",
