@@ -357,7 +357,8 @@ class Verdict:
         """
         delay = self._run.delay_ms * 10**6 if change["is_planned"] else 0
         if change["topic"] in self._run.compacted and (delay or "compacted" in change["text"]):
-            return change["begun"] + 0.95 * delay <= change["at"]  # when it ran is not noted
+            # When it ran is not noted.
+            return bool(change["begun"] + 0.95 * delay <= change["at"])
         first, _ = self._between(change["begun"], change["at"])
         return any(
             each.is_replaced
