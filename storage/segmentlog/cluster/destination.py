@@ -12,7 +12,7 @@ from segmentlog.log.metadata import known_topic_id, read_meta_properties
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.disjoint import refuse_overlap
+from segmentlog.store.destinations import refuse_overlap
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.readable import exists, is_directory, status_of
 from segmentlog.txn.topics import check_partition_path

@@ -9,7 +9,7 @@ Rules: ``OffsetSync``, ``Checkpoint`` and ``DefaultReplicationPolicy`` of ``conn
 from collections.abc import Iterator
 from typing import Any
 
-from segmentlog.format.messages import extra_lines
+from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import Reader
 from segmentlog.format.messages.schema import Schema, parse_schemas
 from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
@@ -25,7 +25,7 @@ def mirror_changes(
     `name`: of the struct, ``OffsetSync`` or ``Checkpoint``.  Raises `MalformedRecordError` if a
     record is not such a struct, to its last byte; `CorruptLogError` if the log is damaged.
     """
-    schemas = parse_schemas(extra_lines.MIRROR)
+    schemas = parse_schemas(lines.MIRROR)
     of_key, of_value = schemas[f"{name}Key"], schemas[f"{name}Value"]
     for key, value, origin in placed_rows(log, on_corrupt_batch):
         try:

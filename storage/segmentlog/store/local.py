@@ -6,8 +6,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import TYPES, Entry, FileStatus, FileType, Measured
+from segmentlog.store.contract import TYPES, Closing, Entry, FileStatus, FileType, Measured
 from segmentlog.store.owners import is_planted
 from segmentlog.store.page_cache import BorrowedPages
 
@@ -43,11 +42,9 @@ class LocalFile(Closing):
         return self._descriptor if self._borrowed is None else None
 
     def status(self) -> FileStatus:
-        """See `ReadableFile`."""
         return _status(os.fstat(self._descriptor), is_open=True)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         try:
             return os.pread(self._descriptor, n_bytes, position)
         except OSError as error:
@@ -55,7 +52,6 @@ class LocalFile(Closing):
             raise
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         if self._borrowed is not None:
             self._borrowed.read_up_to(position)
         try:
@@ -93,7 +89,6 @@ class LocalDisk:
     """Mounted file systems, network file systems too."""
 
     def open(self, path: str, *, follow: bool = True) -> LocalFile:
-        """See `Disk`."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
         if follow:
             return LocalFile(path, os.open(path, flags))
@@ -105,11 +100,9 @@ class LocalDisk:
         return LocalFile(path, descriptor)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """See `Disk`."""
         return _status(os.stat(path) if follow else os.lstat(path))
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`."""
         lstat = os.lstat
         # A path is resolved name by name: 0.25 µs more for each of a million files.
         opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -132,7 +125,6 @@ class LocalDisk:
         )
 
     def names(self, path: str) -> list[str]:
-        """See `Disk`."""
         return os.listdir(path)
 
     def entries(self, path: str) -> list[Entry]:

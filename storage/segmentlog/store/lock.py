@@ -41,7 +41,7 @@ from segmentlog.arguments import seconds
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.format.names import LOCK_FILE
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
-from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Closing
 from segmentlog.store.durable import create_file, replace_file
 from segmentlog.store.owners import why_not_written
 

@@ -40,7 +40,9 @@ def storage_error(error: OSError, path: str = "") -> StorageError:
     if error.errno in _FORBIDDEN:  # here: the reader of the message may be another user
         said += f" to {user(os.geteuid())}"
     name = path if error.filename is None else error.filename
-    return StorageError(error.errno or 0, said, _text(name))
+    # For a descriptor, the system names its number.
+    text = os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else str(name)
+    return StorageError(error.errno or 0, said, text)
 
 
 def is_gone(error: OSError) -> bool:
@@ -57,8 +59,3 @@ def naming(descriptor: int) -> Iterator[None]:
         with contextlib.suppress(OSError):
             error.filename = os.readlink(f"/proc/self/fd/{descriptor}")
         raise
-
-
-def _text(name: object) -> str:
-    """A path as text; for a descriptor, its number, as the system names it."""
-    return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else str(name)

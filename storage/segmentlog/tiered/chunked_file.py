@@ -12,8 +12,7 @@ from collections import OrderedDict
 import zstandard
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import FileStatus, ReadableFile
+from segmentlog.store.contract import Closing, FileStatus, ReadableFile
 from segmentlog.tiered.chunks import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
 

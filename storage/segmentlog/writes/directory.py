@@ -10,8 +10,8 @@ from segmentlog.format.names import (
     parse_segment_file,
     segment_file_name,
 )
+from segmentlog.store.destinations import refuse_object_store
 from segmentlog.store.durable import create_file, make_directory, sync_ancestors
-from segmentlog.store.mounts import refuse_object_store
 from segmentlog.store.owners import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.store.paths import is_pattern, why_not_there
 from segmentlog.store.readable import exists, list_names

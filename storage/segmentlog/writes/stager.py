@@ -15,8 +15,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.pieces import MOST_ROW_BYTES, cut_rows
-from segmentlog.format.records.source import pooled_array, record_source
+from segmentlog.format.records.source import MOST_ROW_BYTES, cut_rows, pooled_array, record_source
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.writes.config import ProducerConfig

@@ -11,8 +11,7 @@ import numpy as np
 
 from segmentlog.format.kernels import compaction, layout, status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment

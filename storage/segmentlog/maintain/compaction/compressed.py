@@ -6,8 +6,8 @@ import numpy as np
 
 from segmentlog.format.kernels import compaction, layout
 from segmentlog.format.kernels.memory import Bytes, Int64s
-from segmentlog.format.records.deflater import Deflater
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.records.compression import Deflater
+from segmentlog.format.records.decoder import RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.model import Codec
 
