@@ -64,9 +64,9 @@ from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
-from segmentlog.maintain.compaction.plan import CompactedPartition
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.maintain.delete_records import DeletedRecords, delete_records
 from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic

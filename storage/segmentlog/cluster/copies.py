@@ -59,7 +59,9 @@ class Copy:
         start, end = self.log.log_start_offset, self.log.log_end_offset
         path = os.path.join(self.log.path, LEADER_EPOCH_CHECKPOINT)
         try:
-            starts = [each for each in read_leader_epochs(path) if each[1] <= end]
+            starts = [
+                each for each in read_leader_epochs(path, takes_newer=True) if each[1] <= end
+            ]
         except CorruptCheckpointError:
             starts = []
         return EpochEnds([*starts, *self._later_epochs(starts)], start, end)

@@ -367,7 +367,9 @@ class TieredDisk:
         if self._location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
-            epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+            epochs = read_leader_epochs(
+                os.path.join(path, LEADER_EPOCH_CHECKPOINT), takes_newer=True
+            )
         is_old = bool(self._location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
         start = min(_base_offsets(names), default=None)

@@ -61,7 +61,7 @@ def epochs_of(tier: Layout, segment: RemoteSegment) -> Epochs:
         path = file.path
         data = bytes_of(file, lambda reason: RemoteSegmentError(path, f"it {reason}", _REMEDY))
         try:
-            epochs = parse_leader_epochs(file.path, data)
+            epochs = parse_leader_epochs(file.path, data, takes_newer=True)
         except CorruptCheckpointError as error:
             reason = f"line {error.line}: {error.reason}"
             raise RemoteSegmentError(file.path, reason, _REMEDY) from error

@@ -5,9 +5,9 @@ it, the next batch of the producer would be refused (``Cleaner.cleanInto``).
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,17 +22,12 @@ from segmentlog.log.transaction_index import AbortedTransaction
 _NO_PRODUCER = -1
 
 
-class Fates(Protocol):
-    """Judges the batches of one log, in their order."""
-
-    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
-        """Fates of batches, and the aborted transactions that end among them and still have some.
-
-        `batches`: as they were scanned; their records need not be inflated.
-        """
+#: Judges the batches of one log in their order, as they were scanned: gives their fates, and the
+#: aborted transactions that end among them and still have some.
+Fates: TypeAlias = Callable[[ScannedBatches], tuple[Bytes, list[AbortedTransaction]]]
 
 
-class KeptHeaders:
+def keep_headers(indexed: Sequence[AbortedTransaction]) -> Fates:
     """The fates of an erasure: each header stays, and so does each end marker.
 
     A batch that loses all its records stays as an empty batch.  A cleaner keeps such a batch only
@@ -40,25 +35,23 @@ class KeptHeaders:
     differ in clocks, in producer snapshots and in the borders of segments, and would then differ
     in their batches.
 
-    `indexed`: entries of the log's transaction indexes, in their order.
+    `indexed`: entries of the log's transaction indexes; they stay as they are.
     """
+    by_end = sorted(indexed, key=attrgetter("last_offset"))
 
-    def __init__(self, indexed: Sequence[AbortedTransaction]) -> None:
-        self._indexed = sorted(indexed, key=attrgetter("last_offset"))
-
-    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
-        """See `Fates.judge`; the entries of the transaction index are those it had."""
+    def judge(batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
         headers = batches.headers
         first, end = (
-            bisect_left(self._indexed, offset, key=attrgetter("last_offset"))
+            bisect_left(by_end, offset, key=attrgetter("last_offset"))
             for offset in (int(headers[0, layout.BASE_OFFSET]), batches.next_offset)
         )
-        fates: Bytes = np.full(len(headers), batch_fates.STAYS_EMPTY, np.uint8)
-        return fates, self._indexed[first:end]
+        return np.full(len(headers), batch_fates.STAYS_EMPTY, np.uint8), by_end[first:end]
+
+    return judge
 
 
 class BatchFates:
-    """Judges the batches of one log, in their order.
+    """The fates of a compaction (`Fates`).
 
     `active`: producers that count as active, by their state at the log end.  `indexed`: entries of
     the log's transaction indexes, for the new ones.  `kept_end`: a batch that ends here stays, if
@@ -84,8 +77,8 @@ class BatchFates:
             row[batch_fates.LAST_DATA_OFFSET] = each.last_offset
             row[batch_fates.EPOCH], row[batch_fates.IS_ACTIVE] = each.producer_epoch, 1
 
-    def judge(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
-        """See `Fates.judge`."""
+    def __call__(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        """Judge the next batches."""
         is_aborted = self._transactions.find_aborted(batches, batches.next_offset)
         headers = batches.headers
         ids = headers[:, layout.PRODUCER_ID]

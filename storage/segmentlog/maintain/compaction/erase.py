@@ -279,15 +279,15 @@ def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
 
 def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
     """Cleans segments of a log of these keys."""
-    from segmentlog.maintain.compaction.batch_fates import KeptHeaders
-    from segmentlog.maintain.compaction.clean_segments import Cleaning, SegmentCleaner
+    from segmentlog.maintain.compaction.batch_fates import keep_headers
+    from segmentlog.maintain.compaction.clean_segments import SegmentCleaner
 
     indexed = [
         entry
         for segment in log.segments
         for entry in read_transaction_index(segment.transaction_index_path)
     ]
-    return SegmentCleaner(Cleaning(log.path, config, keys, KeptHeaders(indexed), erases=True))
+    return SegmentCleaner(log.path, config, keys, keep_headers(indexed), erases=True)
 
 
 def _find(

@@ -223,10 +223,10 @@ class CopySearch:
 
 
 def _cleaner_of(keys: "OffsetMap") -> "SegmentCleaner":
-    from segmentlog.maintain.compaction.batch_fates import KeptHeaders
-    from segmentlog.maintain.compaction.clean_segments import Cleaning, SegmentCleaner
+    from segmentlog.maintain.compaction.batch_fates import keep_headers
+    from segmentlog.maintain.compaction.clean_segments import SegmentCleaner
 
-    return SegmentCleaner(Cleaning("", TopicConfig(), keys, KeptHeaders([]), erases=True))
+    return SegmentCleaner("", TopicConfig(), keys, keep_headers([]), erases=True)
 
 
 def _files_in(path: str) -> Iterator[_File]:

@@ -335,9 +335,8 @@ def _write(
 
 def _writer(held: HeldDirectory) -> "LogWriter":
     """A writer of rows that keep their places, for a directory that stays held."""
-    from segmentlog.writes.config import ProducerConfig
+    from segmentlog.writes.config import ProducerConfig, WriteRequest
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.request import WriteRequest
     from segmentlog.writes.writer import LogWriter
 
     request = WriteRequest(held.directory, ProducerConfig().preserving(), auto_create_topics=False)

@@ -40,6 +40,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.log import checkpoint
 from segmentlog.log.checkpoint import read_offsets, write_offsets
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
 from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
@@ -47,7 +48,6 @@ from segmentlog.reads import directory_view
 from segmentlog.testing.codecs import GZIP, LZ4, NONE
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
 COMPACT = {"cleanup.policy": "compact"}
 

@@ -21,9 +21,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from segmentlog.arguments import LARGEST_INT
-from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.model import OnCorruptBatch
+from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Column, Row, Table
+from segmentlog.kafka_tables.source import Source
 from segmentlog.reads.log import Log
 
 logger = logging.getLogger(__name__)
@@ -34,27 +36,26 @@ _MOST_NAMED = 5  #: ids, and schemas of an id, that warnings name
 _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def schema_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
+def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
     """Every record of a schema, and every version that the deletion of a subject marks.
 
-    Raises `MalformedRecordError` if a key or a value is not JSON of a registry; `CorruptLogError`
-    if the log is damaged.
+    Raises `MalformedRecordError` if a key or a value is not JSON of a registry.
     """
-    known: dict[str, dict[int, dict[str, Any]]] = {}
-    for key, value, origin in placed_rows(log, on_corrupt_batch):
+    known: dict[str, dict[int, Row]] = {}
+    for key, value, origin in source.records(log):
         try:
             changes = _changes(key, value, known)
         except _NOT_OF_A_REGISTRY as error:
             reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
-            refuse_record(log, origin["record_offset"], reason, on_corrupt_batch)
+            source.refuse(log, origin["record_offset"], reason)
             continue
         for row in changes:
             yield row | origin
 
 
 def _changes(
-    key: bytes | None, value: bytes | None, known: dict[str, dict[int, dict[str, Any]]]
-) -> list[dict[str, Any]]:
+    key: bytes | None, value: bytes | None, known: dict[str, dict[int, Row]]
+) -> list[Row]:
     """The rows that a record sets or removes; records of other types make none."""
     parsed = json.loads(key or b"")
     kind = parsed["keytype"]
@@ -67,7 +68,7 @@ def _changes(
     if kind != "SCHEMA":
         return []
     subject, version = _text(parsed["subject"]), _number(parsed["version"])
-    row: dict[str, Any] = {"subject": subject, "version": version}
+    row: Row = {"subject": subject, "version": version}
     if value is None:
         known.get(subject, {}).pop(version, None)
         return [row | {"change": "removed"}]
@@ -152,3 +153,23 @@ def _text(value: object) -> str:
     text = str(value)
     text.encode()
     return text
+
+
+SCHEMAS = Table(
+    "_schemas",
+    "Schemas of a schema registry (Confluent, Karapace)",
+    (
+        Column("subject", TEXT, "the subject, with its context"),
+        Column("version", INT, "version of the subject"),
+        Column("id", INT, "id of the schema, which values or their headers contain"),
+        Column("guid", TEXT, "GUID of the schema, which headers contain; null if it is not known"),
+        Column("schema_type", TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
+        Column("schema", TEXT, "text of the schema"),
+        Column("references", pa.list_(pa.struct([("name", TEXT), ("subject", TEXT),
+                                                 ("version", INT)])), "schemas that it refers to"),
+        Column("deleted", BOOL, "whether it was soft-deleted: its id can still be resolved"),
+        *ORIGIN,
+    ),
+    _schema_changes,
+    key=("subject", "version"),
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from segmentlog.kafka_tables.coordinator import record_types
+from segmentlog.kafka_tables.source import record_types
 
 
 def test_the_types_of_keys() -> None:

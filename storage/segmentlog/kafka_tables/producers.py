@@ -6,7 +6,7 @@ so no change removes a producer.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,61 +16,68 @@ from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout, producer_table
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
-from segmentlog.kafka_tables.columns import schema_of, time_of, times
-from segmentlog.kafka_tables.definitions import TABLES
+from segmentlog.kafka_tables.columns import (
+    INT,
+    LONG,
+    TEXT,
+    TIME,
+    Column,
+    Row,
+    Table,
+    schema_of,
+    time_of,
+    times,
+)
+from segmentlog.kafka_tables.source import Source
 from segmentlog.log.batches import WalkedBatches, walk_batches
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.producer_state import ProducerStates
-from segmentlog.model import OnCorruptBatch, TopicPartition
+from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.failures import Failures
 
 logger = logging.getLogger(__name__)
 
-_HISTORY = schema_of(TABLES["producers"].history)
+
+def _producers(source: Source, is_history: bool) -> Iterable[Row] | pa.Table:
+    if not is_history:
+        return _rows(source)
+    parts = [schema_of(PRODUCERS.history).empty_table()]
+    for each in source.directory.topic_partitions():
+        with source.failures.of(each):
+            parts += [*_changes(source.directory.log(*each), source.on_corrupt_batch)]
+    return pa.concat_tables(parts)
 
 
-def producer_rows(
-    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch, failures: Failures
-) -> Iterator[dict[str, Any]]:
+def _rows(source: Source) -> Iterator[Row]:
     """The state that a broker would load: the newest snapshot, and the batches after it.
 
     A log with a damaged batch after the snapshot fails.  With ``skip``, the state before it is
     returned.
     """
-    for topic, partition in directory.topic_partitions():
+    for each in source.directory.topic_partitions():
         known = []
-        with failures.of(TopicPartition(topic, partition)):
-            log = directory.log(topic, partition)
+        with source.failures.of(each):
+            log = source.directory.log(*each)
             end = log.log_end_offset
             states = ProducerStates.load(log.path, end)
             try:
                 states.follow_to(log.untorn_segments, end)
             except CorruptLogError as error:
-                _refuse(error, on_corrupt_batch)
+                _refuse(error, source.on_corrupt_batch)
             known = sorted(states.known)
-        for each in known:
-            row = {name: _known(value) for name, value in each._asdict().items()}
-            yield row | {
-                "topic": topic, "partition": partition, "timestamp": time_of(each.timestamp_ms),
-            }  # fmt: skip
-
-
-def producer_changes(
-    directory: LogDirectory, on_corrupt_batch: OnCorruptBatch, failures: Failures
-) -> Iterator[pa.Table]:
-    """The state of a producer after each of its batches and end markers, in the order of the log.
-
-    The rows of a log begin with the producers of the snapshot at its first segment, or before it.
-    A log with a damaged batch fails.  With ``skip``, the changes before it are returned.
-    """
-    for each in directory.topic_partitions():
-        with failures.of(each):
-            yield from [*_changes(directory.log(*each), on_corrupt_batch)]
+        for producer in known:
+            row = {
+                name: None if value == -1 else value for name, value in producer._asdict().items()
+            }
+            yield row | each._asdict() | {"timestamp": time_of(producer.timestamp_ms)}
 
 
 def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:
+    """The state of a producer after each of its batches and end markers, in the order of the log.
+
+    The rows begin with the producers of the snapshot at the first segment, or before it.  A log
+    with a damaged batch fails.  With ``skip``, the changes before it are returned.
+    """
     segments = log.untorn_segments
     if not segments:
         return
@@ -122,8 +129,9 @@ def _table(
         "record_timestamp": times(times_ms),
         "change": pa.repeat("set", len(states)),
     }
-    arrays = [columns[field.name].cast(field.type) for field in _HISTORY]
-    return pa.Table.from_arrays(arrays, schema=_HISTORY)
+    schema = schema_of(PRODUCERS.history)
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _refuse(error: CorruptLogError, on_corrupt_batch: OnCorruptBatch) -> None:
@@ -133,5 +141,34 @@ def _refuse(error: CorruptLogError, on_corrupt_batch: OnCorruptBatch) -> None:
     logger.warning("%s; producers are those before it", error)
 
 
-def _known(value: int) -> int | None:
-    return None if value == -1 else value
+_PRODUCER = (
+    Column("topic", TEXT, "the topic"),
+    Column("partition", INT, "the partition"),
+    Column("producer_id", LONG, "the producer"),
+    Column("producer_epoch", INT, "its epoch"),
+    Column("last_sequence", INT, "sequence of its last record; null after an end marker alone"),
+    Column("last_offset", LONG, "offset of that record"),
+    Column("offset_delta", INT, "number of records of its last batch, minus 1"),
+    Column("timestamp", TIME, "greatest time of that batch"),
+    Column("coordinator_epoch", INT, "epoch of the coordinator that wrote its last end marker"),
+    Column("current_txn_first_offset", LONG, "first offset of its open transaction, or null"),
+)
+
+PRODUCERS = Table(
+    "",
+    "Idempotent and transactional producers of each partition, as a broker would load them: "
+    "from the newest snapshot, and the batches after it",
+    _PRODUCER,
+    whole=_producers,
+    history_columns=(
+        *_PRODUCER,
+        Column(
+            "record",
+            TEXT,
+            "`batch`, `commit`, `abort`, or `snapshot` for the state at the beginning; null for "
+            "another control batch",
+        ),
+        Column("record_offset", LONG, "first offset of the batch; null in a snapshot"),
+        Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
+    ),
+)
