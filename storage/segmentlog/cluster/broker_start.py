@@ -56,7 +56,6 @@ from segmentlog.reads.metadata_log import (
     read_snapshot,
 )
 from segmentlog.store.contract import FileType
-from segmentlog.store.owners import owner_of, why_not_opened
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import (
     exists,
@@ -68,6 +67,7 @@ from segmentlog.store.readable import (
     read_whole,
     status_of,
 )
+from segmentlog.store.system_errors import owner_of, why_not_opened
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 _QUORUM_STATE = "quorum-state"

@@ -25,8 +25,7 @@ from typing import BinaryIO
 
 from segmentlog.errors import LogDirectoryError, OptionError, SyncFailedError
 from segmentlog.store.contract import Closing
-from segmentlog.store.owners import another_owner, is_planted, user
-from segmentlog.store.system_errors import naming
+from segmentlog.store.system_errors import another_owner, is_planted, naming, user
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

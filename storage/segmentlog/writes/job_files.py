@@ -26,9 +26,9 @@ from segmentlog.store.durable import (
     writable,
     write_all,
 )
-from segmentlog.store.owners import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.store.paths import is_pattern, why_not_there
 from segmentlog.store.readable import exists, list_names, status_of
+from segmentlog.store.system_errors import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.txn.state import STATE_FILE
 from segmentlog.writes.extents import STAGE_SUFFIX
 
