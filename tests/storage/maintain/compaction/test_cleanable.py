@@ -110,7 +110,7 @@ def test_due_by_the_ratio(tmp_path: Path) -> None:
 def test_due_by_the_greatest_lag(tmp_path: Path) -> None:
     """The first batch of each dirty segment decides; a batch without a timestamp is ignored."""
     lay_out(tmp_path, segments(500, 2000, -1, 3000, 1))
-    day = {"max_compaction_lag_ms": NOW_MS - 2500, "min_cleanable_dirty_ratio": 1.0}
+    day: dict[str, Any] = {"max_compaction_lag_ms": NOW_MS - 2500, "min_cleanable_dirty_ratio": 1.0}
 
     assert found(tmp_path, **day).is_due
     assert found(tmp_path, 2, **day).is_due
