@@ -33,7 +33,7 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.disjoint import refuse_overlap
+from segmentlog.store.destinations import refuse_overlap
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.failures import Failures, OnFailure
 from segmentlog.store.partitions import refuse_partition

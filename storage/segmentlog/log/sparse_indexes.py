@@ -34,8 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import ReadableFile
+from segmentlog.store.contract import Closing, ReadableFile
 from segmentlog.store.index_file import IndexFile
 
 #: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch

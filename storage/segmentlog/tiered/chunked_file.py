@@ -12,9 +12,8 @@ import stat
 import zstandard
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import FileStatus, ReadableFile
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.contract import Closing, FileStatus, ReadableFile
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered.chunks import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
 

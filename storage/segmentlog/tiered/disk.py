@@ -37,6 +37,7 @@ from segmentlog.log.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.moment import take_moment
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.paths import TieredLocation, parse_tiered
 from segmentlog.store.readable import (
     is_directory,
     list_entries,
@@ -44,7 +45,6 @@ from segmentlog.store.readable import (
     open_file,
     status_of,
 )
-from segmentlog.store.tiered_location import TieredLocation, parse_tiered
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.chunked_file import BytesFile, SectionFile
@@ -118,7 +118,7 @@ class _Assembled(NamedTuple):
 
 
 class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.store.tiered_location`.
+    """See `Disk`.  Paths are those of `segmentlog.store.paths`.
 
     `location`: of the log directory and the tier.
     """

@@ -16,7 +16,7 @@ from aiven_plugin import AivenPlugin, KeyPair, custom_metadata, new_id
 from stores_here import CountingStore, serve, store_of
 
 from segmentlog import OptionError, RemoteSegmentError, StorageError
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import aiven, chunked_file
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.bucket import Part, RemoteLog, RemoteSegment

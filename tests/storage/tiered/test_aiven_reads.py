@@ -8,7 +8,7 @@ from aiven_plugin import AivenPlugin, KeyPair, new_id
 
 from segmentlog import open_log_dir
 from segmentlog.reads.scan import scan_slice
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import chunked_file
 from segmentlog.tiered.chunked_file import ChunkedFile
 

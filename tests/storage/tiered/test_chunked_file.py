@@ -9,7 +9,7 @@ import zstandard
 
 from segmentlog import RemoteSegmentError
 from segmentlog.store.readable import open_file
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import chunked_file, encryption
 from segmentlog.tiered.chunked_file import ChunkedFile
 from segmentlog.tiered.chunks import ChunkIndex

@@ -21,9 +21,8 @@ from segmentlog.format.kernels import batch_fates, compaction, layout, status
 from segmentlog.format.kernels.batch_fates import judge_batches
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
-from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.deflater import Deflater
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.records.compression import Deflater
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.end_markers import EndMarkers

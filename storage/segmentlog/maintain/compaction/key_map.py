@@ -11,10 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from segmentlog.format.kernels import layout, offset_map, siphash, status
+from segmentlog.format.kernels import layout, offset_map, status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import walk_batches
 from segmentlog.log.end_markers import EndMarkers
@@ -45,7 +44,7 @@ class OffsetMap:
         # One entry stays free: a search ends there.
         self.state[offset_map.MOST_KEYS] = min(int(most_entries * load_factor), n_entries - 1)
         self.state[offset_map.LATEST_OFFSET] = -1
-        self.secret: Bytes = np.array(bytearray(os.urandom(siphash.SECRET_BYTES)), np.uint8)
+        self.secret: Bytes = np.array(bytearray(os.urandom(offset_map.SECRET_BYTES)), np.uint8)
         self.waiting: Int64s = np.zeros(
             (offset_map.N_WAITING, offset_map.WAITING_COLUMNS), np.int64
         )

@@ -45,8 +45,8 @@ from segmentlog.maintain.restoration.plan import (
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, OnCorruptBatch, TopicPartition
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.disjoint import identity_of, refuse_overlap
-from segmentlog.store.output_file import OutputFile
+from segmentlog.store.destinations import identity_of, refuse_overlap
+from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import local_path
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds

@@ -52,9 +52,9 @@ from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import Image, Row
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.contract import FileType
-from segmentlog.store.owners import owner_of, why_not_opened
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import is_directory, list_entries, list_names
+from segmentlog.store.system_errors import owner_of, why_not_opened
 
 _INDEX_CACHE = "remote-log-index-cache"  #: a directory that brokers pass over
 _SERVED = {DirectoryState.CURRENT, DirectoryState.FUTURE}

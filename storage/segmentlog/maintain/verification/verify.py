@@ -39,10 +39,10 @@ from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
+from segmentlog.store.paths import is_tiered, plain_path
 from segmentlog.store.readable import exists, is_directory
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.store.tiered_location import is_tiered, plain_path
 
 #: Batches at which a recovery cuts a log.
 _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}

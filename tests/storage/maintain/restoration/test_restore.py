@@ -31,8 +31,8 @@ from segmentlog.maintain.restoration import plan
 from segmentlog.maintain.restoration import restore as module
 from segmentlog.maintain.restoration.plan import RestoredRecords
 from segmentlog.reads.cluster_image import Image
+from segmentlog.store.durable import OutputFile
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.store.output_file import OutputFile
 
 KEPT = {"retention.ms": "-1"}
 

@@ -1,6 +1,6 @@
 """Ranges of objects that are kept in memory."""
 
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.remote.object_store import KeptRanges
 
 
 def test_a_range_is_found_by_any_part_of_it() -> None:
