@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 
 from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.store.boot import boot_id
 from segmentlog.store.durable import (
+    boot_id,
     create_directory,
     opened_directory,
     rename,

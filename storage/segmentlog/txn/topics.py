@@ -27,10 +27,10 @@ from segmentlog.log.metadata import known_topic_id, read_topic_id
 from segmentlog.model import TopicPartition
 from segmentlog.store.contract import FileType
 from segmentlog.store.durable import create_directory, create_file, replace_file, sync_directory
-from segmentlog.store.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.store.partitions import current_partitions, logs_in
 from segmentlog.store.readable import exists, list_names, status_of
 from segmentlog.store.sync_together import do_together
+from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 

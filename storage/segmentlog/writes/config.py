@@ -191,7 +191,8 @@ def check_level(codec: Codec, level: int) -> None:
 
     Raises `OptionError` with the levels that the codec has.
     """
-    from segmentlog.format.records.deflater import Deflater  # its libraries load only for a level
+    # Its libraries load only for a level.
+    from segmentlog.format.records.compression import Deflater
 
     Deflater(codec, level)
 

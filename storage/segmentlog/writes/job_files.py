@@ -17,6 +17,7 @@ from segmentlog.format.names import (
     segment_file_name,
 )
 from segmentlog.store.contract import FileStatus
+from segmentlog.store.destinations import refuse_object_store
 from segmentlog.store.durable import (
     create_file,
     cut_file,
@@ -25,10 +26,9 @@ from segmentlog.store.durable import (
     writable,
     write_all,
 )
-from segmentlog.store.mounts import refuse_object_store
-from segmentlog.store.owners import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.store.paths import is_pattern, why_not_there
 from segmentlog.store.readable import exists, list_names, status_of
+from segmentlog.store.system_errors import MAY_WRITE, is_own, may_write, user, why_not_written
 from segmentlog.txn.state import STATE_FILE
 from segmentlog.writes.extents import STAGE_SUFFIX
 

@@ -25,11 +25,12 @@ from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s
 from segmentlog.format.kernels.source import SourceArrays
 from segmentlog.format.records.columns import scalar
 from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.pieces import MOST_ROW_BYTES, cut_rows
 from segmentlog.format.records.source import (
+    MOST_ROW_BYTES,
     array_view,
     bitmap_view,
     buffer_view,
+    cut_rows,
     pooled_array,
     record_source,
 )
