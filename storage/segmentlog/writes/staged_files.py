@@ -304,6 +304,7 @@ class TaskStage:
                 self._open.drop(file.path)
         self._open.finish()
         held = [extent._replace(held=tuple(held)) for extent, held in self._held.values()]
+        self._held.clear()  # the memory goes with the extents
         return TaskExtents.of([*held, *self._extents])
 
     def _group_shared(self) -> None:
