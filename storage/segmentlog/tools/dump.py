@@ -27,20 +27,12 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file, open_file, status_of, survey
-from segmentlog.tools.arguments import (
-    PATHS_HELP,
-    PROBLEM,
-    READS,
-    Partitions,
-    Topics,
-    command,
-    time_option,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.index_entries import entries, is_index_file
+from segmentlog.tools.output import as_given, counted
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
-from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import (
     CountingSink,
     EnoughError,
@@ -49,16 +41,16 @@ from segmentlog.tools.sinks import (
     Sink,
     open_sink,
 )
-from segmentlog.tools.text import Encoding, as_given, counted, escape
-from segmentlog.tools.walk import Found, walk
+from segmentlog.tools.text import Encoding, escape
+from segmentlog.tools.walk import Found, Selection, walk
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
     "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
     "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",
@@ -74,14 +66,14 @@ def dump(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help=PATHS_HELP
+            help=arguments.PATHS_HELP
             + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
             "replication-offset-checkpoint and similar, leader-epoch-checkpoint; "
             "partition.metadata, meta.properties.",
         ),
     ],
-    topic: Topics = None,
-    partition: Partitions = None,
+    topic: arguments.Topics = None,
+    partition: arguments.Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Show records, too.")] = False,
     output_format: Annotated[
         Format,
@@ -99,8 +91,8 @@ def dump(
     end_offset: Annotated[
         int | None, typer.Option(help="The offset to stop before.", min=0)
     ] = None,
-    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
-    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
     ] = None,
@@ -167,7 +159,7 @@ def dump(
         sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
     failed.end()
     if not is_valid:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
 
 
 class _Source(NamedTuple):

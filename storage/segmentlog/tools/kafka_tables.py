@@ -29,14 +29,14 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.failures import Failures
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import READS, OnDamage, command
+from segmentlog.tools.arguments import READS, JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.text import aligned, as_given, escape, to_json
+from segmentlog.tools.output import aligned, as_given, write_json
+from segmentlog.tools.text import escape
 
 logger = logging.getLogger(__name__)
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
-EachRow = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 History = Annotated[
     bool,
     typer.Option("--history", help="Print every change, in order, as one JSON object per line."),
@@ -66,7 +66,7 @@ def groups(
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")
     ] = None,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -117,7 +117,7 @@ def _of_groups(
 )
 def transactions(
     paths: Directories,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -158,7 +158,7 @@ def transactions(
 )
 def cluster(
     paths: Directories,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -223,7 +223,7 @@ def cluster(
 def schemas(
     paths: Directories,
     topic: Annotated[str, typer.Option(help="The topic of the schema registry.")] = "_schemas",
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -260,7 +260,7 @@ def table(
             help="The topic to read, for tables of Connect, MirrorMaker 2 and registries."
         ),
     ] = None,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     strict: Annotated[
         bool,
@@ -384,7 +384,7 @@ def _texts(times: pa.ChunkedArray) -> pa.Array:
 
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
-        sys.stdout.write(f"{to_json({name: _plain(value) for name, value in row.items()})}\n")
+        write_json({name: _plain(value) for name, value in row.items()})
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
@@ -400,7 +400,14 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
 
 def _write_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    right = [bool(rows) and all(_is_number(row.get(name)) for row in rows) for name in names]
+    right = [
+        bool(rows)
+        and all(
+            value is None or (isinstance(value, int) and not isinstance(value, bool))
+            for value in (row.get(name) for row in rows)
+        )
+        for name in names
+    ]
     sys.stdout.write(aligned(names, cells, right))
 
 
@@ -412,7 +419,3 @@ def _cell(value: Any) -> str:  # noqa: ANN401 (the same)
     if isinstance(value, list | dict):
         return escape(json.dumps(_plain(value), ensure_ascii=False))
     return escape(str(_plain(value)))
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))

@@ -27,9 +27,8 @@ from segmentlog.tools.records import (
     text_lines,
     timestamp_type,
 )
-from segmentlog.tools.selection import last_offset
 from segmentlog.tools.text import escape, to_json
-from segmentlog.tools.walk import Found
+from segmentlog.tools.walk import Found, last_offset
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
