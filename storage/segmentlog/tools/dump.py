@@ -37,7 +37,6 @@ from segmentlog.tools.sinks import (
     CountingSink,
     EnoughError,
     Format,
-    LimitedSink,
     Sink,
     open_sink,
 )
@@ -142,11 +141,10 @@ def dump(
             bar = stack.enter_context(progress("dump", total))
         text = RecordText(keys, values, as_topic)
         opened = open_sink(output_format, output, text, with_records=records)
-        count = CountingSink(stack.enter_context(opened))
-        limited = LimitedSink(count, limit, with_records=records) if limit else count
+        count = CountingSink(stack.enter_context(opened), limit, with_records=records)
         with suppress(EnoughError):
             is_valid = dump_paths(
-                paths, limited, selection, topics=topics, partitions=partitions,
+                paths, count, selection, topics=topics, partitions=partitions,
                 with_records=records, as_topic=as_topic,
                 progress=bar.advance if bar else lambda _: None, failed=failed,
             )  # fmt: skip

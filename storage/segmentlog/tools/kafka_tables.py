@@ -78,17 +78,16 @@ def groups(
     """
     read = _Read(paths, on_corrupt_batch)
     if history:
-        _write_rows(_of_groups(group, read.rows("group_offsets", is_history=True), read))
-        read.failed.end()
-        return
-    lag = read.rows("consumer_lag")
-    with_offsets = {row["group"] for row in lag}
-    without = [row for row in read.rows("groups") if row["group"] not in with_offsets]
-    rows = sorted(
-        _of_groups(group, [*lag, *without], read),
-        key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0),
-    )
-    if as_json:
+        rows = read.rows("group_offsets", is_history=True)
+    else:
+        lag = read.rows("consumer_lag")
+        with_offsets = {row["group"] for row in lag}
+        rows = lag + [row for row in read.rows("groups") if row["group"] not in with_offsets]
+        rows.sort(
+            key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0)
+        )
+    rows = _of_groups(group, rows, read)
+    if as_json or history:
         _write_rows(rows)
     else:
         _write_table(_LAG, rows)
@@ -139,14 +138,12 @@ def transactions(
     opened = read.rows("open_transactions")
     known.sort(key=lambda row: str(row["transactional_id"]))
     if as_json:
-        _write_rows({"table": "transactions", **row} for row in known)
-        _write_rows({"table": "open_transactions", **row} for row in opened)
-        read.failed.end()
-        return
-    _write_table(_TRANSACTION, known)
-    if opened:
-        sys.stdout.write("\nopen:\n")
-        _write_table(_OPEN, opened)
+        _write_tables({"transactions": known, "open_transactions": opened})
+    else:
+        _write_table(_TRANSACTION, known)
+        if opened:
+            sys.stdout.write("\nopen:\n")
+            _write_table(_OPEN, opened)
     read.failed.end()
 
 
@@ -191,16 +188,19 @@ def cluster(
     else:
         found = {name: read.rows(name, is_history=history) for name in names}
     if as_json or history:
-        for name, rows in found.items():
-            _write_rows({"table": name, **row} for row in rows)
-        read.failed.end()
-        return
+        _write_tables(found)
+    else:
+        _write_cluster(found)
+    read.failed.end()
+
+
+def _write_cluster(found: Mapping[str, list[dict[str, Any]]]) -> None:
+    """Write what people look for in the tables of the metadata."""
     sys.stdout.write("\n")
     if "features" not in found:
         _write_table(_BROKER[:1], found["brokers"])
         sys.stdout.write("\n")
         _write_table(("topic", "topic_id", "partitions"), _topics(found))
-        read.failed.end()
         return
     features = (f"{row['name']} {row['feature_level']}" for row in found["features"])
     sys.stdout.write(f"features: {escape(', '.join(sorted(features)))}\n\n")
@@ -211,7 +211,6 @@ def cluster(
     _write_table(_CONFIG, sorted(found["configs"], key=lambda row: [str(row[n]) for n in _CONFIG]))
     counts = (f"{name} {len(found[name])}" for name in ("quotas", "acls", "scram_users"))
     sys.stdout.write(f"\n{', '.join(counts)}\n")
-    read.failed.end()
 
 
 @command(
@@ -385,6 +384,12 @@ def _texts(times: pa.ChunkedArray) -> pa.Array:
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
         write_json({name: _plain(value) for name, value in row.items()})
+
+
+def _write_tables(found: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Write the rows of several tables, each with the name of its table."""
+    for name, rows in found.items():
+        _write_rows({"table": name, **row} for row in rows)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
