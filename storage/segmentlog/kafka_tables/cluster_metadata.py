@@ -178,7 +178,7 @@ def _high_watermark(log: Log, *, skips: bool) -> int | None:
 
 def _leader_epoch(log: Log, *, skips: bool) -> int | None:
     try:
-        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}")
+        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}", takes_newer=True)
     except CorruptCheckpointError:
         if not skips:
             raise

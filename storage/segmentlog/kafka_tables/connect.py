@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.format.messages import extra_lines
+from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import Reader
 from segmentlog.format.messages.schema import Schema, parse_schemas
 from segmentlog.kafka_tables.columns import (
@@ -254,7 +254,7 @@ def _mirror_changes(source: Source, log: Log, name: str) -> Iterator[Row]:
     `name`: of the struct.  Raises `MalformedRecordError` if a record is not such a struct, to its
     last byte.
     """
-    schemas = parse_schemas(extra_lines.MIRROR)
+    schemas = parse_schemas(lines.MIRROR)
     of_key, of_value = schemas[f"{name}Key"], schemas[f"{name}Value"]
     for key, value, origin in source.records(log):
         try:
@@ -280,7 +280,7 @@ def _struct(schema: Schema, data: bytes, *, is_versioned: bool = False) -> dict[
     return fields
 
 
-_sync = fields_of(extra_lines.MIRROR, "OffsetSyncKey", "OffsetSyncValue")
+_sync = fields_of(lines.MIRROR, "OffsetSyncKey", "OffsetSyncValue")
 
 MM2_OFFSET_SYNCS = Table(
     "mm2-offset-syncs.<target>.internal",
@@ -298,7 +298,7 @@ MM2_OFFSET_SYNCS = Table(
     pattern=r"mm2-offset-syncs.+internal",
 )
 
-_checkpoint = fields_of(extra_lines.MIRROR, "CheckpointKey", "CheckpointValue")
+_checkpoint = fields_of(lines.MIRROR, "CheckpointKey", "CheckpointValue")
 
 MM2_CHECKPOINTS = Table(
     "<source>.checkpoints.internal",

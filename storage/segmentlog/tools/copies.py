@@ -27,7 +27,7 @@ from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.usage import write_not_in_use
 
 if TYPE_CHECKING:
-    from segmentlog.cluster.mirror import MirroredPartition
+    from segmentlog.cluster.follower import MirroredPartition
     from segmentlog.maintain.verification.compare import ComparedPartition
 
 

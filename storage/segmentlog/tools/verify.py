@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.cluster.broker_start import StartAction, StartStep
 from segmentlog.errors import SegmentLogError
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of

@@ -1,7 +1,7 @@
 """The start of a broker, decided from its disks before it happens.
 
-First come the checks of whole directories (`segmentlog.cluster.broker_start`), then the loading of
-each log (`segmentlog.maintain.verification.log_start`), and then the first minute, in which
+First come the checks of whole directories (`segmentlog.maintain.start.directories`), then the
+loading of each log (`segmentlog.maintain.start.logs`), and then the first minute, in which
 retention acts.
 """
 
@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from segmentlog.arguments import topic_names
-from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import DirectoryState
 from segmentlog.log.metadata import read_properties
 from segmentlog.maintain.retain import plan_retention
-from segmentlog.maintain.verification.start_findings import LoadingDirectory, directory_steps
+from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.logs import LoadingDirectory, directory_steps
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.paths import local_path, why_not_there
 from segmentlog.store.readable import is_directory
@@ -95,11 +96,20 @@ def preflight(
     place = static.get("metadata.log.dir") if metadata is None else metadata
     if place is None and (dirs := static.get("log.dirs") or static.get("log.dir")):
         place = dirs.split(",")[0].strip()  # Kafka's default
+    # A dynamic quorum has no list of its voters.
+    voters = static.get("controller.quorum.voters", "").split(",")
+    is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "").strip()
+    is_controller = "controller" in static.get("process.roles", "")
+    node_id = static.get("node.id") or static.get("broker.id")
+    try:
+        number = None if node_id is None else int(node_id)
+    except ValueError:
+        raise OptionError("node.id", str(node_id), "the number of a node") from None
     start = BrokerStart(
         directories,
         metadata_directory=None if place is None else local_path(place),
-        node_id=_node_id(static),
-        is_sole_controller=_is_sole_controller(static),
+        node_id=number,
+        is_sole_controller=is_controller and len(voters) == 1 and is_own,
     )
 
     def steps() -> Iterator[StartStep]:
@@ -109,30 +119,21 @@ def preflight(
             yield from _log_steps(each, names)
         for each in directories:
             yield from _retention(each, names, start.metadata_directory, server_properties)
-        yield from _unknown(start)
+        if start.image is None:
+            yield StartStep(
+                StartAction.UNKNOWN, "", -1, directories[0],
+                "the cluster's metadata cannot be read here, so that it is not known which "
+                "partitions a start would rename to -stray",
+                remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
+            )  # fmt: skip
+        for name, what in _BEYOND_THESE_DISKS.items():
+            yield StartStep(StartAction.UNKNOWN, "", -1, directories[0], f"{name}: {what}")
 
     found = []
     for step in steps():
         found.append(step)
         on_step(step)
     return found
-
-
-def _is_sole_controller(static: Mapping[str, str]) -> bool:
-    """Whether the settings name this node as the only voter; a dynamic quorum has no list."""
-    voters = static.get("controller.quorum.voters", "").split(",")
-    is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "").strip()
-    return "controller" in static.get("process.roles", "") and len(voters) == 1 and is_own
-
-
-def _node_id(static: Mapping[str, str]) -> int | None:
-    given = static.get("node.id") or static.get("broker.id")
-    if given is None:
-        return None
-    try:
-        return int(given)
-    except ValueError:
-        raise OptionError("node.id", given, "the number of a node") from None
 
 
 def _level(option: str, version: str | None) -> int | None:
@@ -257,16 +258,3 @@ def _retention(
             "have settings of their own",
             offset=first, end_offset=end, n_bytes=n_bytes,
         )  # fmt: skip
-
-
-def _unknown(start: BrokerStart) -> Iterator[StartStep]:
-    """All that these disks do not tell."""
-    if start.image is None:
-        yield StartStep(
-            StartAction.UNKNOWN, "", -1, start.directories[0],
-            "the cluster's metadata cannot be read here, so that it is not known which partitions "
-            "a start would rename to -stray",
-            remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
-        )  # fmt: skip
-    for name, what in _BEYOND_THESE_DISKS.items():
-        yield StartStep(StartAction.UNKNOWN, "", -1, start.directories[0], f"{name}: {what}")

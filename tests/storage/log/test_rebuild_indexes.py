@@ -6,9 +6,9 @@ import pyarrow as pa
 
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 from segmentlog.writes.config import ProducerConfig
 
 

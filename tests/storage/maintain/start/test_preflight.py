@@ -13,7 +13,7 @@ import segmentlog
 from segmentlog import FindingKind, OptionError, RecoveryKind, Severity, StartAction, StartStep
 from segmentlog.testing.reference import Record, encode_batch
 
-CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
+CLUSTER = Path(__file__).parents[4] / "examples" / "cluster"
 METADATA = "__cluster_metadata-0"
 LOG = "00000000000000000000.log"
 
