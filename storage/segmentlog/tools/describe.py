@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -10,7 +11,7 @@ import typer
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.log.segment import OpenSegment, Segment
+from segmentlog.log.segment import Segment
 from segmentlog.maintain.places import log_directory
 from segmentlog.maintain.verification.findings import unfinished_commits
 from segmentlog.model import TopicPartition
@@ -214,9 +215,10 @@ def _outer_headers(log: Log) -> _Seen:
             seen.add(placed.header)
             break
         with filled[-1].opened() as opened:
-            last = _last_header(opened, _end_of(log, filled[-1]))
-            if last is not None:
-                seen.add(last)
+            last_entry = opened.floor_position(2**63 - 1)
+            headers = opened.headers(last_entry, _end_of(log, filled[-1]))
+            for placed in deque(headers, maxlen=1):
+                seen.add(placed.header)
             seen.add_time(opened.largest_timestamp())
     return seen
 
@@ -224,14 +226,6 @@ def _outer_headers(log: Log) -> _Seen:
 def _end_of(log: Log, segment: Segment) -> int:
     """The byte after the last batch of a segment: a torn tail has no headers."""
     return log.end.position if segment.is_active else segment.size
-
-
-def _last_header(opened: OpenSegment, end: int) -> BatchHeader | None:
-    """The last batch before byte `end`, from the last index entry on."""
-    last = None
-    for placed in opened.headers(opened.floor_position(2**63 - 1), end):
-        last = placed.header
-    return last
 
 
 def _write_json(rows: Iterator[Description]) -> bool:

@@ -194,7 +194,9 @@ def dump_paths(
         path = readable_path(given)
         survey(path)
         if is_file(path) and is_index_file(path):
-            is_valid &= _dump_entries(given, path, sink)
+            for row in entries(path):
+                sink.entry(given, row)
+                is_valid &= "problem" not in row
             continue
         for source in _sources(path, topics, partitions, selection, failed):
             file = as_given(source.segment.path, [given])
@@ -218,14 +220,6 @@ def _size_of(
         )
     except (SegmentLogError, OSError):
         return None
-
-
-def _dump_entries(given: str, path: str, sink: Sink) -> bool:
-    is_valid = True
-    for row in entries(path):
-        sink.entry(given, row)
-        is_valid &= "problem" not in row
-    return is_valid
 
 
 def _sources(

@@ -351,7 +351,11 @@ class _Read:
         self._tell_missing([topic] if topic else TABLES[name].topics(self._held))
         for at, field in enumerate(found.schema):
             if pa.types.is_timestamp(field.type):
-                found = found.set_column(at, field.name, _texts(found[field.name]))
+                # Python has no time after the year 9999, and a producer may send microseconds as
+                # milliseconds.
+                given = found[field.name].cast(pa.int64()).to_pylist()
+                texts = [None if each is None else iso_time(each // 1000) for each in given]
+                found = found.set_column(at, field.name, pa.array(texts))
         rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
         return rows
 
@@ -370,15 +374,6 @@ class _Read:
                 with self.failed.of(each):
                     for reason in missing_offsets(self.directory.log(*each)):
                         self.failed.add(each, reason)
-
-
-def _texts(times: pa.ChunkedArray) -> pa.Array:
-    """Times as text.
-
-    Python has no time after the year 9999, and a producer may send microseconds as milliseconds.
-    """
-    given = times.cast(pa.int64()).to_pylist()
-    return pa.array([None if each is None else iso_time(each // 1000) for each in given])
 
 
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:

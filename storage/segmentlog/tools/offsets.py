@@ -7,10 +7,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.stream_checkpoint import (
-    Offsets,
     StreamCheckpoint,
     made_again,
     offsets_as_json,
@@ -171,14 +169,10 @@ def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterat
                 error = made_again(log.known_topic_id, found.topic_ids[name].get(each.topic))
             except SegmentLogError as failure:
                 error = str(failure)
-        yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds, error)
-
-
-def _resolved(
-    known: Offsets, each: TopicPartition, start: int | None, end: int | None
-) -> int | None:
-    offset = known.get(each)
-    return offset if offset is None or offset >= 0 else end if offset == -1 else start
+        offset = known.get(each)
+        if offset is not None and offset < 0:  # the words latest and earliest
+            offset = bounds[1] if offset == -1 else bounds[0]
+        yield _Lag(name, *each, offset, *bounds, error)
 
 
 def _table(lags: list[_Lag], *, with_source: bool) -> str:

@@ -36,6 +36,21 @@ from segmentlog.tools.text import (
 if TYPE_CHECKING:
     from segmentlog.format.records.one_batch import ControlRecord
 
+_T = TypeVar("_T")
+_Pairs: TypeAlias = Sequence[tuple[str, str | None]] | None
+
+#: Texts of a key and a value.
+TextOfRecord: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
+
+_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+_MOST_SEQUENCE = 2**31 - 1  #: the next sequence is 0
+
+_TIMESTAMP_TYPES = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
 
 def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
     """The slices of a range of offsets, small enough for threads to read side by side."""
@@ -69,22 +84,6 @@ def scan(
         rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
         skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
         yield from scan_slice(rest, columns=columns, policy=skips)
-
-
-_T = TypeVar("_T")
-_Pairs: TypeAlias = Sequence[tuple[str, str | None]] | None
-
-#: Texts of a key and a value.
-TextOfRecord: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
-
-_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
-_MOST_SEQUENCE = 2**31 - 1  #: the next sequence is 0
-
-_TIMESTAMP_TYPES = {
-    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
-    TimestampType.CREATE_TIME: "CreateTime",
-    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
-}
 
 
 class Place(NamedTuple):

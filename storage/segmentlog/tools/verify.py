@@ -72,6 +72,7 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
+_MOST_AT_A_GLANCE = 20  #: lines
 
 #: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
 _REPEATED = ("log.log_end", "tiered.plan")
@@ -195,9 +196,6 @@ def _line(finding: Finding) -> str:
     if finding.offset >= 0:
         place += f", offset {finding.offset}"
     return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(finding.message)}"
-
-
-_MOST_AT_A_GLANCE = 20  #: lines
 
 
 @arguments.command(
