@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from segmentlog.kafka_tables.columns import rows_to_table, schema_of, time_of
 from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.model import OnCorruptBatch, ReadUpTo, TopicPartition
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.store.failures import Failures
 
 #: The columns of ``groups`` that ``consumer_lag`` takes over.

@@ -24,8 +24,8 @@ from segmentlog.format.kernels.transactions import (
 from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
 from segmentlog.log.segment import Segment
 from segmentlog.log.sound_headers import sound_headers
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
-from segmentlog.reads.retry import retry_if_relisted
 
 
 class Fate(IntEnum):

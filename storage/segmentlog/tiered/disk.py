@@ -35,7 +35,7 @@ from segmentlog.format.names import (
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
-from segmentlog.reads.moment import take_moment
+from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.closing import Closing
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.readable import (
@@ -431,10 +431,11 @@ class TieredDisk:
 
         def learn() -> Mapping[TopicPartition, int]:
             try:
-                starts = take_moment(self._location.local).log_starts
+                local = DirectorySnapshot(self._location.local, lists_unbounded=False)
+                starts = local.log_starts
             except CorruptCheckpointError as error:
                 starts = error
-            # The view of the directory reports the error.
+            # The snapshot of the directory reports the error.
             return {} if isinstance(starts, CorruptCheckpointError) else starts
 
         return self._known.once("log starts", learn).get(topic_partition, 2**63 - 1)

@@ -18,8 +18,7 @@ from segmentlog.format.messages.records import frame_key, framed_schemas, read_f
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.format.newer import note
 from segmentlog.log.listing import list_segments
-from segmentlog.reads.listed import ListedSegments
-from segmentlog.reads.moment import Listing
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.store.readable import list_entries
 from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
@@ -85,7 +84,7 @@ def _taken(directory: str) -> "AnnouncedSegments":
         if parsed[1] is not DirectoryState.CURRENT:
             continue
         path = f"{directory}/{entry.name}"
-        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
+        listed = ListedSegments(Listing(list_segments(path)))
         if not listed.files:
             continue
         begin, end = listed.files[0].base_offset, listed.end.offset

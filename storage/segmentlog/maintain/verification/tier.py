@@ -43,10 +43,9 @@ from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.segment import unreadable_records, what_follows
 from segmentlog.model import TopicPartition
-from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import newest_metadata
-from segmentlog.reads.moment import Listing
 from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import bytes_of, is_directory, open_file
@@ -368,7 +367,7 @@ class _LogTier:
         path = self._local_path()
         if not path or not is_directory(path):
             return None
-        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
+        listed = ListedSegments(Listing(list_segments(path)))
         return listed if listed.files else None
 
     def _content(

@@ -39,8 +39,9 @@ from segmentlog.maintain.verification.start_findings import (
 from segmentlog.model import RemoteStorageLayout
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.left_out import MissingPartition
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
 from segmentlog.store.readable import exists, is_directory
 from segmentlog.store.remote.location import is_url
