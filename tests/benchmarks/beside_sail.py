@@ -2,12 +2,13 @@
 
 Run with the Python that has Spark, DuckDB and Polars, and name the one that has Sail::
 
-    python tests/benchmarks/beside_sail.py /venvs/sail/bin/python [N_RECORDS]
+    python tests/benchmarks/beside_sail.py /venvs/sail/bin/python --write
 
 Each contestant is a process of its own.  They answer in turn, so each row is alternated; and Sail
 reads Parquet with the same rows, too.
 """
 
+import argparse
 import json
 import resource
 import statistics
@@ -15,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from measure import Row, table
 
 ALONE = ("engine", "duckdb", "polars")
 TOPIC, N_PARTITIONS, N_BYTES, ROUNDS = "bench", 4, 100, 5
@@ -193,13 +195,34 @@ def ask(process: "subprocess.Popen[str]", question: list[Any]) -> list[Any]:
     return answer
 
 
-def main(sail_python: str, n_records: int) -> None:
-    """Print a table for the documents."""
+#: How the documents name the contestants.
+_NAMES = {
+    "sail": "Sail", "sail-parquet": "Sail over Parquet of the same rows",
+    "spark": "Spark, `local[2]`", "engine": "the engine's own scan, on two threads",
+    "duckdb": "DuckDB over our dataset", "polars": "Polars over our dataset",
+}  # fmt: skip
+
+#: Each question, the goals against other contestants, and what bounds Sail.
+_QUESTIONS = [
+    ("scan through Sail, all columns", ["query", "all columns"],
+     {"spark": "≥ 10", "engine": "≥ 0.85"}, "decoding, and two threads"),
+    ("scan through Sail, one column", ["query", "one column"], {"spark": "≥ 10"},
+     "reading and verifying all bytes"),
+    ("count through Sail", ["query", "count"], {"spark": "≥ 10"},
+     "reading and verifying all bytes"),
+    ("1 % of a log by time, through Sail", ["by_time"], {"spark": "≥ 10"}, "planning a query"),
+    ("write through Sail", ["write"], {"spark": "≥ 2"}, "encoding in one thread of each task"),
+]  # fmt: skip
+
+
+def measure(sail_python: str, n_records: int) -> list[Row]:
+    """The rows of the table about Sail."""
     pythons = {"sail": sail_python, "sail-parquet": sail_python}
     pythons |= dict.fromkeys(("spark", *ALONE), sys.executable)
     with tempfile.TemporaryDirectory() as directory:
         facts = make(Path(directory), n_records)
         began: dict[str, float] = {}
+        memory: dict[str, int] = {}
         contestants: dict[str, subprocess.Popen[str]] = {}
         for engine, python in pythons.items():
             started = time.perf_counter()
@@ -208,46 +231,71 @@ def main(sail_python: str, n_records: int) -> None:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
-            ask(process, ["query", "count"])
+            memory[engine] = ask(process, ["query", "count"])[2]
             began[engine] = time.perf_counter() - started
             contestants[engine] = process
-        print(row("first query, from the start of the process", began, "sail"))
-        questions: list[list[Any]] = [["query", name] for name in QUERIES]
-        questions += [["by_time", facts["since_ms"]], ["write", n_records]]
-        memory: dict[str, int] = {}
-        for question in questions:
-            unable = set(ALONE) if question[0] == "write" else set()
-            able = [each for each in contestants if each not in unable]
+        rows = [_row("the first query of a process, through Sail", began, "spark", "≥ 10",
+                     "imports, and the start of Sail's server")]  # fmt: skip
+        arguments = {"by_time": [facts["since_ms"]], "write": [n_records]}
+        for work, (kind, *more), goals, bound in _QUESTIONS:
+            able = [each for each in contestants if kind != "write" or each not in ALONE]
             seconds: dict[str, list[float]] = {engine: [] for engine in able}
             for i in range(ROUNDS + 1):
                 for engine in able:
+                    question = [kind, *(more or arguments[kind])]
                     taken, answer, memory[engine] = ask(contestants[engine], question)
                     seconds[engine] += [taken] if i else []
-                    if question == ["query", "count"]:
+                    if more == ["count"]:
                         assert answer == [str(n_records)], (engine, answer)
             medians = {engine: statistics.median(each) for engine, each in seconds.items()}
-            work = question[1] if question[0] == "query" else {"by_time": "1 % by time"}.get(
-                question[0], question[0]
-            )  # fmt: skip
-            print(row(str(work), medians, "sail"))
-        print("memory at most (MiB, one process):", memory)
+            rows += [_row(work, medians, each, goal, bound) for each, goal in goals.items()]
         for process in contestants.values():
             process.communicate()
+    used = {engine: n_mib / 1000 for engine, n_mib in memory.items()}
+    spark = f"{used['spark']:.1f} GB in its largest Python process, without its JVM"
+    rows.append(
+        Row("memory of these queries in Sail's process", _NAMES["spark"], "–",
+            f"{used['sail']:.1f} GB",
+            f"Spark: {spark}; bound by a window and a batch of each thread")
+    )  # fmt: skip
+    return rows
 
 
-def row(work: str, medians: dict[str, float], ours: str) -> str:
-    """A line of the table: seconds, and the ratio to Sail's."""
-    others = (f"{e} {s:.3f} s ({s / medians[ours]:.2f})" for e, s in medians.items())
-    return f"| {work} | " + " | ".join(others) + " |"
+def _row(work: str, medians: dict[str, float], against: str, goal: str, bound: str) -> Row:
+    others = "; ".join(
+        f"{_NAMES[engine]} {seconds:.3g} s"
+        for engine, seconds in medians.items()
+        if engine not in {"sail", against}
+    )
+    detail = (
+        f"{medians['sail']:.3g} s against {medians[against]:.3g} s; {others}; bound by {bound}"
+    )
+    ratio = medians[against] / medians["sail"]
+    return Row(work, _NAMES[against], goal, f"{ratio:.2f}", detail)
 
 
-def run(begin: Callable[..., None]) -> None:
-    """Be a contestant, or ask them all."""
-    if sys.argv[1] == "--contest":
-        contest(sys.argv[2], sys.argv[3])
-    else:
-        begin(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 4_000_000)
+def main() -> None:
+    """Print the table, and put it into the document if asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sail", help="the Python that has Sail")
+    parser.add_argument("n_records", type=int, nargs="?", default=4_000_000)
+    parser.add_argument("--write", action="store_true", help="put the table into the documents")
+    arguments = parser.parse_args()
+    version = subprocess.run(
+        [arguments.sail, "-c", "import pysail, pyspark; print(pysail.__version__)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    rows = measure(arguments.sail, arguments.n_records)
+    found = table(rows, f"{machine()}; pysail {version}{RATIOS}")
+    print(found)
+    if arguments.write:
+        put(SPEED, "sail", found)
 
 
 if __name__ == "__main__":
-    run(main)
+    if sys.argv[1] == "--contest":
+        contest(sys.argv[2], sys.argv[3])
+    else:
+        from run import RATIOS, SPEED, machine, put
+
+        main()

@@ -29,10 +29,8 @@ _JIT_ROUNDS = 10  # until Java's compiler is done with its hot loops
 
 
 def load(log: segmentlog.Log) -> np.ndarray:
-    """All bytes of a log's segments, in memory."""
-    return np.frombuffer(
-        b"".join(Path(segment.path).read_bytes() for segment in log.segments), np.uint8
-    )
+    """All bytes of a log's segments, in memory; as of a window, kernels may write them."""
+    return np.concatenate([np.fromfile(segment.path, np.uint8) for segment in log.segments])
 
 
 def digest_of(batches) -> Digest:

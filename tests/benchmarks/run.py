@@ -226,8 +226,10 @@ def machine() -> str:
     )
 
 
+SPEED = TOP / "storage" / "docs" / "speed.md"
+
 #: Follows the machine in front of a table of ratios.
-_RATIOS = (
+RATIOS = (
     "; medians of alternating rounds after a warm-up. Ratios above 1 are in our favour, except in "
     "rows whose goal has ≤ and in rows of producers' p99, where less is better."
 )
@@ -284,14 +286,14 @@ def main() -> None:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]
             compared = f"{machine()}.\n\n{databases.measure(scratch, sizes)}"
     if rows:
-        print(table([row for part in rows.values() for row in part], machine() + _RATIOS))
+        print(table([row for part in rows.values() for row in part], machine() + RATIOS))
     print(compared)
     if arguments.write:
         if compared:
             put(TOP / "storage" / "docs" / "databases.md", "databases", compared)
         for part, found in rows.items():
-            put(TOP / "storage" / "docs" / "speed.md", part, table(found, machine() + _RATIOS))
-        measured = (TOP / "storage" / "docs" / "speed.md").read_text()
+            put(SPEED, part, table(found, machine() + RATIOS))
+        measured = SPEED.read_text()
         put(TOP / "README.md", "figures", figures(rows_of(measured)))
 
 

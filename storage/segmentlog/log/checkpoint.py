@@ -262,19 +262,10 @@ def _remedy(name: str) -> str:
 def _offsets(
     path: str, remedy: str, data: bytes, *, takes_newer: bool = False
 ) -> dict[TopicPartition, int]:
-    """The entries; those of a newer version, which only readers take, begin with our three."""
-    head, *rest = (each.strip() for each in data[:_MOST_HEAD_BYTES].split(b"\n"))
-    has_both = head.isdigit() and any(each.isdigit() for each in rest[:1])  # version and count
-    is_newer = takes_newer and has_both and int(head) > _VERSION
-    if is_newer:
-        try:
-            note(f"{os.path.basename(path)} of version {int(head)}, read by its known lines")
-        except ValueError as error:
-            raise CorruptCheckpointError(path, 1, str(error), remedy) from error
-        data = data.replace(head, b"%d" % _VERSION, 1)
+    data, n_fields = _known(path, remedy, data, 3) if takes_newer else (data, None)
     offsets = {}
     for number, line in _entries(path, data, remedy):
-        parts = line.split()[: 3 if is_newer else None]
+        parts = line.split()[:n_fields]
         if len(parts) != 3 or not _is_number(parts[1]) or not _is_number(parts[2]):
             reason = f"expected 'topic partition offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, remedy)
@@ -282,22 +273,41 @@ def _offsets(
     return offsets
 
 
-def read_leader_epochs(path: str) -> tuple[tuple[int, int], ...]:
+def _known(path: str, remedy: str, data: bytes, n_fields: int) -> tuple[bytes, int | None]:
+    """Bytes of our version, and how many fields of a line are ours; None: there are no others.
+
+    Only readers may take a newer version: who writes the file would drop what it does not know.
+    """
+    head, *rest = (each.strip() for each in data[:_MOST_HEAD_BYTES].split(b"\n"))
+    has_both = head.isdigit() and any(each.isdigit() for each in rest[:1])  # version and count
+    if not has_both or int(head) <= _VERSION:
+        return data, None
+    try:
+        note(f"{os.path.basename(path)} of version {int(head)}, read by its known lines")
+    except ValueError as error:
+        raise CorruptCheckpointError(path, 1, str(error), remedy) from error
+    return data.replace(head, b"%d" % _VERSION, 1), n_fields
+
+
+def read_leader_epochs(path: str, *, takes_newer: bool = False) -> tuple[tuple[int, int], ...]:
     """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order.
 
     Raises `CorruptCheckpointError` if a line is malformed, or the number of entries is wrong.
     """
-    return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS))
+    return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS), takes_newer=takes_newer)
 
 
 _REMEDY_FOR_EPOCHS = "segmentlog recover builds it again from the log"
 
 
-def parse_leader_epochs(path: str, data: bytes) -> tuple[tuple[int, int], ...]:
+def parse_leader_epochs(
+    path: str, data: bytes, *, takes_newer: bool = False
+) -> tuple[tuple[int, int], ...]:
     """Entries of the bytes of such a file; see `read_leader_epochs`."""
+    data, n_fields = _known(path, _REMEDY_FOR_EPOCHS, data, 2) if takes_newer else (data, None)
     epochs = []
     for number, line in _entries(path, data, _REMEDY_FOR_EPOCHS):
-        parts = line.split()
+        parts = line.split()[:n_fields]
         if len(parts) != 2 or not all(map(_is_number, parts)):
             reason = f"expected 'epoch offset', found {found_text(line)}"
             raise CorruptCheckpointError(path, number, reason, _REMEDY_FOR_EPOCHS)

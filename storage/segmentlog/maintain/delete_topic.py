@@ -12,7 +12,6 @@ a starting broker or the same command removes them.
 
 import contextlib
 import os
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -120,14 +119,5 @@ def _found(directory: str, topic: str) -> DeletedTopic:
     for name in CHECKPOINTS:
         read_offsets(directory, name)
     SettingsFile.read(directory)
-    return _counted(topic, paths)
-
-
-def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
-    n_partitions = n_segments = n_bytes = 0
-    for path in paths:
-        segments = list_segments(path)
-        n_partitions += 1
-        n_segments += len(segments)
-        n_bytes += sum(each.size for each in segments)
-    return DeletedTopic(topic, n_partitions, n_segments, n_bytes)
+    sizes = [list_segments(path).sizes for path in paths]
+    return DeletedTopic(topic, len(paths), sum(map(len, sizes)), sum(map(sum, sizes)))

@@ -9,7 +9,7 @@ from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.reads.left_out import MissingPartition
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.store.tiered_location import is_tiered, plain_path
+from segmentlog.store.paths import is_tiered, plain_path
 
 
 def partitions_of(

@@ -39,11 +39,10 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
-from segmentlog.store.paths import readable_path, why_not_there
+from segmentlog.store.paths import plain_path, readable_path, tiered_paths, why_not_there
 from segmentlog.store.readable import exists, is_file, list_entries, survey
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.store.tiered_location import plain_path, tiered_paths
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE, State
 

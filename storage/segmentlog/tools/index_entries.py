@@ -61,7 +61,10 @@ def _offsets(path: str) -> list[Entry]:
 
 
 def _leader_epochs(path: str) -> list[Entry]:
-    return [{"epoch": epoch, "startOffset": start} for epoch, start in read_leader_epochs(path)]
+    return [
+        {"epoch": epoch, "startOffset": start}
+        for epoch, start in read_leader_epochs(path, takes_newer=True)
+    ]
 
 
 def _partition_metadata(path: str) -> list[Entry]:

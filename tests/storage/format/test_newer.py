@@ -12,8 +12,10 @@ from coordinator_logs import Coordinator, commit_key, commit_value, framed, mess
 
 import segmentlog
 from segmentlog.cluster.cluster_metadata import read_cluster_settings
+from segmentlog.cluster.copies import Copy
 from segmentlog.format.messages.records import framed_schemas, read_frame
 from segmentlog.format.newer import KNOWN_KAFKA, note, noting
+from segmentlog.log.checkpoint import read_leader_epochs
 
 METADATA, GROUPS = "__cluster_metadata", "__consumer_offsets"
 SHARES, REMOTE = "__share_group_state", "__remote_log_metadata"
@@ -87,6 +89,7 @@ def newer(tmp_path: Path) -> Path:
     Coordinator().add((None, b"v"), (None, b"w")).write(tmp_path, 0, "orders")
     (tmp_path / "meta.properties").write_text("version=2\nnode.id=1\ncluster.id=x\nregion=eu\n")
     (tmp_path / "replication-offset-checkpoint").write_text("1\n1\norders 0 1 extra\n")
+    (tmp_path / "orders-0" / "leader-epoch-checkpoint").write_text("1\n2\n0 0 x\n3 1 y\n")
     return tmp_path
 
 
@@ -163,6 +166,18 @@ def test_files_of_newer_versions_are_read_by_their_known_lines(
     opened = segmentlog.open_log_dir(newer)
     assert 1 == opened.log("orders", 0).high_watermark
     assert "replication-offset-checkpoint of version 1" in warnings.text
+
+
+def test_leader_epochs_of_a_newer_version_are_read_and_never_written(
+    newer: Path, warnings: pytest.LogCaptureFixture
+) -> None:
+    """A replica's lineage is known; a writer would drop what it does not know, and refuses."""
+    path = str(newer / "orders-0" / "leader-epoch-checkpoint")
+    copy = Copy(segmentlog.open_log_dir(newer).log("orders", 0), str(newer), {})
+    assert 3 == copy.epochs.last_epoch
+    assert "leader-epoch-checkpoint of version 1, read by its known lines" in warnings.text
+    with pytest.raises(segmentlog.CorruptCheckpointError, match="expected version 0, found '1'"):
+        read_leader_epochs(path)
 
 
 def test_a_new_field_inside_of_a_struct_leaves_bytes() -> None:

@@ -4,12 +4,28 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import get_return_value, is_error
 from quick_java import FLAGS
 
 from kafka_here.artifacts import java, py4j_jar
 
 __all__ = ["Gateway", "gateway"]
+
+
+class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
+    """Raises the JVM's exceptions itself.
+
+    PySpark replaces what py4j would raise them with, for the whole process.  It asks Spark's JVM
+    for the class of an exception by its number, which there belongs to another object: an earlier
+    error of a test in Spark came out of Kafka's client.
+    """
+
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+        answer = super().send_command(command, retry, binary)
+        if not binary and is_error(answer)[0]:
+            get_return_value(answer, self, command.split("\n")[1], command.split("\n")[2])
+        return answer
 
 
 class Gateway:
@@ -35,6 +51,7 @@ class Gateway:
         )
         parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
         self.java = JavaGateway(gateway_parameters=parameters)
+        self.java.set_gateway_client(_Client(gateway_parameters=parameters))
         self.jvm: Any = self.java.jvm
         # Scala keeps the stream that it finds first, so there is one for good.
         self._printed = self.jvm.java.io.ByteArrayOutputStream()
