@@ -42,14 +42,12 @@ class NewestTimestamps:
         first = bisect_left(self._running, timestamp_ms)
         for i in range(first, len(self._segments)):
             if i == len(self._running):
-                self._look_at(self._segments[i])
+                segment = self._segments[i]
+                newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
+                self._newest.append(newest)
+                self._running.append(max([newest, *self._running[-1:]]))
             if self._newest[i] >= timestamp_ms:
                 yield self._segments[i]
-
-    def _look_at(self, segment: Segment) -> None:
-        newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
-        self._newest.append(newest)
-        self._running.append(max([newest, *self._running[-1:]]))
 
 
 class NewestTimestampOfSlices:
