@@ -245,11 +245,7 @@ class Log:
         LogChangedError
             If the topic was deleted, and created again under its name.
         """
-        then = self.known_topic_id
-        now = self.partition.known_topic_id() if then else ""
-        if now and now != then:
-            reason = f"its topic was deleted, and another was created (id {now}, not {then})"
-            raise LogChangedError(self.path, *offsets, reason)
+        self.partition.check_topic(self.known_topic_id, offsets)
 
     @property
     def size_bytes(self) -> int:

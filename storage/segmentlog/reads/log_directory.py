@@ -554,16 +554,13 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
         lone = TopicPartition(os.path.basename(directory), 0)
         return os.path.dirname(directory), named[0] if named else lone
     parsed = parse_partition_directory(os.path.basename(path))
-    if parsed is not None and _holds_log_file(path):
-        return os.path.dirname(path), parsed[0]
+    if parsed is not None:
+        try:
+            if any(is_file(os.path.join(path, name)) for name in logs_in(path)):
+                return os.path.dirname(path), parsed[0]
+        except OSError as error:
+            raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
     return path, None
-
-
-def _holds_log_file(path: str) -> bool:
-    try:
-        return any(is_file(os.path.join(path, name)) for name in logs_in(path))
-    except OSError as error:
-        raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 
 
 @one_dialect()
