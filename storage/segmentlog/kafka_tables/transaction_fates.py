@@ -15,8 +15,8 @@ from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.log.segment import Segment
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
-from segmentlog.reads.retry import retry_if_relisted
 
 if TYPE_CHECKING:
     from segmentlog.log.batches import WalkedBatches
