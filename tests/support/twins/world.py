@@ -12,8 +12,6 @@ from pyspark_segmentlog.testing import AsKafka, as_kafka
 from segmentlog.testing.kafka_log import KafkaLog, Transaction
 from segmentlog.testing.new_records import NewRow, fields_of, record_of
 
-__all__ = ["BROKER", "BrokerWorld", "PluginWorld", "World"]
-
 #: Settings of the broker: topics are made when they are missing, as by default, and are compacted
 #: soon after they can be.
 BROKER = {
