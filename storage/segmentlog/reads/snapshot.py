@@ -103,6 +103,7 @@ class DirectorySnapshot:
     #: checkpoint cannot be read
     log_starts: _Offsets
     high_watermarks: _Offsets
+    is_clean: bool  # the directory was cleanly stopped, so that no broker writes to it
     state: LazyState
     _names: "_Names"
     _commits: "_Commits"
@@ -147,6 +148,7 @@ class DirectorySnapshot:
             self._names = _names_now(self.path, before._names if before else None)
         else:
             self._names = before._names
+        self.is_clean = CLEAN_SHUTDOWN_FILE in self._names.inodes
         look(os.path.join(self.path, STATE_FILE))
         is_same = (
             before is not None
@@ -273,11 +275,6 @@ class DirectorySnapshot:
             topics = {each for each, _ in deletions.items() ^ known_deletions.items()}
             moved |= {each for each in before.partitions if each.topic in topics}
         return moved
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the directory was cleanly stopped, so that no broker writes to it."""
-        return CLEAN_SHUTDOWN_FILE in self._names.inodes
 
     @property
     def unfinished(self) -> frozenset[TopicPartition]:
