@@ -13,10 +13,7 @@ from segmentlog.errors import OptionError, StreamOffsetError
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.left_out import report_diskless, report_missing
 from segmentlog.reads.log import Log, find_bounds
-from segmentlog.reads.log_directory import (
-    LogDirectory,
-    open_log_dir,
-)
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.reads.stream_checkpoint import made_again
 from segmentlog.times import Time, epoch_milliseconds

@@ -354,11 +354,6 @@ class ListedSegments:
         """Whether the end of the last segment was looked up."""
         return "end" in self.__dict__
 
-    @property
-    def is_of_its_moment(self) -> bool:
-        """Whether no commit had written to the log since the directory was opened."""
-        return self.listing.end_offset is None
-
     def beside(self, snapshot: "DirectorySnapshot") -> "ListedSegments":
         """The listing in a directory that was, or was not, cleanly stopped; the end is kept."""
         listing = self.listing._replace(is_clean=snapshot.is_clean)

@@ -196,21 +196,29 @@ class Log:
         listed.listing = again.listing  # the same files, with evidence that has grown older
         return True
 
-    def in_later(self, snapshot: DirectorySnapshot, noted: set[TopicPartition]) -> "Log | None":
+    def in_later(
+        self, snapshots: Mapping[str, DirectorySnapshot], noted: set[TopicPartition]
+    ) -> "Log | None":
         """The log in a later snapshot in which its bounds are the same; None without a listing.
 
         It is this object, unless the directory was cleanly stopped, or started, in between.  Its
         listing is then of both moments, and the earlier snapshot is no longer needed.
+
+        `snapshots`: by the paths of their directories.
         """
-        listed = self._newest_listing
-        if listed is None or not listed.is_of_its_moment:
+        listed, before = self._newest_listing, self._snapshot
+        if listed is None or before is None or listed.listing.end_offset is not None:
             return None
-        if listed.listing.is_clean != snapshot.is_clean and not self._is_file:
-            log = copy.copy(self)
-            log._newest_listing = listed.beside(snapshot)
-        else:
-            log, listed.snapshot = self, snapshot if listed.snapshot else None
-        log._snapshot, log._noted = snapshot, noted
+        snapshot = snapshots[before.path]
+        log = self
+        if snapshot is not before:
+            if snapshot.is_clean != listed.listing.is_clean and not self._is_file:
+                log = copy.copy(self)
+                log._newest_listing = listed.beside(snapshot)
+            elif listed.snapshot is not None:
+                listed.snapshot = snapshot
+            log._snapshot = snapshot
+        log._noted = noted
         return log
 
     @property

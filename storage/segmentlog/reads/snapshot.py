@@ -103,6 +103,7 @@ class DirectorySnapshot:
     #: checkpoint cannot be read
     log_starts: _Offsets
     high_watermarks: _Offsets
+    is_clean: bool  # the directory was cleanly stopped, so that no broker writes to it
     state: LazyState
     _names: "_Names"
     _commits: "_Commits"
@@ -147,15 +148,13 @@ class DirectorySnapshot:
             self._names = _names_now(self.path, before._names if before else None)
         else:
             self._names = before._names
+        self.is_clean = CLEAN_SHUTDOWN_FILE in self._names.inodes
         look(os.path.join(self.path, STATE_FILE))
-        is_same = (
-            before is not None
-            and self._names is before._names
-            and self.stamp == before.stamp
-            and before._commits.is_complete
-        )
-        if before is not None and is_same:
-            self._commits, self.state = before._commits, before.state
+        same = None  # `before`, as long as all that was read is the same
+        if before is not None and self._names is before._names and self.stamp == before.stamp:
+            same = before if before._commits.is_complete else None
+        if same is not None:
+            self._commits, self.state = same._commits, same.state
         else:
             found = _commits_now(self.path, self._names.inodes)
             if found is None:
@@ -168,10 +167,10 @@ class DirectorySnapshot:
             if look(os.path.join(self.path, name)) or known is None:
                 known = read_again(self.path, name, known)
             self._checkpoints[name] = known
-        is_same = is_same and before is not None and self._checkpoints == before._checkpoints
         # A writer that takes a guard over renames it.  A listing made meanwhile may hold neither
         # name, and undecided records were then read as if they were decided.
-        if not is_same and self._commits.guards != [each.path for each in list_guards(self.path)]:
+        is_new = same is None or self._checkpoints != same._checkpoints
+        if is_new and self._commits.guards != [each.path for each in list_guards(self.path)]:
             return False
         self._set_bounds()
         self._unbounded = self._list_unbounded(before) if lists_unbounded else {}
@@ -275,11 +274,6 @@ class DirectorySnapshot:
         return moved
 
     @property
-    def is_clean(self) -> bool:
-        """Whether the directory was cleanly stopped, so that no broker writes to it."""
-        return CLEAN_SHUTDOWN_FILE in self._names.inodes
-
-    @property
     def unfinished(self) -> frozenset[TopicPartition]:
         """The partitions of unfinished commits: their files may still change."""
         return self._commits.unfinished
@@ -353,7 +347,7 @@ class DirectorySnapshot:
     @property
     def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
         """The errors of the checkpoints that cannot be read."""
-        found = (self._offsets_in(name) for name in (*_CHECKPOINTS,))
+        found = (self._offsets_in(name) for name in _CHECKPOINTS)
         return [each for each in found if isinstance(each, CorruptCheckpointError)]
 
     def list_log(
@@ -486,10 +480,7 @@ class _Commits(NamedTuple):
     gone: frozenset[str]  # topics whose deletion is decided, and whose directories may still stand
     #: false if a guard had no intent yet, which appears without a change at the top
     is_complete: bool
-
-    @property
-    def unfinished(self) -> frozenset[TopicPartition]:
-        return frozenset(self.undecided.keys() | {each.topic_partition for each in self.decided})
+    unfinished: frozenset[TopicPartition]  # the partitions of both: their files may still change
 
 
 def _commits_now(directory: str, names: Iterable[str]) -> _Commits | None:
@@ -512,7 +503,8 @@ def _commits_now(directory: str, names: Iterable[str]) -> _Commits | None:
             undecided.update((each.topic_partition, each) for each in intent.partitions)
         # With any other state the intent is void: its writer had lost the lock.
     paths = [each.path for each in guards]
-    return _Commits(paths, decided, undecided, frozenset(gone), is_complete)
+    unfinished = frozenset(undecided.keys() | {each.topic_partition for each in decided})
+    return _Commits(paths, decided, undecided, frozenset(gone), is_complete, unfinished)
 
 
 def _with(offsets: _Offsets, others: Mapping[TopicPartition, int]) -> _Offsets:
