@@ -196,7 +196,7 @@ class Log:
         listed.listing = again.listing  # the same files, with evidence that has grown older
         return True
 
-    def in_later(
+    def _in_later(
         self, snapshots: Mapping[str, DirectorySnapshot], noted: set[TopicPartition]
     ) -> "Log | None":
         """The log in a later snapshot in which its bounds are the same; None without a listing.

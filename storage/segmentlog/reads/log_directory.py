@@ -424,7 +424,7 @@ class LogDirectory:
         # Of ten thousand logs, a poll moves few: no step for each of the others takes a look-up.
         others: dict[TopicPartition, Log | None] = {}
         for each, log in kept.items():
-            found = log.in_later(self._snapshots, self._listed)
+            found = log._in_later(self._snapshots, self._listed)
             if found is not log:
                 others[each] = found
         for each, other in others.items():
