@@ -109,6 +109,7 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets
 from segmentlog.reads.usage import UsageKind, UsedSpace, usage
+from segmentlog.store.paths import add_recognizer as _add_recognizer
 from segmentlog.store.readable import add_disk as _add_disk
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.writes.config import Producer, ProducerConfig
@@ -254,6 +255,22 @@ def _tiered_disk(path: str) -> "SurveyedDisk":
 
 
 _add_disk("tiered://", _tiered_disk)
+
+
+def _bucket_disk(path: str) -> "SurveyedDisk":
+    from segmentlog.bucket.disk import bucket_disk
+
+    return bucket_disk(path)
+
+
+def _recognized(url: str) -> str | None:
+    from segmentlog.bucket.recognize import recognized
+
+    return recognized(url)
+
+
+_add_disk("bucket+", _bucket_disk)
+_add_recognizer(_recognized)
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,7 @@ from segmentlog.format.names import META_PROPERTIES_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
 from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.pace import pace_of
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
@@ -25,6 +26,7 @@ from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import hold
 from segmentlog.txn.repeated_writes import StreamBatch
 from segmentlog.txn.state import State
+from segmentlog.writes.bucket_job import BucketJob
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.directory import mark_new, prepare_directory
 from segmentlog.writes.job_files import JobFiles, end_stream, new_token, sweep_jobs
@@ -34,9 +36,8 @@ from segmentlog.writes.request import WriteRequest
 if TYPE_CHECKING:
     from segmentlog.txn.held import ConfigOf, HeldDirectory
     from segmentlog.writes.commit_staged import CommitSettings, Committed
-    from segmentlog.writes.extents import TaskExtents
     from segmentlog.writes.numbering import SequenceNumbers
-    from segmentlog.writes.stager import RowStager
+    from segmentlog.writes.stager import RowStager, Staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class WriteJob:
 
     @classmethod
     @storage_errors()
-    def begin(cls, request: WriteRequest, held: "HeldDirectory | None" = None) -> "WriteJob":
+    def begin(
+        cls, request: WriteRequest, held: "HeldDirectory | None" = None
+    ) -> "WriteJob | BucketJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
         The settings of each topic come from the directory, unless they are given.
@@ -58,9 +61,12 @@ class WriteJob:
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
-        `held`: the directory, if the caller holds it.  Raises `LogLockedError` if a broker is
-        running on the directory, or another writer keeps it locked.
+        `held`: the directory, if the caller holds it.  A path in an object store gets a job of
+        its own kind.  Raises `LogLockedError` if a broker is running on the directory, or another
+        writer keeps it locked.
         """
+        if is_bucket(request.directory):
+            return BucketJob.begin(request)
         directory, config, topic = request.directory, request.config, request.topic
         token = new_token(request.stream)
         prepare_directory(directory, token)
@@ -156,7 +162,7 @@ class WriteJob:
 
     def commit(
         self,
-        tasks: "Iterable[TaskExtents]",
+        tasks: "Iterable[Staged]",
         *,
         rolls: bool = False,
         with_producers: Collection[TopicPartition] = (),
@@ -173,9 +179,10 @@ class WriteJob:
         of the topic.
         """
         from segmentlog.writes.commit_staged import commit_staged
-        from segmentlog.writes.extents import JobExtents
+        from segmentlog.writes.extents import JobExtents, TaskExtents
 
-        staged, topic = JobExtents(tasks), self.topics.topic
+        mine = [each for each in tasks if isinstance(each, TaskExtents)]
+        staged, topic = JobExtents(mine), self.topics.topic
         seconds, config_of = self.request.lock_timeout_seconds, self.config.config_of
         with (
             storage_errors(self.directory),
@@ -243,7 +250,7 @@ class WriteJob:
     @storage_errors()
     def abort_stream(cls, request: WriteRequest) -> None:
         """End the jobs of a request's stream, if nobody knows their tokens."""
-        if request.stream is not None:
+        if request.stream is not None and not is_bucket(request.directory):
             end_stream(request.directory, request.stream)
 
     @property

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,11 @@ from segmentlog.writes.sink_columns import (
     restored,
 )
 from segmentlog.writes.staged_files import TaskStage
+
+if TYPE_CHECKING:
+    from segmentlog.bucket.task_object import ObjectStage, StagedObjects
+
+    Staged: TypeAlias = TaskExtents | StagedObjects  # what a task sends to its job
 
 #: Full batches of each partition to hold before they are written.  With more, fewer batches are
 #: cut short; with fewer, the rows of few partitions are still in the processor's caches.
@@ -64,7 +70,7 @@ class RowStager:
 
     def __init__(
         self,
-        stage: TaskStage,
+        stage: "TaskStage | ObjectStage",
         config: ProducerConfig,
         topic: str | None,
         n_partitions: Callable[[str], int],
@@ -132,7 +138,7 @@ class RowStager:
             check_columns(schema, self._topic, self._config)
 
     @storage_errors()
-    def finish(self) -> TaskExtents:
+    def finish(self) -> "Staged":
         """Write out the rest; return the staged extents, synced if the settings require it."""
         self._write_held()
         return self._stage.close()

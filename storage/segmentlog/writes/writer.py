@@ -14,6 +14,7 @@ from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.repeated_writes import NumberedWrite
 from segmentlog.writes.config import Producer, ProducerConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from segmentlog.model import Appended
     from segmentlog.txn.held import HeldDirectory
+    from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob
     from segmentlog.writes.numbering import SequenceNumbers
 
@@ -32,6 +34,15 @@ _P = ParamSpec("_P")
 _REPLACES = (
     "a retry would delete the records of the first attempt: give txn_app_id and "
     "txn_version instead, or delete the earlier records first (segmentlog.delete_records)"
+)
+
+_NO_PRODUCER = (
+    "a log in an object store does not keep the state of producers yet: give txn_app_id and "
+    "txn_version to write rows once"
+)
+_NO_READY_BATCHES = (
+    "a log in an object store does not take batches that are made already, because it does not "
+    "keep the state of their producers yet: append rows"
 )
 
 
@@ -83,7 +94,7 @@ class LogWriter:
 
     def __init__(
         self,
-        begin: "Callable[[bool], WriteJob]",
+        begin: "Callable[[bool], WriteJob | BucketJob]",
         numbers: "SequenceNumbers | None" = None,
         held: "HeldDirectory | None" = None,
     ) -> None:
@@ -91,7 +102,7 @@ class LogWriter:
         self._begin = begin
         self._numbers, self._held = numbers, held
         self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
-        self._job: WriteJob | None = begin(True)
+        self._job: WriteJob | BucketJob | None = begin(True)
         self._stager = self._job.stager(0, numbers)
         self._has_rows = False
         self._rolls = False
@@ -201,6 +212,8 @@ class LogWriter:
         job = self._job
         if job is None:
             return
+        if is_bucket(job.directory):
+            raise OptionError("batches", "ready batches", _NO_READY_BATCHES)
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
             raise OptionError(
@@ -413,6 +426,7 @@ def open_writer(
     StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
+    from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
     from segmentlog.writes.numbering import SequenceNumbers
     from segmentlog.writes.sequences import sequences_after_the_log
@@ -437,11 +451,13 @@ def open_writer(
     )
     numbers = None
     if producer is not None:
+        if is_bucket(request.directory):
+            raise OptionError("producer", "an idempotent producer", _NO_PRODUCER)
         _check_producer(producer, topic, settings, overwrite=overwrite)
         find = sequences_after_the_log(request.directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, find)
 
-    def begin(is_first: bool) -> WriteJob:
+    def begin(is_first: bool) -> WriteJob | BucketJob:
         if numbered and not is_first:
             accepted = (
                 "one version is one commit: close this writer, and open another writer with the "
