@@ -27,8 +27,9 @@ def recognized(url: str) -> str | None:
     location = bucket_at(url)
     if location is None:
         return None
-    if is_bucket(url):
-        return url if ";prefix=" in url else location.root
+    if ";prefix=" in url and is_bucket(url):
+        return url  # made here
+    place = location
     names: list[str] = []
     while True:
         if _has_marker(location):
@@ -36,7 +37,7 @@ def recognized(url: str) -> str | None:
         before, _, name = location.prefix.rpartition("/")
         is_part = parse_partition_directory(name) or parse_segment_file(name)
         if not is_part or len(names) == 2:
-            return None
+            return place.root if is_bucket(url) else None
         names.append(name)
         location = location._replace(prefix=before)
 
