@@ -145,7 +145,8 @@ class Sequence:
             return
         if self.objects.get(MARKER) is None:
             other = next(iter(self.objects.list("")), None)
-            if other is not None and other.key != MARKER:
+            # Asked again: another writer may have made the log, and written to it, since.
+            if other is not None and self.objects.get(MARKER) is None:
                 reason = (
                     f"holds other objects, such as {other.key}, and no log that can be appended "
                     "to: give an empty place"

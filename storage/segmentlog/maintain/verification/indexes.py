@@ -16,6 +16,7 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.readable import after_zeros, exists, open_file, status_of
 
 
@@ -182,7 +183,7 @@ class IndexCheck:
                     f"its size of {entries.n_bytes} bytes is not a multiple of "
                     f"{entries.entry_bytes}; {self._remedy}",
                 )  # fmt: skip
-            elif self._segment.size and not exists(entries.path):
+            elif self._segment.size and not exists(entries.path) and not is_bucket(entries.path):
                 severity, remedy = Severity.WARNING, self._remedy
                 if self._is_leaving:
                     severity, remedy = Severity.NOTE, "the segment lies below the log start"
