@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from segmentlog.errors import LogDirectoryError, StorageError
@@ -119,26 +120,19 @@ class ObstoreObjects:
         """See `Objects`: more bytes than a part are uploaded in parts, side by side."""
         import obstore
 
-        first = b""
-        pieces = iter(pieces)
+        pieces, first, n_bytes = iter(pieces), [], 0
         for piece in pieces:
-            first += piece
-            if len(first) > PART_BYTES:
+            first.append(piece)
+            n_bytes += len(piece)
+            if n_bytes > PART_BYTES:
                 break
-        else:
-            self._ask(
-                "writing", key,
-                lambda: obstore.put(self._store, key, first, use_multipart=False),
-            )  # fmt: skip
-            return
-
-        def all_pieces() -> Iterator[bytes]:
-            yield first
-            yield from pieces
-
+        is_small = n_bytes <= PART_BYTES
+        data = b"".join(first) if is_small else chain(first, pieces)
         self._ask(
             "writing", key,
-            lambda: obstore.put(self._store, key, all_pieces(), chunk_size=PART_BYTES),
+            lambda: obstore.put(
+                self._store, key, data, use_multipart=not is_small, chunk_size=PART_BYTES
+            ),
         )  # fmt: skip
 
     def get(self, key: str) -> bytes | None:

@@ -1,8 +1,8 @@
 """The sequence of commits: find the newest one, and append to it.
 
-Commit ``n`` is the object ``segmentlog/commits/<n>.json``.  Whoever creates it has read all commits
-before it, so there are no gaps, and the newest one is the last that is there: no list is needed.
-A reader that knows commit ``n`` asks for ``n + 1``.
+Commit ``n`` is the object ``segmentlog/commits/<n>.json``.  Whoever creates it has read all
+commits before it, so there are no gaps, and the newest one is the last that is there: no list is
+needed.  A reader that knows commit ``n`` asks for ``n + 1``.
 
 A checkpoint spares new readers the old commits.  The object ``segmentlog/newest.json`` names the
 newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commits are read.  Both

@@ -108,7 +108,9 @@ def digest_up_to(
 def opened_source(path: str, inode: int = 0) -> Iterator[int]:
     """A descriptor of a file that is copied; it shows the same file until the end of the block.
 
-    `inode`: of the file that was listed, if it matters; ``ESTALE`` if it is another file now.  A file at a URL is brought here first, into a temporary file without a name.
+    A file at a URL is brought here first, into a temporary file without a name.
+
+    `inode`: of the file that was listed, or 0; ``ESTALE`` if it is another file now.
     """
     if "://" in path:
         with open_file(path) as remote, tempfile.TemporaryFile() as here:

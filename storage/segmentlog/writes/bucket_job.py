@@ -68,9 +68,7 @@ class BucketTopics:
             return self.found[topic].n_partitions
         check_topic_name(topic)
         if not self.num_partitions:
-            hint = (
-                "allow its creation: auto_create_topics=True (in Spark autoCreateTopics=true)"
-            )
+            hint = "allow its creation: auto_create_topics=True (in Spark autoCreateTopics=true)"
             raise UnknownTopicOrPartitionError(topic, -1, self.path, hint)
         return _MOST_NAMED if self.is_named else self.num_partitions
 

@@ -8,8 +8,7 @@ from faulty_store import FaultyClient, Killed, MemoryStore, client_at, quick_set
 
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.task_object import RELATIVE, StagedExtent, StagedObjects
-from segmentlog.errors import CommitInDoubtError, StorageError, StreamBatchError
-from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.errors import CommitInDoubtError, StorageError
 from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.bucket_job import BucketJob
 from segmentlog.writes.request import WriteRequest
@@ -37,7 +36,9 @@ class _World:
         client.others = lambda: self.write(FaultyClient(self.store))
         return client
 
-    def _staged(self, client: FaultyClient, job: BucketJob, name: str, sizes: int) -> list[StagedObjects]:
+    def _staged(
+        self, client: FaultyClient, job: BucketJob, name: str, sizes: int
+    ) -> list[StagedObjects]:
         """Two tasks' objects; their bytes are the name of the write, once for each record.
 
         `sizes`: chooses their numbers of records, which are the same if a write is repeated.
@@ -106,7 +107,7 @@ class _World:
                 lines = data.decode().splitlines()
                 assert len(lines) == columns["n_records"][i] == end - columns["base_offset"][i]
                 assert len(set(lines)) == 1
-                name, place, task = lines[0].split("/")
+                name, place, _ = lines[0].split("/")
                 assert place == str(at)
                 found[name] = found.get(name, 0) + 1
             assert end == log.end
