@@ -87,6 +87,7 @@ from segmentlog.maintain.restoration.restore import (
     restore,
 )
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
+from segmentlog.maintain.sweep import Swept, sweep
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.maintain.verification.verify import verify
@@ -200,6 +201,7 @@ __all__ = [
     "StorageError",
     "StreamBatchError",
     "StreamOffsetError",
+    "Swept",
     "SyncFailedError",
     "TimestampAndOffset",
     "TimestampOverflowError",
@@ -240,6 +242,7 @@ __all__ = [
     "retain",
     "schema_guid",
     "schema_id",
+    "sweep",
     "table",
     "tables",
     "topic_settings",

@@ -197,6 +197,8 @@ class State:
     streams: Streams = field(default_factory=dict)
     #: jobs that have committed or were retired, with the time; none of them may commit any more
     ended: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: objects of extents that have left the log, with the time: readers may still need them
+    left: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def after(self, commit: Commit) -> "State":
         """The state once a commit has followed."""
@@ -209,11 +211,13 @@ class State:
             forget_old(self.versions, self.time_ms, now_ms),
             forget_old(self.streams, self.time_ms, now_ms),
             forget_old(self.ended, self.time_ms, now_ms),
+            forget_old(self.left, self.time_ms, now_ms),
         )
         for topic in commit.deleted:
             gone = state.topics.pop(topic, None)
             for partition in range(gone.n_partitions if gone else 0):
-                state.logs.pop(TopicPartition(topic, partition), None)
+                deleted = state.logs.pop(TopicPartition(topic, partition))
+                state.left |= dict.fromkeys(deleted.extents.objects, ("", now_ms))
         for topic, found in commit.created.items():
             state.topics[topic] = found
             for partition in range(found.n_partitions):
@@ -232,6 +236,7 @@ class State:
             log = state.logs[at]
             ends = log.extents.columns["end_offset"]
             first = bisect_right(ends, start)
+            state.left |= dict.fromkeys(log.extents.objects[:first], ("", now_ms))
             state.logs[at] = PartitionLog(start, max(log.end, start), log.extents.part(first))
         if commit.version is not None:
             app_id, number, topics = commit.version
@@ -271,6 +276,7 @@ class State:
             "versions": encode_versions(self.versions),
             "streams": encode_streams(self.streams),
             "ended": [[job, time_ms] for job, (_, time_ms) in self.ended.items()],
+            "left": [[key, time_ms] for key, (_, time_ms) in self.left.items()],
         }
         table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
         sink = pa.BufferOutputStream()
@@ -323,6 +329,7 @@ class State:
             decode_versions(about["versions"]),
             decode_streams(about["streams"]),
             {job: ("", time_ms) for job, time_ms in about["ended"]},
+            {key: ("", time_ms) for key, time_ms in about["left"]},
         )
 
 

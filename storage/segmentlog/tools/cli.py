@@ -33,6 +33,7 @@ from segmentlog.tools.produce import produce
 from segmentlog.tools.recover import recover, reindex
 from segmentlog.tools.replicas import replicas
 from segmentlog.tools.restore import restore
+from segmentlog.tools.sweep import sweep
 from segmentlog.tools.text import escape
 from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
@@ -165,7 +166,7 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, produce, configure, mirror, placement, restore, doctor,
+    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -8,7 +8,8 @@ from faulty_store import FaultyClient, Killed, MemoryStore, client_at, quick_set
 
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.task_object import RELATIVE, StagedExtent, StagedObjects
-from segmentlog.errors import CommitInDoubtError, StorageError
+from segmentlog.bucket.upkeep import sweep_objects
+from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
 from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.bucket_job import BucketJob
 from segmentlog.writes.request import WriteRequest
@@ -33,8 +34,21 @@ class _World:
 
     def client(self) -> FaultyClient:
         client = FaultyClient(self.store, self.random)
-        client.others = lambda: self.write(FaultyClient(self.store))
+        client.others = self.meanwhile
         return client
+
+    def meanwhile(self) -> None:
+        """Act as another client: write, or sweep so early that jobs are ended that still live."""
+        if self.random.random() < 0.7:
+            self.write(FaultyClient(self.store))
+            return
+        client = FaultyClient(self.store, self.random)
+        try:
+            sweep_objects(client_at(client), -1, -1, dry_run=False)
+        except (LogDirectoryError, StorageError):
+            pass  # there is no log yet, or the store has failed
+        except Killed:
+            self.n_kills += 1
 
     def _staged(
         self, client: FaultyClient, job: BucketJob, name: str, sizes: int
@@ -78,6 +92,8 @@ class _World:
                 self.open.add(name)
             except StorageError:
                 self.refused.add(name)
+            except LogDirectoryError:  # a sweep has ended the job
+                self.refused.add(name)
             except Killed:
                 self.n_kills += 1
                 self.open.add(name)
@@ -94,8 +110,14 @@ class _World:
             client.share = 0.1
 
     def check(self) -> None:
-        """Compare what a new reader finds with what was promised."""
-        state = sequence_at(client_at(FaultyClient(self.store))).refresh()
+        """Compare what a new reader finds with what was promised.
+
+        A sweep finds all objects that no record lies in.
+        """
+        location = client_at(FaultyClient(self.store))
+        sweep_objects(location, -1, -1, dry_run=False)
+        state = sequence_at(location).refresh()
+        assert state.objects() == {key for key in self.store.held if key.startswith("data/")}
         found: dict[str, int] = {}
         for at, log in state.logs.items():
             columns, end = log.extents.columns, 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from faulty_store import FaultyClient, MemoryStore, client_at
 from moto_here import Moto
 
 import segmentlog
@@ -209,3 +210,56 @@ def test_a_place_without_a_log(url: str, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     segmentlog.open_writer(f"file://{tmp_path}/plain", "orders").close()  # a log directory
     assert (tmp_path / "plain/orders-0").is_dir()
+
+
+def test_records_and_topics_are_deleted_and_their_objects_swept(url: str) -> None:
+    for number in range(4):
+        _write(url, [f"{number}-{i}" for i in range(5)])
+    _write(url, ["x"], "other")
+    deleted = segmentlog.delete_records(url, "orders", 0, offset=12)
+    assert (deleted.old_start, deleted.new_start, deleted.segments) == (0, 12, 2)
+    assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
+    assert segmentlog.sweep(url).keys == ()  # readers may still need them
+    assert len(segmentlog.sweep(url, longest_read_ms=0, dry_run=True).keys) == 2
+    assert len(segmentlog.sweep(url, longest_read_ms=0).keys) == 2
+    assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
+    assert segmentlog.delete_topic(url, "orders").partitions == 1
+    assert _values(url, "other") == ["x"]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        segmentlog.delete_topic(url, "orders")
+    _write(url, ["again"])  # another topic of the name, from offset 0
+    assert _values(url) == ["again"]
+    assert len(segmentlog.sweep(url, longest_read_ms=0).keys) == 2
+    assert [*segmentlog.verify(url)] == []
+
+
+def test_a_sweep_ends_jobs_and_takes_their_objects(url: str) -> None:
+    _write(url, ["a"])
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(_rows(["b"]))
+    job, staged = writer._job, writer._stager.finish()
+    assert segmentlog.sweep(url).keys == ()  # it may still live
+    swept = segmentlog.sweep(url, longest_job_ms=0)
+    assert (swept.keys, swept.retired) == (staged.names, (job.token,))
+    with pytest.raises(LogDirectoryError, match="has ended"):
+        job.commit([staged])
+    assert _values(url) == ["a"]
+    assert segmentlog.sweep(url, longest_job_ms=0).keys == ()
+
+
+def test_a_job_commits_once(url: str) -> None:
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(_rows(["b"]))
+    job, staged = writer._job, writer._stager.finish()
+    job.commit([staged])
+    with pytest.raises(LogDirectoryError, match="has ended"):
+        job.commit([staged])
+    assert _values(url) == ["b"]
+
+
+def test_a_store_without_conditions_is_refused() -> None:
+    store = MemoryStore()
+    store.has_conditions = False
+    with pytest.raises(LogDirectoryError, match="no conditional writes"):
+        _write(client_at(FaultyClient(store)).root, ["a"])
+    assert [*store.held] == ["segmentlog.bucket"]
