@@ -66,24 +66,21 @@ def compact(
         if not job.due:
             return []
         due = []
-        for planned in job.due:
-            with job.failures.of(planned.topic_partition):
-                job.begin(planned)
-                due.append(planned)
+        for log in job.due:
+            with job.failures.of(log.topic_partition):
+                job.begin(log)
+                due.append(log)
         if not due:
             return []
         with job.lock.shared(len(due)) as share:
-            tasks = [
-                CompactionTask(job.directory, share, number, planned, job.limits)
-                for number, planned in enumerate(due, 1)
-            ]
+            tasks = [job.task(log, share, number) for number, log in enumerate(due, 1)]
             outcomes = _run(spark, tasks)
         return _ended(job, tasks, outcomes)
 
 
 def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _Outcome]:
     """The outcome of each task, by its number; the largest partitions begin first."""
-    by_size = sorted(tasks, key=lambda each: -each.planned.cleanable.n_bytes)
+    by_size = sorted(tasks, key=lambda each: -each.log.n_bytes)
 
     def clean(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -148,12 +145,12 @@ def _ended(
     for task in tasks:
         outcome = outcomes[task.number]
         if isinstance(outcome, SegmentLogError):
-            failed.append((task.planned.topic_partition, outcome))
+            failed.append((task.log.topic_partition, outcome))
             continue
         if outcome is not None:
-            job.reached(task.planned, outcome.clean_to)
+            job.reached(task.log, outcome.clean_to)
             done.append(outcome)
-        job.end(task.planned)
+        job.end(task.log)
     for topic_partition, error in failed:
         job.failures.add(topic_partition, error)
     return done

@@ -1,8 +1,6 @@
 """Build the extension module: ``python -m kernel_compiler.build [VARIANT …]``."""
 
 import os
-import pickle
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,40 +23,37 @@ def build(folder: Path = KERNELS, variants: Sequence[str] = ()) -> list[Path]:
         best that this machine has.
     """
     begin()
-    from llvmlite import binding as llvm
-
-    from kernel_compiler.extension import extension
-    from kernel_compiler.link import link, machine
-    from kernel_compiler.variants import PLATFORMS, host_variant
+    from kernel_compiler import platforms
+    from kernel_compiler.lower import lower_all
     from segmentlog.native import PLATFORM, digest_of, file_of
 
-    llvm.initialize_native_asmparser()  # for `cpuid`
     if "all" in variants:
-        of_platform = {name: each.variants for name, each in PLATFORMS.items()}
+        of_platform = {name: each.variants for name, each in platforms.PLATFORMS.items()}
     else:
-        of_platform = {PLATFORM: tuple(variants) or (host_variant(),)}
+        of_platform = {PLATFORM: tuple(variants) or (platforms.host_variant(),)}
+    is_checked = os.environ.get("SEGMENTLOG_CHECKED_KERNELS") == "1"
+    (kernels, lowered), (glue, (call, start)) = lower_all(is_checked=is_checked)
+    from kernel_compiler.extension import entries, extension, written_arrays  # after its `glue`
+
     made = []
     with tempfile.TemporaryDirectory() as directory:
-        for name in dict.fromkeys(name for names in of_platform.values() for name in names):
-            platforms = [each for each, names in of_platform.items() if name in names]
-            command = [sys.executable, "-m", "kernel_compiler", name, directory, *platforms]
-            seen = os.pathsep.join([str(STORAGE), *sys.path])  # also of an isolated build
-            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": seen})
         for platform, names in of_platform.items():
-            lowered = pickle.loads(Path(directory, f"{names[0]}.kernels").read_bytes())
+            objects = [Path(directory, f"{platform}.{name}.o") for name in ("", *names)]
+            for name, file in zip(names, objects[1:], strict=True):
+                cpu, features, _ = platforms.VARIANTS[name]
+                text = entries(kernels, lowered, name)
+                module = platforms.compile_for(
+                    platform, cpu, features, kernels, text, f"kernels.{name}", file
+                )
+            written = [written_arrays(module.get_function(each.symbol)) for each in lowered]
+            digest = digest_of(KERNELS)
+            text = extension(lowered, written, names, digest, call.symbol, start.symbol)
+            # The code that asks which processor this is runs on all of them.
             cpu = "x86-64" if names[0].startswith("x86") else "generic"
-            base = machine(PLATFORMS[platform].triple, cpu, "")
-            text = extension(
-                lowered, names, digest_of(KERNELS), base.triple, str(base.target_data)
-            )
-            module = llvm.parse_assembly(text)
-            module.verify()
-            start = Path(directory, f"{platform}.o")
-            start.write_bytes(base.emit_object(module))
-            objects = [start, *(Path(directory, f"{platform}.{each}.o") for each in names)]
+            platforms.compile_for(platform, cpu, "", glue, text, "PyInit__compiled", objects[0])
             target = folder / file_of(platform)
             unfinished = target.with_name(f"{target.name}.{os.getpid()}")
-            link(objects, unfinished, platform)
+            platforms.link(objects, unfinished, platform)
             unfinished.replace(target)
             made.append(target)
     return made

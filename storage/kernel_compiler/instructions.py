@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
-"""Single machine instructions that numba does not offer, as `numba.extending.intrinsic`.
+"""Machine instructions that numba does not offer, as its intrinsics.
 
-They take the place of the functions of `segmentlog.format.kernels.memory`, which have their types
-and contracts; `crc_block` does the same for checksums.
+`TWINS` take the place of the functions of `segmentlog.format.kernels.memory`, which have their
+contracts.
 """
 
 import inspect
@@ -10,272 +10,185 @@ import inspect
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import raw_memcpy
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from segmentlog.format.kernels import memory
+__all__ = ["ARRAY", "I64", "INT", "TWINS", "UINT", "caller", "crc32", "instruction", "outside"]
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-
-
-def host_features() -> str:
-    """CPU features that numba compiles for, as LLVM spells them: ``+sse4.2,+avx2,…``."""
-    return str(cpu_target.target_context.codegen().magic_tuple()[2])
+I64 = ir.IntType(64)
+_I8, _I32 = ir.IntType(8), ir.IntType(32)
+INT, UINT = types.int64, types.uint64
+#: Stands for an array among arguments; what emits code gets its address.
+ARRAY = None
 
 
-def array_pointer(context, builder, array_type, array, at):
-    """Address of byte `at` of `array`."""
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [at])
+def instruction(result, *arguments):
+    """Make an intrinsic from ``emit(builder, *values)``, which emits its code."""
+
+    def decorate(emit):
+        def typed(typingctx, *given):
+            def codegen(context, builder, signature, values):
+                taken = [
+                    context.make_array(kind)(context, builder, value).data
+                    if isinstance(kind, types.Array)
+                    else value
+                    for kind, value in zip(signature.args, values, strict=True)
+                ]
+                made = emit(builder, *taken)
+                return context.get_dummy_value() if result == types.void else made
+
+            wanted = zip(arguments, given, strict=True)
+            return result(*[each or kind for each, kind in wanted]), codegen
+
+        names = ["typingctx", *(f"argument{number}" for number in range(len(arguments)))]
+        typed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        )
+        return intrinsic(typed)
+
+    return decorate
 
 
-def _loader(bits, *, swap=False, is_signed=True, kind=types.int64):
+def _place(builder, data, at, kind):
+    """Address of an item of another kind at byte `at`."""
+    return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
+
+
+def _loader(bits, *, swap=False, is_signed=True, result=INT):
     """Unaligned load of `bits`, extended to 64; `swap` for big-endian."""
-    word = ir.IntType(bits)
 
-    @intrinsic
-    def load(typingctx, buf, at):
-        def codegen(context, builder, signature, arguments):
-            pointer = array_pointer(context, builder, signature.args[0], *arguments)
-            loaded = builder.load(builder.bitcast(pointer, word.as_pointer()), align=1)
-            if swap:
-                loaded = builder.bswap(loaded)
-            if bits == 64:
-                return loaded
-            return (builder.sext if is_signed else builder.zext)(loaded, _I64)
-
-        return kind(buf, types.int64), codegen
+    @instruction(result, ARRAY, INT)
+    def load(builder, data, at):
+        loaded = builder.load(_place(builder, data, at, ir.IntType(bits)), align=1)
+        if swap:
+            loaded = builder.bswap(loaded)
+        return (builder.sext if is_signed else builder.zext)(loaded, I64)
 
     return load
 
 
-load_u64 = _loader(64, kind=types.uint64)
+def _storer(bits, *, swap=False):
+    """Unaligned store of the low `bits` of a word; `swap` for big-endian."""
 
-
-def _storer(bits, *, swap):
-    """Unaligned store of the low `bits` of an int64; `swap` for big-endian."""
-    word = ir.IntType(bits)
-
-    @intrinsic
-    def store(typingctx, buf, at, value):
-        def codegen(context, builder, signature, arguments):
-            pointer = array_pointer(context, builder, signature.args[0], *arguments[:2])
-            stored = builder.trunc(arguments[2], word) if bits < 64 else arguments[2]
-            if swap:
-                stored = builder.bswap(stored)
-            builder.store(stored, builder.bitcast(pointer, word.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(buf, types.int64, types.int64), codegen
+    @instruction(types.void, ARRAY, INT, INT)
+    def store(builder, data, at, value):
+        stored = builder.trunc(value, ir.IntType(bits))
+        if swap:
+            stored = builder.bswap(stored)
+        builder.store(stored, _place(builder, data, at, stored.type), align=1)
 
     return store
 
 
-def _caller(n_arguments):
-    """Call the C function at an address with these words, and return a word."""
-    kind = ir.FunctionType(_I64, [_I64] * n_arguments)
+def caller(n_arguments):
+    """Call the C function at an address with this number of words; it returns a word."""
+    kind = ir.FunctionType(I64, [I64] * n_arguments)
 
-    def call(builder, address, arguments):
-        return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+    @instruction(INT, INT, *[INT] * n_arguments)
+    def call(builder, address, *words):
+        return builder.call(builder.inttoptr(address, kind.as_pointer()), words)
 
     return call
 
 
-_call_of_5, _call_of_6 = _caller(5), _caller(6)
+def outside(name):
+    """The word that another object has under this name."""
+
+    @instruction(INT)
+    def load(builder):
+        known = builder.module.globals.get(name)
+        return builder.load(known or ir.GlobalVariable(builder.module, I64, name))
+
+    return load
 
 
-@intrinsic
-def call_5(typingctx, address, a, b, c, d, e):
-    """Call a function of five words."""
-
-    def codegen(context, builder, signature, arguments):
-        return _call_of_5(builder, arguments[0], arguments[1:])
-
-    return types.int64(*[types.int64] * 6), codegen
-
-
-@intrinsic
-def call_6(typingctx, address, a, b, c, d, e, f):
-    """Call a function of six words."""
-
-    def codegen(context, builder, signature, arguments):
-        return _call_of_6(builder, arguments[0], arguments[1:])
-
-    return types.int64(*[types.int64] * 7), codegen
-
-
-@intrinsic
-def memcpy(typingctx, target, to, source, at, n_bytes):
-    """Copy exactly `n_bytes`."""
-
-    def codegen(context, builder, signature, arguments):
-        target, to, source, at, n_bytes = arguments
-        to_pointer = array_pointer(context, builder, signature.args[0], target, to)
-        at_pointer = array_pointer(context, builder, signature.args[2], source, at)
-        raw_memcpy(builder, to_pointer, at_pointer, n_bytes, 1)
-        return context.get_dummy_value()
-
-    word = types.int64
-    return types.void(target, word, source, word, word), codegen
-
-
-def _vector_copy(n_bytes):
+def _copier(n_bytes):
     """Copy `n_bytes`, a power of two, as one vector."""
+    vector = ir.VectorType(_I8, n_bytes)
 
-    @intrinsic
-    def copy(typingctx, target, to, source, at):
-        def codegen(context, builder, signature, arguments):
-            vector = ir.VectorType(_I8, n_bytes).as_pointer()
-            target, to, source, at = arguments
-            to_pointer = array_pointer(context, builder, signature.args[0], target, to)
-            at_pointer = array_pointer(context, builder, signature.args[2], source, at)
-            loaded = builder.load(builder.bitcast(at_pointer, vector), align=1)
-            builder.store(loaded, builder.bitcast(to_pointer, vector), align=1)
-            return context.get_dummy_value()
-
-        word = types.int64
-        return types.void(target, word, source, word), codegen
+    @instruction(types.void, ARRAY, INT, ARRAY, INT)
+    def copy(builder, target, to, source, at):
+        loaded = builder.load(_place(builder, source, at, vector), align=1)
+        builder.store(loaded, _place(builder, target, to, vector), align=1)
 
     return copy
 
 
-copy_32 = _vector_copy(32)
-copy_64 = _vector_copy(64)
+copy_32, copy_64 = _copier(32), _copier(64)
 
 
-@intrinsic
-def load_item(typingctx, array, at):
-    """One element of an array of integers as int64; as in `load_u8`, `at` is not checked."""
-
-    def codegen(context, builder, signature, arguments):
-        loaded = builder.load(array_pointer(context, builder, signature.args[0], *arguments))
-        return builder.sext(loaded, _I64) if loaded.type.width < 64 else loaded
-
-    return types.int64(array, types.int64), codegen
-
-
-@intrinsic
-def store_item(typingctx, array, at, value):
-    """Set one element of an array of integers from an int64; `at` is not checked."""
-
-    def codegen(context, builder, signature, arguments):
-        pointer = array_pointer(context, builder, signature.args[0], *arguments[:2])
-        width = pointer.type.pointee.width
-        stored = arguments[2]
-        builder.store(
-            builder.trunc(stored, pointer.type.pointee) if width < 64 else stored, pointer
-        )
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64), codegen
-
-
-@intrinsic
-def trailing_zeros(typingctx, word):
-    """Number of zero bits below the lowest set one; 64 for zero."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.uint64), codegen
-
-
-@intrinsic
-def leading_zeros(typingctx, word):
-    """Number of zero bits above the highest set one; 64 for zero."""
-
-    def codegen(context, builder, signature, arguments):
-        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(types.int64), codegen
-
-
-@intrinsic
-def prefetch(typingctx, buf, at):
-    """Ask for the cache line of element `at`, which may lie outside the array."""
-
-    def codegen(context, builder, signature, arguments):
-        element = array_pointer(context, builder, signature.args[0], *arguments)
-        pointer = builder.bitcast(element, _I8.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], fnty=kind)
-        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
-        return context.get_dummy_value()
-
-    return types.void(buf, types.int64), codegen
-
-
-@intrinsic
-def x86_crc32_u64(typingctx, crc, word):
-    """The crc32 instruction over eight bytes."""
-
-    def codegen(context, builder, signature, arguments):
-        kind = ir.FunctionType(_I64, [_I64, _I64])
-        function = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=kind)
-        return builder.call(function, arguments)
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-@intrinsic
-def x86_crc32_u8(typingctx, crc, byte):
-    """The crc32 instruction over one byte."""
-
-    def codegen(context, builder, signature, arguments):
-        kind = ir.FunctionType(_I32, [_I32, _I8])
-        function = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", fnty=kind)
-        narrow = [builder.trunc(arguments[0], _I32), builder.trunc(arguments[1], _I8)]
-        return builder.zext(builder.call(function, narrow), _I64)
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-#: What takes the place of each function.
-_TWINS = {
-    memory.load_i64: _loader(64, swap=True),
-    memory.load_i32: _loader(32, swap=True),
-    memory.load_i16: _loader(16, swap=True),
-    memory.load_u64: load_u64,
-    memory.load_u32: _loader(32, is_signed=False),
-    # Numba's own indexing would first check whether `at` is negative.
-    memory.load_u8: _loader(8, is_signed=False),
-    memory.load_item: load_item,
-    memory.store_i64: _storer(64, swap=True),
-    memory.store_i32: _storer(32, swap=True),
-    memory.store_i16: _storer(16, swap=True),
-    memory.store_u64: _storer(64, swap=False),
-    memory.store_u8: _storer(8, swap=False),
-    memory.store_item: store_item,
-    memory.prefetch: prefetch,
-    memory.leading_zeros: leading_zeros,
-    memory.trailing_zeros: trailing_zeros,
-    memory.call_5: call_5,
-    memory.call_6: call_6,
-    memory.copy_bytes: memcpy,
-}
-
-
-def _register(function, instruction):
-    """Call `instruction` where a kernel calls `function`: numba wants the same arguments."""
-    arguments = ", ".join(inspect.signature(function).parameters)
-    code = f"lambda {arguments}: lambda {arguments}: instruction({arguments})"
-    overload(function)(eval(code, {"instruction": instruction}))
-
-
-for _function, _instruction in _TWINS.items():
-    _register(_function, _instruction)
-
-
-@overload(memory.copy_wide)
 def _copy_wide(target, to, source, at, n_bytes):
-    def copy(target, to, source, at, n_bytes):
-        if n_bytes <= 32:
-            copy_32(target, to, source, at)
-            return
-        copy_64(target, to, source, at)
-        if n_bytes > 64:
-            copy_64(target, to + 64, source, at + 64)
-            if n_bytes > 128:
-                copy_64(target, to + 128, source, at + 128)
-                copy_64(target, to + 192, source, at + 192)
+    if n_bytes <= 32:
+        copy_32(target, to, source, at)
+        return
+    copy_64(target, to, source, at)
+    if n_bytes > 64:
+        copy_64(target, to + 64, source, at + 64)
+        if n_bytes > 128:
+            copy_64(target, to + 128, source, at + 128)
+            copy_64(target, to + 192, source, at + 192)
 
-    return copy
+
+@instruction(types.void, ARRAY, INT, ARRAY, INT, INT)
+def _copy_bytes(builder, target, to, source, at, n_bytes):
+    raw_memcpy(builder, builder.gep(target, [to]), builder.gep(source, [at]), n_bytes, 1)
+
+
+@instruction(INT, ARRAY, INT)
+def _load_item(builder, data, at):
+    return builder.sext(builder.load(builder.gep(data, [at])), I64)
+
+
+@instruction(types.void, ARRAY, INT, INT)
+def _store_item(builder, data, at, value):
+    builder.store(builder.trunc(value, data.type.pointee), builder.gep(data, [at]))
+
+
+@instruction(INT, UINT)
+def _trailing_zeros(builder, word):
+    return builder.cttz(word, ir.IntType(1)(0))
+
+
+@instruction(INT, INT)
+def _leading_zeros(builder, word):
+    return builder.ctlz(word, ir.IntType(1)(0))
+
+
+@instruction(types.void, ARRAY, INT)
+def _prefetch(builder, data, at):
+    pointer = _I8.as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], fnty=kind)
+    builder.call(function, [_place(builder, data, at, _I8), _I32(0), _I32(3), _I32(1)])
+
+
+@instruction(UINT, UINT, UINT)
+def crc32(builder, crc, word):
+    """x86's instruction over eight bytes."""
+    kind = ir.FunctionType(I64, [I64, I64])
+    function = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", fnty=kind)
+    return builder.call(function, [crc, word])
+
+
+#: By the name in `memory`; a function is compiled as a kernel is.
+TWINS = {
+    "load_i64": _loader(64, swap=True),
+    "load_i32": _loader(32, swap=True),
+    "load_i16": _loader(16, swap=True),
+    "load_u64": _loader(64, result=UINT),
+    "load_u32": _loader(32, is_signed=False),
+    "load_u8": _loader(8, is_signed=False),  # numba's indexing would ask if `at` is negative
+    "load_item": _load_item,
+    "store_i64": _storer(64, swap=True),
+    "store_i32": _storer(32, swap=True),
+    "store_i16": _storer(16, swap=True),
+    "store_u64": _storer(64),
+    "store_u8": _storer(8),
+    "store_item": _store_item,
+    "prefetch": _prefetch,
+    "leading_zeros": _leading_zeros,
+    "trailing_zeros": _trailing_zeros,
+    "call_5": caller(5),
+    "call_6": caller(6),
+    "copy_bytes": _copy_bytes,
+    "copy_wide": _copy_wide,
+}

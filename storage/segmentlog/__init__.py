@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.cluster.alter import alter_settings, topic_settings
-from segmentlog.cluster.broker_start import StartAction, StartStep
 from segmentlog.cluster.directory_settings import Setting, Source
-from segmentlog.cluster.mirror import MirroredPartition, mirror
+from segmentlog.cluster.follower import MirroredPartition
+from segmentlog.cluster.mirror import mirror
 from segmentlog.cluster.replicated import (
     Replica,
     ReplicatedDirectory,
@@ -64,13 +64,12 @@ from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
-from segmentlog.maintain.compaction.plan import CompactedPartition
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.maintain.delete_records import DeletedRecords, delete_records
 from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
-from segmentlog.maintain.preflight import preflight
 from segmentlog.maintain.recover import recover
 from segmentlog.maintain.reindex import IndexedSegment, reindex
 from segmentlog.maintain.restoration.propose import (
@@ -87,6 +86,8 @@ from segmentlog.maintain.restoration.restore import (
     restore,
 )
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
+from segmentlog.maintain.start.preflight import preflight
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.maintain.sweep import Swept, sweep
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity

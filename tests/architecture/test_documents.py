@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.cluster import mirror
+from segmentlog.cluster import follower
 from segmentlog.format.newer import KNOWN_KAFKA
 from segmentlog.txn import guard, state
 from segmentlog.txn.settings_file import SETTINGS_FORMAT
-from segmentlog.writes.batch_table import TABLE_FORMAT
+from segmentlog.writes.ingest import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"
@@ -107,7 +107,7 @@ def test_the_formats_of_our_files_are_those_that_are_written() -> None:
     (of_table,) = re.findall(r"^\| `segmentlog.\*.batches.stage` \| (\d+) \|", text, re.MULTILINE)
 
     assert (state._STATE_FORMAT, guard._INTENT_FORMAT) == (int(of_state), int(of_intent))
-    assert int(of_mirrors) == mirror._MIRRORED_FORMAT
+    assert int(of_mirrors) == follower._MIRRORED_FORMAT
     assert (SETTINGS_FORMAT, TABLE_FORMAT) == (int(of_settings), int(of_table))
 
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 from measure import Row
 from planning import run_program
 
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 _GIB = 1 << 30
 _EXTRAPOLATED_BYTES = 100e9
@@ -140,7 +139,7 @@ import dataclasses
 import numpy as np, pyarrow as pa
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.config import WriteRequest
 directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
 n_rows = max(1, (1 << 20) // size)
 config = ProducerConfig(flush=False)

@@ -28,7 +28,7 @@ from segmentlog import errors
 from segmentlog.errors import ChecksumMismatchError, LogLockedError
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.compaction.shared import CompactionTask
+from segmentlog.maintain import CompactionTask
 
 pytestmark = pytest.mark.linux
 
@@ -119,7 +119,7 @@ def stops_at(
     def outcome(task: CompactionTask) -> object:
         from pyspark import TaskContext
 
-        from segmentlog.maintain.compaction.shared import clean_task
+        from segmentlog.maintain import clean_task
 
         context = TaskContext.get()
         assert context is not None

@@ -9,7 +9,7 @@ These defects broke a promise here and were repaired. Their scenarios run with t
 | empty partition | a partition without a log stopped all writers | first write |
 | random times | rebuilt time indexes contained uninitialized memory | first write |
 | orphan index | no writer could roll after a recovery removed a segment | a segment is cut off |
-| failed and visible | a job whose staged files could not be removed | fails at call 44 |
+| failed and visible | a job could not remove its staged files | fail to remove staged files |
 """
 
 import itertools

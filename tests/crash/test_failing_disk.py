@@ -51,8 +51,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "rolled": Kind(600, 300, 10),
-    "copied": Kind(1 << 20, 300, 10),
-    "moved": Kind(60_000, 17_000, 2000),
+    "held": Kind(1 << 20, 300, 10),
+    "copied": Kind(1 << 20, 300, 10, buffer_memory=1000),
+    "moved": Kind(60_000, 17_000, 2000, buffer_memory=60_000),
 }
 
 

@@ -19,8 +19,8 @@ from soundness import assert_tidy
 
 from segmentlog.txn.repeated_writes import StreamBatch
 from segmentlog.txn.state import State
+from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 TOPICS = ("a", "b")
 

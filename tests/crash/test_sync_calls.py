@@ -59,7 +59,7 @@ REASONS: Mapping[str, str] = {
             "txn.deleted.take_out > sync_directory > sync_file: fsync log directory",
             "log.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "txn.recover_log.cut > sync_directory > sync_file: fsync partition",
-            ("txn.rebuild_indexes.rebuild_indexes > sync_directory > sync_file: fsync partition"),
+            ("log.index_builder.rebuild_indexes > sync_directory > sync_file: fsync partition"),
             (
                 "maintain.recover_directory.close > put > write > write_offsets > write > "
                 "replace_file > sync_directory > sync_file: fsync log directory"

@@ -17,9 +17,8 @@ from segmentlog.errors import LogLockedError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec
 from segmentlog.txn.guard import Guard, list_guards
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.interop
 

@@ -25,7 +25,7 @@ import segmentlog
 from segmentlog.errors import LogDirectoryError, LogLockedError
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.compaction.shared import clean_task
+from segmentlog.maintain import clean_task
 from segmentlog.model import TopicPartition
 from segmentlog.store.lock import TaskLock
 

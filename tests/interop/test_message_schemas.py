@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kafka_here.artifacts import schema_jars
 
-from segmentlog.format.messages import extra_lines, lines
+from segmentlog.format.messages import lines
 from segmentlog.format.messages.schema import JSON_NULL, Field, Schema, Versions, parse_schemas
 
 pytestmark = pytest.mark.interop
@@ -107,7 +107,7 @@ def test_the_table_has_the_schemas_of_the_jars(version: str) -> None:
     for name in lines.__all__:
         known |= parse_schemas(getattr(lines, name))
     if version == "4.0.1":  # 4.1 changed records of share groups without a new version
-        for text in (extra_lines.OFFSETS_4_0, extra_lines.SHARE_STATE_4_0):
+        for text in (lines.OFFSETS_4_0, lines.SHARE_STATE_4_0):
             known |= parse_schemas(text)
     seen = set()
     for spec in messages(version):

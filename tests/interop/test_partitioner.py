@@ -8,7 +8,7 @@ import pytest
 from kafka_here.gateway import Gateway
 
 from segmentlog.format.records.source import record_source
-from segmentlog.writes.partitioner import Partitioner
+from segmentlog.writes.stager import Partitioner
 
 pytestmark = pytest.mark.interop
 

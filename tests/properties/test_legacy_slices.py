@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.scan import scan_slice
@@ -18,7 +19,6 @@ from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.testing.reference_log import read_log
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
 _FIRST_MS = 1_700_000_000_000
 _LOGS = int(os.environ.get("LEGACY_LOGS", "8"))  # a run of hundreds takes minutes

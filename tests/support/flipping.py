@@ -14,6 +14,7 @@ from producer_batches import ABORT, COMMIT, batch, marker
 import segmentlog
 from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.errors import SegmentLogError
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import list_segments
 from segmentlog.log.segment import Segment
 from segmentlog.model import OnCorruptBatch, ScanPolicy
@@ -21,7 +22,6 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.testing.codecs import NONE, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
 __all__ = [
     "COLUMNS",

@@ -6,10 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import Extent
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 __all__ = ["LARGE", "pieces", "staged", "wide_rows"]
 

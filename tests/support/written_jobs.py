@@ -10,8 +10,8 @@ import pyarrow as pa
 
 import segmentlog
 from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -66,5 +66,5 @@ def in_task_order(
         )
         raise LogDirectoryError(directory, reason)
     # A message that has come twice counts once: no two attempts have files of the same names.
-    attempts = {(message.task, message.extents.names): message for message in staged}
+    attempts = {(message.task, message.extents.files): message for message in staged}
     return sorted(attempts.values(), key=lambda message: message.task)

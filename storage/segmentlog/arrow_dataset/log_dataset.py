@@ -23,8 +23,8 @@ from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestam
 from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
+from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.schema import record_schema
-from segmentlog.format.records.text import TextColumns
 from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRange, TopicPartition
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.

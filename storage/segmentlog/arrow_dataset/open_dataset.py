@@ -21,9 +21,8 @@ from segmentlog.model import (
     Replicas,
 )
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists
-from segmentlog.store.tiered_location import tiered_paths
 from segmentlog.times import Time
 
 if TYPE_CHECKING:

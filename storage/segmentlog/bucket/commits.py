@@ -10,10 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
@@ -28,6 +25,9 @@ from segmentlog.txn.repeated_writes import (
     encode_versions,
     forget_old,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 COMMIT_FORMAT = 1
 CHECKPOINT_FORMAT = 1
@@ -257,6 +257,9 @@ class State:
 
     def encode(self) -> bytes:
         """The bytes of a checkpoint: a file of Arrow with a row for each extent."""
+        import numpy as np  # neither is needed to commit
+        import pyarrow as pa
+
         partitions = [*self.logs.items()]
         lengths = [len(log.extents) for _, log in partitions]
         keys = [key for _, log in partitions for key in log.extents.objects]
@@ -291,6 +294,8 @@ class State:
 
         Raises `CorruptCheckpointError` if the bytes are none, or of a newer format.
         """
+        import pyarrow as pa
+
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             metadata = (table.schema.metadata or {})[b"segmentlog"]
@@ -302,7 +307,9 @@ class State:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
     @classmethod
-    def _of(cls, about: Mapping[str, Any], table: pa.Table) -> "State":
+    def _of(cls, about: Mapping[str, Any], table: "pa.Table") -> "State":
+        import numpy as np
+
         table = table.combine_chunks()
         logs: dict[TopicPartition, PartitionLog] = {}
         counts = np.bincount(table["log"].to_numpy(), minlength=len(about["logs"]))
@@ -333,6 +340,9 @@ class State:
         )
 
 
-def _joined(columns: "Iterable[array[int]]") -> pa.Array:
+def _joined(columns: "Iterable[array[int]]") -> "pa.Array":
+    import numpy as np
+    import pyarrow as pa
+
     parts = [np.frombuffer(each, np.int64) for each in columns if len(each)]
     return pa.array(np.concatenate(parts) if parts else np.empty(0, np.int64))

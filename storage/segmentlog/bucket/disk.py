@@ -34,8 +34,7 @@ from segmentlog.format.names import (
     parse_segment_file,
 )
 from segmentlog.store.bucket_location import parse_bucket, plain_bucket_path
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.remote.object_store import RemoteDisk
 from segmentlog.store.remote.stores import Facts, Opened
 from segmentlog.txn.state import STATE_FILE

@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 #: Shows that a prefix has such a log, and not a copy of a log directory.
 MARKER = "segmentlog.bucket"
 
+DATA = "data/"  #: beginning of the keys of data objects
+
 INSTALL = "pip install 'pyspark-segmentlog[bucket]'"
 
 #: A larger object is uploaded in parts of this size.

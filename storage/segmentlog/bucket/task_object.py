@@ -11,12 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from segmentlog.bucket.objects import Objects
+from segmentlog.bucket.objects import DATA, Objects
 from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.model import TopicPartition
-
-DATA = "data/"
 
 #: A larger extent is divided: each is a segment for readers, who have no index within it.
 _MOST_BYTES = 64 << 20

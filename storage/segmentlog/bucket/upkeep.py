@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.objects import DATA
 from segmentlog.bucket.sequence import sequence_at
-from segmentlog.bucket.task_object import DATA
 from segmentlog.errors import UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation

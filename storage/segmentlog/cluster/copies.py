@@ -7,17 +7,22 @@ defined otherwise, and then its leader has the greatest epoch, too.  Neither the
 the one with the greatest high watermark need be the log.  If the cluster's metadata names a
 leader, the leader's copy is the log.
 
-Rules: ``ReplicaManager``, ``PartitionRegistration``, KIP-101, KIP-966 (eligible leader replicas).
+By the leader epochs, too, a follower that fetches from a leader finds the end of what they have in
+common, and cuts the rest off.  Equal ends prove nothing: two leaders may have given the same
+offsets.
+
+Rules: ``ReplicaManager``, ``PartitionRegistration``, ``LeaderEpochFileCache.endOffsetFor``,
+KIP-101, KIP-279, KIP-966 (eligible leader replicas).
 """
 
+import bisect
 import contextlib
 import os
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from segmentlog.cluster.epochs import EpochEnds, common_end
 from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.format.records.header import BatchHeader
@@ -27,6 +32,61 @@ from segmentlog.reads.log import Log
 
 #: The columns of a partition in the cluster's metadata (`segmentlog.reads.cluster_image`).
 Registration = Mapping[str, Any]
+
+
+_UNKNOWN = (-1, -1)
+
+
+class EpochEnds(NamedTuple):
+    """The leader epochs of a copy, and its bounds."""
+
+    #: each epoch and the offset at which it began, both ascending
+    starts: Sequence[tuple[int, int]]
+    log_start: int  # the log start offset
+    log_end: int  # the log end offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last leader, or -1."""
+        return self.starts[-1][0] if self.starts else -1
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """The greatest known epoch that is not above `epoch`, and its end; (-1, -1) for none.
+
+        The end of an epoch is the start of the next one.  An epoch before all others has the start
+        of the first one for its end, and an epoch after all others is not known.
+        """
+        if not self.starts or epoch > self.last_epoch:
+            return _UNKNOWN
+        if epoch == self.last_epoch:
+            return epoch, self.log_end
+        after = bisect.bisect_right(self.starts, epoch, key=lambda each: each[0])
+        return (self.starts[after - 1][0] if after else epoch), self.starts[after][1]
+
+    def cut(self, end: int) -> "EpochEnds":
+        """The copy without the offsets at and after `end`."""
+        starts = [each for each in self.starts if each[1] < end]
+        return EpochEnds(starts, self.log_start, min(end, self.log_end))
+
+
+def common_end(copy: EpochEnds, log: EpochEnds) -> int:
+    """The offset up to which a copy and the log have the same batches.
+
+    If they have nothing in common, it is the greater one of their starts.
+    """
+    if not copy.starts:
+        return copy.log_end
+    while copy.starts:
+        epoch, end = log.end_of(copy.last_epoch)
+        if end < 0:  # this copy has heard of a later leader
+            epoch, end = log.last_epoch, log.log_end
+        known, own_end = copy.end_of(epoch)
+        if known == epoch:
+            break
+        copy = copy.cut(own_end)  # by one epoch at least
+    else:
+        end = own_end = 0
+    return max(min(end, own_end, copy.log_end), copy.log_start, log.log_start)
 
 
 class Copy:

@@ -2,154 +2,54 @@
 
 A mirror is one change of the destination (`segmentlog.txn.change`): all of its partitions,
 their checkpoints, and the numbered writes and batches of streams in `segmentlog.state` are those
-of one moment of the sources, or all are as before.
-
-1. Each segment of the destination is compared with that of the log.  Segments from the first
-   difference on leave; so do those before the log start.  Records that the log does not have are
-   kept in ``.broken`` files, as a recovery keeps what it cuts off.
-2. Segments that the destination lacks are copied in the order of their offsets, as ``.cleaned``
-   files.  Neither readers nor brokers take these for the log.  Their bytes are read again and
-   compared.  A mirror that was killed finds what it has copied, and continues there.
-3. The work of the change: the last segment of the destination grows in place, new segments get
-   their names, and small files are copied (leader epochs, producer snapshots, indexes of a segment
-   that has grown).
-4. Its effect (`segmentlog.txn.effects.Follow`): segments are exchanged if others leave, and
-   checkpoints are written.
-
-The indexes of the active segment are copied only if they are proven to be those of the bytes that
-are copied: the source was cleanly stopped, and still is once they are copied.  A destination
-without them has them built again.
-
-`segmentlog.mirrored` has the digests of the segments on both sides.  Files that have not changed
-since are not read again.
+of one moment of the sources, or all are as before.  `segmentlog.cluster.follower` has what is done
+for one partition: it compares and copies before the change, and appends and renames in its work.
+The effect of the change (`segmentlog.txn.effects.Follow`) exchanges segments if others leave, and
+writes the checkpoints.
 """
 
 import contextlib
-import errno
-import hashlib
 import logging
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-import numpy as np
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
-from segmentlog.cluster.copies import Copy
-from segmentlog.cluster.destination import (
-    assigned_of,
-    refuse_destination,
-    refuse_partitions,
-)
+from segmentlog.cluster.follower import Follower, MirroredPartition, read_known, write_known
+from segmentlog.cluster.placement import TargetCluster
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.dialects import one_dialect
-from segmentlog.errors import (
-    CorruptCheckpointError,
-    CorruptLogError,
-    StorageError,
-    UnsupportedFormatError,
-)
+from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import (
-    CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEXES,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_AND_ALL_INDEXES,
     LOG_START_CHECKPOINT,
-    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
-    FileKind,
-    FileState,
-    parse_segment_file,
     partition_path,
-    segment_file_name,
 )
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.log.listing import list_segments, remove_indexes_without_log
-from segmentlog.log.segment import Segment
-from segmentlog.log.swaps import finish_swaps
-from segmentlog.model import LOCK_TIMEOUT_SECONDS, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.log.metadata import known_topic_id, read_meta_properties
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.copy import (
-    copy_range,
-    digest_of,
-    digest_of_file,
-    digest_up_to,
-    has_other_names,
-    inode_of,
-    opened_source,
-    size_of,
-)
-from segmentlog.store.durable import (
-    create_directory,
-    create_file,
-    make_directory,
-    remove_file,
-    rename,
-    replace_file,
-    sync_ancestors,
-    sync_directory,
-    sync_file,
-    writable,
-)
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.destinations import refuse_overlap
+from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.failures import Failures, OnFailure
-from segmentlog.store.fingerprint import fingerprint
+from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import local_path
-from segmentlog.store.readable import exists, is_directory, list_names, status_of
+from segmentlog.store.readable import exists, is_directory, status_of
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Follow, Followed
-from segmentlog.txn.guard import PartitionIntent, SegmentSizes, list_guards
+from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import HeldDirectory, hold
-from segmentlog.txn.json_file import check_types, read_json, to_json
 from segmentlog.txn.state import State
+from segmentlog.txn.topics import check_partition_path
 
 logger = logging.getLogger(__name__)
 
-_SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
-_MIRRORED_FILE = "segmentlog.mirrored"
-_MIRRORED_FORMAT = 1
-_AS_STORED = ScanPolicy(header_names_as_bytes=True)
-_COMPARED = ["offset", "timestamp", "key", "value", "headers"]
-_COMPARED_OFFSETS = 4096  #: offsets whose records are compared at once
-
-
-class MirroredPartition(NamedTuple):
-    """A partition that was copied.
-
-    Attributes
-    ----------
-    topic, partition : its name and number.
-    source : path of the copy that is the log.
-    log_start_offset, log_end_offset : half-open range of its offsets.
-    n_bytes : bytes of its ``.log`` files.
-    n_copied : bytes of them that the destination lacked.
-    cut_at : the offset at which the copy at the destination was cut; None if it did not diverge.
-        The destination had other records there than the log: those of another leader, or of a
-        writer since the last mirror.
-    kept : the files with the bytes that were cut off; none in a dry run.
-    n_put_aside : number of segments of the destination that are put aside, because the source has
-        the same records in other bytes, has compacted them, or begins after them.
-    sha256 : of the SHA-256 digests of its ``.log`` files in the order of their offsets, in hex;
-        empty in a dry run.
-    """
-
-    topic: str
-    partition: int
-    source: str
-    log_start_offset: int
-    log_end_offset: int
-    n_bytes: int
-    n_copied: int
-    cut_at: int | None
-    kept: tuple[str, ...]
-    n_put_aside: int
-    sha256: str
+_MOST_NAMED = 20  #: partitions that a warning names
 
 
 @one_dialect()
@@ -227,106 +127,34 @@ def mirror(
     source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     chosen = partitions_of(source, names, numbers)
     directory = local_path(to)
-    refuse_destination(directory, source.paths)
+    _refuse_destination(directory, source.paths)
     if assigned:
-        chosen = assigned_of(directory, source, chosen, names, numbers)
+        chosen = _assigned_of(directory, source, chosen, names, numbers)
     in_tiers = only_in_a_tier(source, chosen)
     for each, offsets in in_tiers.items():
         logger.warning(
             "%s: offsets [%d, %d) are only in its tier, and are not copied", each, *offsets
         )
-    if not exists(directory):
-        if dry_run:
-            found = _Mirror(
-                HeldDirectory(directory, dry_run=True),
-                source,
-                chosen,
-                on_bytes,
-                failures,
-                on_phase,
-            ).look()
-            _report(found, on_partition)
-            failures.end()
-            return found
+    # A leader deletes the remote segments below its log start.
+    starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
+    is_there = exists(directory)
+    if not is_there and not dry_run:
         make_directory(directory)
         sync_ancestors(directory)
-    with hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run) as held:
-        # A leader deletes the remote segments below its log start.
-        starts = {each: offsets.start_offset for each, offsets in in_tiers.items()}
+    with contextlib.ExitStack() as stack:
+        held = HeldDirectory(directory, dry_run=True)
+        if is_there or not dry_run:
+            held = stack.enter_context(
+                hold(directory, lock_timeout_seconds, lambda _: TopicConfig(), dry_run=dry_run)
+            )
         work = _Mirror(held, source, chosen, on_bytes, failures, on_phase)
-        if dry_run:
-            found = work.look()
-        else:
+        if not dry_run:
             held.remove_due({each.topic for each in chosen})
-            found = work.follow(starts)
-    _report(found, on_partition)
+        found = work.look() if dry_run else work.follow(starts)
+    for mirrored in found:
+        on_partition(mirrored)
     failures.end()
     return found
-
-
-def _report(
-    found: Sequence["MirroredPartition"], on_partition: Callable[[MirroredPartition], object]
-) -> None:
-    for each in found:
-        on_partition(each)
-
-
-class _Own(NamedTuple):
-    """A segment of the destination."""
-
-    base_offset: int
-    size: int
-    path: str
-
-
-class _Known(NamedTuple):
-    """A segment that a mirror has found, or made, equal on both sides."""
-
-    size: int  # bytes of the ``.log`` file at the destination
-    sha256: str  # the digest of these bytes, in hex
-    #: inode, size and times of each of the segment's files on both sides; None for a file that is
-    #: not there
-    source: Sequence[Sequence[int] | None]
-    own: Sequence[Sequence[int] | None]
-
-
-class _KnownLog(NamedTuple):
-    """A partition as the last mirror has left it; `source` is the path of the log."""
-
-    source: str
-    end: int
-    segments: Mapping[int, _Known]
-
-
-def _read_known(directory: str) -> dict[TopicPartition, _KnownLog]:
-    """What the last mirror has left; nothing if the file is missing, or cannot be understood.
-
-    Without it, all bytes are compared.
-    """
-    path = os.path.join(directory, _MIRRORED_FILE)
-    known = {}
-    try:
-        for topic, partition, source, end, segments in read_json(path, (_MIRRORED_FORMAT,))[
-            "partitions"
-        ]:
-            check_types((topic, partition, source, end), (str, int, str, int))
-            found = {base: _Known(*each) for base, *each in segments}
-            known[TopicPartition(topic, partition)] = _KnownLog(source, end, found)
-    except FileNotFoundError:
-        return {}
-    except (CorruptCheckpointError, KeyError, TypeError, ValueError) as error:
-        logger.warning("%s: cannot be read, so all bytes are compared: %s", path, error)
-        return {}
-    return known
-
-
-def _write_known(directory: str, known: Mapping[TopicPartition, _KnownLog]) -> None:
-    rows = [
-        [*each, log.source, log.end, [[base, *found] for base, found in log.segments.items()]]
-        for each, log in known.items()
-    ]
-    data = to_json(_MIRRORED_FORMAT, {"partitions": rows})
-    replace_file(os.path.join(directory, _MIRRORED_FILE), data)
 
 
 class _Mirror:
@@ -348,28 +176,28 @@ class _Mirror:
     ) -> None:
         self._held, self._source, self._failures = held, source, failures
         self._on_phase = on_phase
-        self._known = _read_known(held.directory)
+        self._known = read_known(held.directory)
         # Before the segments are listed: a compaction that comes in between makes more clean.
         cleaned = {each: read_offsets(each, CLEANER_OFFSET_CHECKPOINT) for each in source.paths}
         logs = {}
         for each in chosen:
             with failures.of(each):
                 logs[each] = source.log(*each)
-        refuse_partitions(held.directory, logs.values())
+        _refuse_partitions(held.directory, logs.values())
         self._followers = []
         for each, log in logs.items():
             cleaned_to = cleaned.get(os.path.dirname(log.path), {}).get(each, -1)
             with failures.of(each):
                 self._followers.append(
-                    _Follower(held, log, cleaned_to, self._known.get(each), on_bytes)
+                    Follower(held, log, cleaned_to, self._known.get(each), on_bytes)
                 )
 
     def look(self) -> list[MirroredPartition]:
         """The results of `follow`, without any change."""
-        self._leave_out_failures({"compares": _Follower.plan})
+        self._leave_out_failures({"compares": Follower.plan})
         return [each.result(sum(each.n_missing()), "") for each in self._followers]
 
-    def _leave_out_failures(self, steps: Mapping[str, Callable[["_Follower"], object]]) -> None:
+    def _leave_out_failures(self, steps: Mapping[str, Callable[[Follower], object]]) -> None:
         """Prepare each partition; those that fail stay at the destination as they were."""
         prepared = []
         for each in self._followers:
@@ -382,73 +210,69 @@ class _Mirror:
 
     def follow(self, starts: Mapping[TopicPartition, int]) -> list[MirroredPartition]:
         """Copy, and make the change."""
-        directory = self._held.directory
         self._leave_out_failures({
-            "begins": _Follower.begin, "compares": _Follower.plan,
-            "copies": _Follower.stage_segments,
+            "begins": Follower.begin, "compares": Follower.plan, "copies": Follower.stage_segments,
         })  # fmt: skip
         change = Change.begin(self._held)
+        moving = self._moving(starts)
         state = self._followed_state(change.before)
-        checkpoints = {
-            name: read_offsets(directory, name)
+        if moving or _writes_of(state) != _writes_of(change.before):
+            self._carry_out(change, moving)
+        done = {each.log.topic_partition: each.known_now() for each in self._followers}
+        if (known := {**self._known, **done}) != self._known:
+            write_known(self._held.directory, known)
+        return [each.result(each.n_copied, each.digest()) for each in self._followers]
+
+    def _moving(self, starts: Mapping[TopicPartition, int]) -> list[tuple[Follower, Followed]]:
+        """The partitions whose files or checkpoints change, and how they will be."""
+        checkpoints = [
+            read_offsets(self._held.directory, name)
             for name in (
                 LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT,
                 CLEANER_OFFSET_CHECKPOINT,
             )
-        }  # fmt: skip
-        followers, followed = [], []
+        ]  # fmt: skip
+        moving = []
         for each in self._followers:
-            found = each.followed(starts.get(each.log.topic_partition))
-            at = found.topic_partition
+            at = each.log.topic_partition
+            found = each.followed(starts.get(at))
             bounds = [found.start, found.high_watermark, found.end, found.cleaned_to]
-            if each.is_changed(found) or bounds != [
-                offsets.get(at, -1) for offsets in checkpoints.values()
-            ]:
-                followers.append(each)
-                followed.append(found)
-        if followed or _writes_of(state) != _writes_of(change.before):
-            known = {
-                each: found for each, found in self._known.items()
-                if each not in {other.topic_partition for other in followed}
-            }  # fmt: skip
-            if known != self._known:  # a crash leaves nothing in it that is not so
-                _write_known(directory, known)
-            visible = checkpoints[HIGH_WATERMARK_CHECKPOINT]
-            only_appends = not any(each.replaces for each in followers)
-            self._bound_readers(followers, visible)
-            self._on_phase(f"{len(followers)} logs: become visible")
+            if each.is_changed(found) or bounds != [known.get(at, -1) for known in checkpoints]:
+                moving.append((each, found))
+        return moving
 
-            def work(_: object) -> None:
-                for each, found in zip(followers, followed, strict=True):
-                    each.grow()
-                    each.place_new()
-                    each.stage_files(found)
+    def _carry_out(self, change: Change, moving: Sequence[tuple[Follower, Followed]]) -> None:
+        """Make the one change of all partitions."""
+        directory = self._held.directory
+        changed = {found.topic_partition for _, found in moving}
+        known = {each: found for each, found in self._known.items() if each not in changed}
+        if known != self._known:  # a crash leaves nothing in it that is not so
+            write_known(directory, known)
+        visible = read_offsets(directory, HIGH_WATERMARK_CHECKPOINT)
+        only_appends = not any(each.replaces for each, _ in moving)
+        self._bound_readers([each for each, _ in moving], visible)
+        self._on_phase(f"{len(moving)} logs: become visible")
 
-            change.carry_out(
-                [
-                    each.intent(found, visible, only_appends=only_appends)
-                    for each, found in zip(followers, followed, strict=True)
-                ],
-                [Follow(followed)],
-                work,
-                is_repeatable=False,
-                noted=self._followed_state,
-            )
-            # If files are exchanged, readers see the old ends until all effects are applied.  If
-            # that has failed, it is tried once more, and an error says that the next writer has
-            # to do it.
-            if list_guards(directory):
-                self._held.end_changes()
-        known = {
-            **self._known,
-            **{each.log.topic_partition: each.known_now() for each in self._followers},
-        }
-        if known != self._known:
-            _write_known(directory, known)
-        return [each.result(each.n_copied, each.digest()) for each in self._followers]
+        def work(_: object) -> None:
+            for each, found in moving:
+                each.grow()
+                each.place_new()
+                each.stage_files(found)
+
+        change.carry_out(
+            [each.intent(found, visible, only_appends=only_appends) for each, found in moving],
+            [Follow([found for _, found in moving])],
+            work,
+            is_repeatable=False,
+            noted=self._followed_state,
+        )
+        # If files are exchanged, readers see the old ends until all effects are applied.  If that
+        # has failed, it is tried once more, and an error says that the next writer has to do it.
+        if list_guards(directory):
+            self._held.end_changes()
 
     def _bound_readers(
-        self, followers: Sequence["_Follower"], visible: Mapping[TopicPartition, int]
+        self, followers: Sequence[Follower], visible: Mapping[TopicPartition, int]
     ) -> None:
         """Give logs a high watermark that have none: readers would take the end of the file.
 
@@ -495,557 +319,80 @@ def _writes_of(state: State) -> tuple[object, ...]:
     return state.versions, state.streams, state.spans
 
 
-class _Follower:
-    """One partition at the destination, and the log that it follows.
+def _assigned_of(
+    directory: str,
+    source: LogDirectory,
+    chosen: Collection[TopicPartition],
+    topics: Collection[str],
+    partitions: Collection[int],
+) -> list[TopicPartition]:
+    """The chosen partitions that the metadata assigns to a log directory.
 
-    `end`: the log end at the moment that is copied; a commit may have appended since.  `own`:
-    segments of the destination before the mirror.  `own_end`: the log end of the destination
-    before the mirror.  `cut_at`: the offset from which on the destination has records that the log
-    lacks, or None.
+    A warning names assigned partitions that no source has.
+
+    `source`: the log directories of the cluster.  `topics`, `partitions`: the names and numbers
+    that were asked for; all if empty.
     """
-
-    def __init__(
-        self,
-        held: HeldDirectory,
-        log: Log,
-        cleaned_to: int,
-        known: _KnownLog | None,
-        on_bytes: Callable[[int], object],
-    ) -> None:
-        self._held, self.log, self._on_bytes = held, log, on_bytes
-        self._path = partition_path(held.directory, log.topic_partition)
-        self._known = known if known is not None and known.source == log.path else None
-        self._mark = os.path.join(os.path.dirname(log.path), CLEAN_SHUTDOWN_FILE)
-        self._source_was_clean = exists(self._mark)
-        self.end = log.log_end_offset
-        self._cleaned_to = min(cleaned_to, self.end)
-        #: Segments of the source, and their sizes; a torn tail and later commits are left out.
-        self._segments = _up_to_the_end(log)
-        #: By base offset: the stamps of the source's files, and whether a change would show.
-        self._looks: dict[int, tuple[list[Sequence[int] | None], bool]] = {}
-        self._digests: dict[int, bytes] = {}
-        self._staged: set[int] = set()
-        self.n_copied = 0
-        self.own: list[_Own] = []
-        self.own_end = 0
-        self.cut_at: int | None = None
-        self._cut: tuple[int, int, int] | None = None
-        self._same: dict[int, int] = {}
-        self._others: list[int] = []
-        self._older: list[int] = []
-        self._snapshots: list[str] = []
-        self._kept_before: set[str] = set()
-        self._segment_files: list[str] = []
-        self._index_files: list[str] = []
-
-    def begin(self) -> None:
-        """Make the directory of the partition, and finish a compaction that was interrupted."""
-        if not exists(self._path):
-            create_directory(self._path)
-            sync_directory(self._held.directory)
-        names = list_names(self._path)
-        parsed = {name: each for name in names if (each := parse_segment_file(name)) is not None}
-        states = {each.state for each in parsed.values()}
-        for name in parsed:  # found before the guard: a rename over a directory fails after it
-            path = os.path.join(self._path, name)
-            if is_directory(path):
-                raise StorageError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if FileState.SWAP in states:
-            finish_swaps(self._path)
-        remove_indexes_without_log(self._path)
-
-    def plan(self) -> None:
-        """Compare both sides: what stays, what leaves, and what comes."""
-        own = None
-        if exists(self._path) and list_segments(self._path):
-            own = open_log_dir(self._path).log(*self.log.topic_partition)
-            self.own = [_Own(each.base_offset, each.size, each.path) for each in own.segments]
-            self.own_end = own.log_end_offset
-        expected = {each.base_offset: (each, size) for each, size in self._segments}
-        first = min(expected, default=0)
-        self._older = [each.base_offset for each in self.own if each.base_offset < first]
-        rest = self.own[len(self._older) :]
-        for each, base_offset in zip(rest, expected, strict=False):
-            segment, size = expected[base_offset]
-            is_as_long = each.size == size or (each.size < size and each is rest[-1])
-            if each.base_offset != base_offset or not is_as_long:
-                break
-            if not self._is_beginning(each, segment, size):
-                break
-            self._same[base_offset] = each.size
-        self._others = [each.base_offset for each in rest[len(self._same) :]]
-        if own is not None:
-            self._find_cut(own)
-        if exists(self._path):
-            self._find_staged()
-
-    def _is_beginning(self, own: _Own, segment: Segment, size: int) -> bool:
-        """Whether a segment of the destination has the first bytes of that of the source."""
-        base = own.base_offset
-        source = self._look(segment)
-        known = self._known.segments.get(base) if self._known else None
-        is_own_known = (
-            known is not None and known.own == self._own_stamps(base) and known.size == own.size
-        )
-        if is_own_known and known is not None:
-            own_digest = bytes.fromhex(known.sha256)
-            if known.source == source and own.size == size:
-                self._digests[base] = own_digest
-                return True
-        else:
-            own_digest = digest_of_file(own.path, own.size)
-            if self._held.may_write and not self._held.is_clean:
-                # A run that was killed may have written it, and nobody has synced it since.
-                with writable(own.path) as descriptor:
-                    sync_file(descriptor, own.path)
-        with _opened(segment) as file:
-            first, whole = _digests(file, own.size, size)
-        self._digests[base] = whole
-        return own_digest == first
-
-    def _find_cut(self, own: Log) -> None:
-        """Find the records of the destination that the log does not have."""
-        if not self._others:
-            return
-        copy = Copy(own, self._held.directory, {})
-        end = min(copy.common_end(Copy(self.log, "", {})), self.own_end, self.end)
-        first = self._others[0]
-        start = max(first, own.log_start_offset, self.log.log_start_offset)
-        found = self._first_difference(own, start, end)
-        if found is not None:
-            end = found
-        if end >= self.own_end:
-            return
-        self.cut_at = max(end, first)
-        below = [each for each in own.segments if first <= each.base_offset < self.cut_at]
-        self._cut = self.cut_at, -1, 0
-        if below:
-            placed = below[-1].find(self.cut_at)
-            position = below[-1].size if placed is None else placed.position
-            self._cut = self.cut_at, below[-1].base_offset, position
-
-    def _first_difference(self, own: Log, start: int, end: int) -> int | None:
-        """The first offset at which a record of the destination is not that of the log.
-
-        A compaction of either side leaves records out, and changes none.  Records that only the
-        destination has may be such that the source has compacted, unless they came after the last
-        mirror.
-        """
-        last_end = self._known.end if self._known else end
-        try:
-            for begin in range(start, end, _COMPARED_OFFSETS):
-                after = min(begin + _COMPARED_OFFSETS, end)
-                ours, theirs = (
-                    each.scan_offsets(
-                        each.bounds(begin, after, read_up_to=ReadUpTo.LOG_END),
-                        _COMPARED,
-                        _AS_STORED,
-                    )
-                    for each in (own, self.log)
-                )
-                with ours, theirs:
-                    tables = ours.read_all(), theirs.read_all()
-                if tables[0].equals(tables[1]):
-                    continue
-                offsets = [each["offset"].to_numpy() for each in tables]
-                common, *rows = np.intersect1d(*offsets, return_indices=True)
-                same = [each.take(at) for each, at in zip(tables, rows, strict=True)]
-                found = [int(each) for each in np.setdiff1d(*offsets) if each >= last_end]
-                if not same[0].equals(same[1]):
-                    pairs = zip(*(each.to_pylist() for each in same), strict=True)
-                    others = (at for at, (one, other) in enumerate(pairs) if one != other)
-                    found.append(int(common[next(others)]))
-                if found:
-                    return min(found)
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            logger.warning("%s: is replaced, and was not compared further: %s", self._path, error)
-        return None
-
-    def _find_staged(self) -> None:
-        """Find the segments that a mirror has copied before it was killed."""
-        for segment, size in self._new():
-            path = _cleaned(os.path.join(self._path, _log_name(segment)))
-            if exists(path) and status_of(path).size == size:
-                self._look(segment)
-                with _opened(segment) as file:
-                    digest = digest_of(file, size)
-                if digest_of_file(path, size) == digest:
-                    self._digests[segment.base_offset] = digest
-                    self._staged.add(segment.base_offset)
-
-    def _new(self) -> list[tuple[Segment, int]]:
-        return [each for each in self._segments if each[0].base_offset not in self._same]
-
-    def n_missing(self) -> Iterator[int]:
-        """Bytes of each segment that are to be copied."""
-        for segment, size in self._segments:
-            if segment.base_offset not in self._staged:
-                yield size - self._same.get(segment.base_offset, 0)
-
-    def _look(self, segment: Segment) -> list[Sequence[int] | None]:
-        """The stamps of the files of a segment of the source, looked at before they are read."""
-        base = segment.base_offset
-        if base not in self._looks:
-            found = [
-                fingerprint(segment.path),
-                *(fingerprint(segment.index_path(kind)) for kind in INDEXES),
-            ]
-            stamps: list[Sequence[int] | None] = [each.stamp and [*each.stamp] for each in found]
-            self._looks[base] = stamps, all(each.is_settled for each in found)
-        return self._looks[base][0]
-
-    def _own_stamps(self, base_offset: int) -> list[Sequence[int] | None]:
-        paths = [
-            os.path.join(self._path, segment_file_name(base_offset, kind))
-            for kind in LOG_AND_ALL_INDEXES
-        ]
-        return [found and [*found] for found in (fingerprint(each).stamp for each in paths)]
-
-    def stage_segments(self) -> None:
-        """Step 2."""
-        self._kept_before = self._kept()
-        wanted = {_log_name(each) for each, _ in self._new() if each.base_offset in self._staged}
-        for name in list_names(self._path):
-            parsed = parse_segment_file(name)
-            is_left = parsed is not None and parsed.state is FileState.CLEANED
-            if (is_left and name.removesuffix(f".{FileState.CLEANED}") not in wanted) or (
-                name.endswith(".tmp")
-            ):
-                remove_file(os.path.join(self._path, name))
-        for segment, size in self._new():
-            base, name = segment.base_offset, _log_name(segment)
-            path = os.path.join(self._path, name)
-            with _opened(segment) as file:
-                if base in self._staged:
-                    with writable(_cleaned(path)) as descriptor:
-                        sync_file(descriptor, path)
-                else:
-                    self._look(segment)
-                    self._digests[base] = digest_of(file, size)
-                    self._copy(file, _cleaned(path), size, self._digests[base], self._on_log)
-                indexes = self._copy_indexes(segment, size, file)
-            self._segment_files += [*indexes, name]
-        for segment, size in self._segments:
-            if segment.base_offset in self._same and self._lacks_indexes(segment, size):
-                with _opened(segment) as file:
-                    self._index_files += self._copy_indexes(segment, size, file)
-        sync_directory(self._path)
-
-    def _lacks_indexes(self, segment: Segment, size: int) -> bool:
-        """Whether indexes of a segment that the destination has are to be copied."""
-        base = segment.base_offset
-        if self._same[base] < size:
-            return True
-        known = self._known.segments.get(base) if self._known else None
-        own, source = self._own_stamps(base), self._look(segment)
-        are_known = known is not None and (known.own, known.source) == (own, source)
-        if are_known and [each is None for each in own] == [each is None for each in source]:
-            return False
-        return any(self._differs(segment_file_name(base, kind)) for kind in INDEXES)
-
-    def _on_log(self, n_bytes: int) -> None:
-        self.n_copied += n_bytes
-        self._on_bytes(n_bytes)
-
-    def _copy(
-        self,
-        source: int,
-        target: str,
-        size: int,
-        expected: bytes,
-        on_bytes: Callable[[int], object] = lambda _: None,
-    ) -> None:
-        """Copy the first bytes of an open file to a new one, durably, and read them again."""
-        descriptor = create_file(target)
-        try:
-            copy_range(source, descriptor, 0, size, on_bytes)
-            sync_file(descriptor, target)
-        finally:
-            os.close(descriptor)
-        if digest_of_file(target, size) != expected:
-            raise _other_bytes(target)
-
-    def _copy_indexes(self, segment: Segment, size: int, log: int) -> list[str]:
-        """Copy the indexes of a segment; none if they may be those of other bytes.
-
-        Compaction renames the log before its indexes.  So the indexes belong to the open log if it
-        still has its name afterwards.  A writer removes the mark of a clean stop before it
-        appends, and puts it back afterwards.  So the indexes of the active segment belong to the
-        copied bytes if the mark is there, and the log has not grown.
-        """
-        is_active = segment is self._segments[-1][0]
-        if is_active and not self._source_was_clean:
-            return []
-        names = []
-        for kind in INDEXES:
-            path = segment.index_path(kind)
-            name = segment_file_name(segment.base_offset, kind)
-            try:
-                with opened_source(path) as source:
-                    n_bytes = size_of(source)
-                    target = _cleaned(os.path.join(self._path, name))
-                    self._copy(source, target, n_bytes, digest_of(source, n_bytes))
-            except FileNotFoundError:
-                continue
-            names.append(name)
-        try:
-            now = status_of(segment.path, follow=True)
-            is_same = now.inode == inode_of(log)
-        except FileNotFoundError:
-            is_same = False
-        if is_same and is_active:
-            is_same = exists(self._mark) and size_of(log) == size
-        if is_same:
-            return names
-        for name in names:
-            remove_file(_cleaned(os.path.join(self._path, name)))
-        return []
-
-    def _growing(self) -> tuple[Segment, int] | None:
-        """The segment that grows in place, and its size afterwards."""
-        for segment, size in self._segments:
-            if self._same.get(segment.base_offset, size) < size:
-                return segment, size
-        return None
-
-    def followed(self, start: int | None) -> Followed:
-        """The partition as it will be."""
-        known = self.log.high_watermark
-        own = {*list_names(self._path)}
-        snapshots = [each for each in list_names(self.log.path) if _SNAPSHOT.fullmatch(each)]
-        self._snapshots = sorted(each for each in snapshots if int(each[:20]) <= self.end)
-        gone = [each for each in own if _SNAPSHOT.fullmatch(each)]
-        removed = [each for each in gone if each not in self._snapshots]
-        files = [
-            each
-            for each in (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT, *self._snapshots)
-            if self._differs(each)
-        ]
-        grown = self._growing()
-        if grown is not None:
-            names = [segment_file_name(grown[0].base_offset, kind) for kind in INDEXES]
-            removed += [each for each in names if each not in self._index_files]
-        new = [each.base_offset for each, _ in self._new()]
-        first = min([*new, *self._others]) if self.replaces else -1
-        return Followed(
-            *self.log.topic_partition,
-            self.log.log_start_offset if start is None else start,
-            self.end,
-            self.end if known is None else min(known, self.end),
-            self._cleaned_to,
-            self._segments[0][0].base_offset if self._segments else 0,
-            first,
-            self._segment_files if self.replaces else [],
-            files + self._index_files,
-            sorted(each for each in removed if each in own),
-            list(self._cut or ()),
-        )
-
-    def _differs(self, name: str) -> bool:
-        """Whether a small file of the source is not that of the destination."""
-        path = os.path.join(self._path, name)
-        try:
-            with opened_source(os.path.join(self.log.path, name)) as source:
-                size = size_of(source)
-                expected = digest_of(source, size)
-        except FileNotFoundError:
-            return False
-        is_as_long = exists(path) and status_of(path).size == size
-        return not is_as_long or digest_of_file(path, size) != expected
-
-    def is_changed(self, found: Followed) -> bool:
-        """Whether the files of the partition change."""
-        return bool(
-            self.replaces
-            or self._new()
-            or found.files
-            or found.removed
-            or self._older
-            or self._growing() is not None
-        )
-
-    @property
-    def replaces(self) -> bool:
-        """Whether segments of the destination leave for others, so that it does not only grow."""
-        return bool(self._others)
-
-    def intent(
-        self, found: Followed, visible: Mapping[TopicPartition, int], *, only_appends: bool
-    ) -> PartitionIntent:
-        """The partition before and after the change, for readers and for an undo.
-
-        The new records are visible with the decision.  If segments are exchanged after it, in any
-        of the partitions, readers end where the old and the new files have the same records until
-        the guard is gone.
-        """
-        visible_end = min(visible.get(self.log.topic_partition, self.own_end), self.own_end)
-        start = found.start if found.start > 0 else -1
-        end = found.high_watermark
-        if not only_appends:
-            end = min([visible_end, end, *found.cut[:1]])
-        sizes = SegmentSizes(-1, 0, 0, 0)
-        if self.own:
-            own = self.own[-1]
-            paths = [
-                os.path.join(self._path, segment_file_name(own.base_offset, kind))
-                for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
-            ]
-            indexes = [status_of(each).size if exists(each) else 0 for each in paths]
-            sizes = SegmentSizes(own.base_offset, own.size, indexes[0], indexes[1])
-        return PartitionIntent(
-            *self.log.topic_partition,
-            sizes,
-            self.own_end,
-            visible_end,
-            max(end, start),
-            start,
-        )
-
-    def grow(self) -> None:
-        """Append the bytes that the last segment of the destination lacks."""
-        growing = self._growing()
-        if growing is None:
-            return
-        segment, size = growing
-        target = os.path.join(self._path, _log_name(segment))
-        start = self._same[segment.base_offset]
-        self._unshare(target)
-        with _opened(segment) as source, writable(target) as descriptor:
-            copy_range(source, descriptor, start, size, self._on_log)
-            sync_file(descriptor, target)
-            expected = digest_of(source, size, start)
-        with opened_source(target) as file:
-            if digest_of(file, size, start) != expected:
-                raise _other_bytes(target)
-
-    def place_new(self) -> None:
-        """Give new segments their names, if no other segment has to leave first.
-
-        `stage_files` syncs the directory.
-        """
-        if not self.replaces:
-            for name in self._segment_files:  # the log of a segment comes after its indexes
-                path = os.path.join(self._path, name)
-                rename(_cleaned(path), path)
-
-    def _unshare(self, path: str) -> None:
-        """Copy a file that has other names, too.
-
-        A snapshot of hard links would change with the destination, and so would a source.
-        """
-        with opened_source(path) as file:
-            if has_other_names(file):
-                size = size_of(file)
-                self._copy(file, _tmp(path), size, digest_of(file, size))
-                rename(_tmp(path), path)
-
-    def stage_files(self, found: Followed) -> None:
-        """Copy small files beside those that they replace; indexes stand there already."""
-        for name in found.files:
-            path = os.path.join(self._path, name)
-            target = _tmp(path)
-            if name in self._index_files:
-                rename(_cleaned(path), target)
-                continue
-            try:
-                with opened_source(os.path.join(self.log.path, name)) as source:
-                    size = size_of(source)
-                    self._copy(source, target, size, digest_of(source, size))
-            except FileNotFoundError:  # a broker has removed an old snapshot
-                continue
-        sync_directory(self._path)
-
-    def _kept(self) -> set[str]:
-        names = list_names(self._path)
-        return {os.path.join(self._path, each) for each in names if each.endswith(".broken")}
-
-    def known_now(self) -> _KnownLog:
-        """What this mirror has found, or made, equal; a change that may not show is left out."""
-        segments = {}
-        for segment, size in self._segments:
-            base = segment.base_offset
-            source, is_settled = self._looks[base]
-            if is_settled:
-                segments[base] = _Known(
-                    size, self._digests[base].hex(), source, self._own_stamps(base)
-                )
-        return _KnownLog(self.log.path, self.end, segments)
-
-    def digest(self) -> str:
-        """The digest of the digests of all segments."""
-        digest = hashlib.sha256()
-        for segment, _ in self._segments:
-            digest.update(self._digests[segment.base_offset])
-        return digest.hexdigest()
-
-    def result(self, n_copied: int, sha256: str) -> MirroredPartition:
-        """The result; without a digest it is that of a dry run."""
-        kept = tuple(sorted(self._kept() - self._kept_before)) if sha256 else ()
-        if self.cut_at is not None and sha256:
-            logger.warning(
-                "%s: the records from offset %d on were not those of the log, and were cut off; "
-                "kept in %s",
-                self._path, self.cut_at, ", ".join(kept) or "no file",
-            )  # fmt: skip
-        others = self._others
-        if self._cut is not None:
-            offset, base, _ = self._cut
-            others = [each for each in others if each < offset and each != base]
-        return MirroredPartition(
-            *self.log.topic_partition, self.log.path, self.log.log_start_offset, self.end,
-            sum(size for _, size in self._segments), n_copied, self.cut_at, kept,
-            len(self._older) + len(others), sha256,
+    cluster = TargetCluster([directory], [directory, *source.paths])
+    found = [each for each in chosen if cluster.has_replica(directory, each)]
+    absent = [
+        each
+        for each in cluster.lacks(directory, source.topic_partitions())
+        if (not topics or each.topic in topics)
+        and (not partitions or each.partition in partitions)
+    ]
+    if absent:
+        logger.warning(
+            "%s: the metadata assigns %d partitions to this directory that no source has: add the "
+            "log directories of brokers that have them (%s)",
+            directory, len(absent), ", ".join(map(str, absent[:_MOST_NAMED])),
         )  # fmt: skip
+    return found
 
 
-def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:
-    """The segments of a log, and their bytes up to the log end when the directory was opened."""
-    segments = [(each, each.size) for each in log.segments]
-    end, position = log.log_end_offset, log.end.position
-    if log.end.offset > end:  # a commit has written since
-        while len(segments) > 1 and segments[-1][0].base_offset >= end:
-            segments.pop()
-        placed = segments[-1][0].find(end)
-        position = segments[-1][0].size if placed is None else placed.position
-    if segments:
-        segments[-1] = segments[-1][0], position
-    return segments
+def _refuse_destination(directory: str, sources: Collection[str]) -> None:
+    """Refuse a directory that cannot follow the sources.
 
-
-@contextlib.contextmanager
-def _opened(segment: Segment) -> Iterator[int]:
-    """A descriptor of a segment's log, if the file is that which was listed."""
-    with opened_source(segment.path, segment.inode) as descriptor:
-        yield descriptor
-
-
-def _digests(descriptor: int, first: int, whole: int) -> tuple[bytes, bytes]:
-    """SHA-256 of the first bytes of a file, and of more of them; read once."""
-    digest = digest_up_to(descriptor, first)
-    beginning = digest.digest()
-    return beginning, digest_up_to(descriptor, whole, first, digest).digest()
-
-
-def _log_name(segment: Segment) -> str:
-    return segment_file_name(segment.base_offset, FileKind.LOG)
-
-
-def _cleaned(path: str) -> str:
-    """The path under which a file of a new segment is copied.
-
-    Brokers and recoveries remove ``.cleaned`` files.
+    Raises `LogDirectoryError` if it is not apart from the sources; if the path cannot be a log
+    directory; if it belongs to another cluster.
     """
-    return f"{path}.{FileState.CLEANED}"
+    refuse_overlap(directory, sources)
+    if not exists(directory):
+        if not is_directory(os.path.dirname(directory)):
+            reason = "lies in a directory that does not exist: make that directory first"
+            raise LogDirectoryError(directory, reason)
+        with contextlib.suppress(FileNotFoundError):
+            status_of(directory)  # of the name itself
+            reason = "is a link to a directory that does not exist: make that directory first"
+            raise LogDirectoryError(directory, reason)
+        return
+    if not is_directory(directory):
+        raise LogDirectoryError(directory, "is a file; give a log directory")
+    refuse_partition(directory)
+    ids = [read_meta_properties(each).get("cluster.id") for each in (directory, *sources)]
+    others = {each for each in ids[1:] if each}
+    if ids[0] and others and ids[0] not in others:
+        reason = (
+            f"belongs to cluster {ids[0]}, and the sources to cluster {others.pop()}: topic ids "
+            "of one cluster mean nothing in another one; give an empty directory"
+        )
+        raise LogDirectoryError(directory, reason)
 
 
-def _tmp(path: str) -> str:
-    """The path under which another file is copied; brokers leave such files alone.
+def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
+    """Refuse partitions of the destination that cannot follow the logs.
 
-    A broker takes the name of a ``.cleaned`` file for an offset, and does not start if it is none
-    (``LogFileUtils.offsetFromFileName``).
+    Raises `LogDirectoryError` if the path of one is not a directory, or not writable; if one is of
+    another topic.
     """
-    return f"{path}.tmp"
-
-
-def _other_bytes(path: str) -> OSError:
-    return OSError(errno.EIO, "the copied bytes read back as other bytes", path)
+    for log in logs:
+        path = partition_path(directory, log.topic_partition)
+        check_partition_path(path)
+        ours, theirs = known_topic_id(path), log.known_topic_id
+        if ours and theirs and ours != theirs:
+            reason = (
+                f"belongs to a topic with the id {ours}, and the log to one with the id {theirs}: "
+                "the topic was created again; delete it at the destination first "
+                "(segmentlog delete-topic)"
+            )
+            raise LogDirectoryError(path, reason)

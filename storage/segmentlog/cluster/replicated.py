@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from segmentlog.cluster.copies import Copy, Registration, choose
+from segmentlog.cluster.copies import Copy, choose
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.messages.reader import uuid_text
@@ -82,6 +82,8 @@ class ReplicatedPartition(NamedTuple):
 
 
 class _Choice(NamedTuple):
+    """The copies of a partition, and which of them is the log."""
+
     copies: list[Copy]
     chosen: Copy
     reason: str
@@ -125,12 +127,18 @@ class ReplicatedDirectory(LogDirectory):
         metadata = newest_metadata(self.paths)
         if metadata is None:
             return
+        current = {*self._topic_ids.values()}
         known: dict[tuple[str, str], bool] = {}  # by topic and log directory: one file for each
         for each in self.topic_partitions():
             copies = self._copies.get(each) or [self._places[each]]
             for parent, path in copies:
                 if (each.topic, parent) not in known:
-                    known[each.topic, parent] = self._is_deleted(each.topic, known_topic_id(path))
+                    topic_id = known_topic_id(path)
+                    is_there = topic_id in current if topic_id else each.topic in self._topic_ids
+                    # Other topics that the metadata lacks may have been created later.
+                    known[each.topic, parent] = (
+                        not is_there and (topic_id or each.topic) in self._topics_ever
+                    )
             if not all(known[each.topic, parent] for parent, _ in copies):
                 continue
             for held in (self._places, self._doubled, self._copies):
@@ -143,18 +151,6 @@ class ReplicatedDirectory(LogDirectory):
             if each.topic not in {*told, *self._deleted}:
                 logger.warning("%s is left out: %s", each.topic, self._left_out[each])
             self._deleted.add(each.topic)
-
-    def _is_deleted(self, topic: str, topic_id: str) -> bool:
-        """Whether the newest metadata lacks a topic that some metadata here has had.
-
-        Other topics that it lacks may have been created later.
-        """
-        is_there = topic_id in self._current_ids if topic_id else topic in self._topic_ids
-        return not is_there and (topic_id or topic) in self._topics_ever
-
-    @cached_property
-    def _current_ids(self) -> Collection[str]:
-        return {*self._topic_ids.values()}
 
     @cached_property
     def _topics_ever(self) -> Collection[str]:
@@ -219,7 +215,8 @@ class ReplicatedDirectory(LogDirectory):
             for each in places
         ]
         copies = self._of_one_topic(topic_partition, found)
-        registration = self._registration(topic_partition, copies)
+        topic_id = copies[0].log.known_topic_id or self._topic_ids.get(topic_partition.topic)
+        registration = self._registrations.get((topic_id, topic_partition.partition))
         assigned = copies
         if registration is not None:
             nodes = {
@@ -249,12 +246,6 @@ class ReplicatedDirectory(LogDirectory):
             )
             raise LogDirectoryError(found[0].log.path, reason)
         return copies
-
-    def _registration(
-        self, topic_partition: TopicPartition, copies: list[Copy]
-    ) -> Registration | None:
-        topic_id = copies[0].log.known_topic_id or self._topic_ids.get(topic_partition.topic)
-        return self._registrations.get((topic_id, topic_partition.partition))
 
     def refresh(self, *, log_ends: bool = False) -> "ReplicatedDirectory":
         """The directories as they are now; all copies are looked at again."""
@@ -344,7 +335,8 @@ def _open(
     paths = [readable_path(each) for each in given]
     for each in paths:
         survey(each)
-    clusters = {found: each for each in paths if (found := _cluster_id(each))}
+    ids = {each: read_meta_properties(each).get("cluster.id") for each in paths}
+    clusters = {found: each for each, found in ids.items() if found}
     if len(clusters) > 1:
         (first, path_of_it), (second, other) = [*clusters.items()][:2]
         reason = (
@@ -353,10 +345,6 @@ def _open(
         )
         raise LogDirectoryError(other, reason)
     return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
-
-
-def _cluster_id(directory: str) -> str | None:
-    return read_meta_properties(directory).get("cluster.id")
 
 
 @one_dialect()

@@ -71,20 +71,6 @@ class _Brokers:
         return found
 
 
-class _Rack:
-    """The brokers of a rack; those that are fenced come last."""
-
-    def __init__(self, brokers: Sequence[PlacedBroker], next_int: NextInt) -> None:
-        self.fenced = _Brokers((each.node_id for each in brokers if each.is_fenced), next_int)
-        self.unfenced = _Brokers(
-            (each.node_id for each in brokers if not each.is_fenced), next_int
-        )
-
-    def next(self, epoch: int) -> int | None:
-        found = self.unfenced.next(epoch)
-        return self.fenced.next(epoch) if found is None else found
-
-
 class _Racks:
     """All racks in a circle (``RackList``)."""
 
@@ -95,10 +81,18 @@ class _Racks:
             members.setdefault(each.rack, []).append(each)
         self.n_brokers = sum(map(len, members.values()))
         self.n_unfenced = sum(not each.is_fenced for rack in members.values() for each in rack)
+        #: The brokers of each rack that are not fenced, and those that are.
+        self._racks: dict[str | None, tuple[_Brokers, _Brokers]] = {}
         # Each rack takes its random numbers in the order of Kafka's map.
-        self._racks = {
-            name: _Rack(members[name], next_int) for name in _in_order_of_a_hash_map([*members])
-        }
+        for name in _in_order_of_a_hash_map([*members]):
+            fenced, unfenced = (
+                _Brokers(
+                    (each.node_id for each in members[name] if each.is_fenced is is_fenced),
+                    next_int,
+                )
+                for is_fenced in (True, False)
+            )
+            self._racks[name] = unfenced, fenced
         self._names = sorted(
             members, key=lambda each: (each is not None, (each or "").encode("utf-16-be"))
         )
@@ -108,12 +102,15 @@ class _Racks:
     def place(self, replication_factor: int) -> list[int]:
         """The brokers of the next partition."""
         if self._epoch == self.n_unfenced > 1:
-            self._shuffle_all()
+            self._shuffle(self._names)
+            for unfenced, fenced in self._racks.values():
+                self._shuffle(fenced.brokers)
+                self._shuffle(unfenced.brokers)
             self._epoch = 0
         n_racks = len(self._names)
         self._offset %= n_racks
         first = self._offset
-        while (leader := self._rack(first).unfenced.next(self._epoch)) is None:
+        while (leader := self._rack(first)[0].next(self._epoch)) is None:
             first = (first + 1) % n_racks
         brokers, at, is_left_out = [leader], self._offset, True
         while len(brokers) < replication_factor:
@@ -121,7 +118,9 @@ class _Racks:
             if at == first and is_left_out:
                 is_left_out = False  # the rack of the leader is left out once
             else:
-                found = self._rack(at).next(self._epoch)
+                unfenced, fenced = self._rack(at)
+                found = unfenced.next(self._epoch)
+                found = fenced.next(self._epoch) if found is None else found
             at = (at + 1) % n_racks
             if found is not None:
                 brokers.append(found)
@@ -129,14 +128,8 @@ class _Racks:
         self._offset += 1
         return brokers
 
-    def _rack(self, at: int) -> _Rack:
+    def _rack(self, at: int) -> tuple[_Brokers, _Brokers]:
         return self._racks[self._names[at]]
-
-    def _shuffle_all(self) -> None:
-        self._shuffle(self._names)
-        for each in self._racks.values():
-            self._shuffle(each.fenced.brokers)
-            self._shuffle(each.unfenced.brokers)
 
     def _shuffle(self, items: list[Any]) -> None:
         """``Collections.shuffle``."""
@@ -147,15 +140,15 @@ class _Racks:
 
 def _in_order_of_a_hash_map(names: Sequence[str | None]) -> list[str | None]:
     """The names in the order in which ``HashMap<Optional<String>, …>`` yields them."""
+
+    def spread(name: str | None) -> int:
+        """``String.hashCode``, with its high bits spread to the low ones as by ``HashMap``."""
+        found, units = 0, (name or "").encode("utf-16-be")
+        for i in range(0, len(units), 2):
+            found = (31 * found + int.from_bytes(units[i : i + 2], "big")) & 0xFFFFFFFF
+        return found ^ found >> 16
+
     n_bins = 16
     while len(names) > n_bins * 3 // 4:
         n_bins *= 2
-    return sorted(names, key=lambda name: _spread_hash(name) % n_bins)
-
-
-def _spread_hash(name: str | None) -> int:
-    """``String.hashCode``, with its high bits spread to the low ones as ``HashMap`` does it."""
-    found, units = 0, (name or "").encode("utf-16-be")
-    for i in range(0, len(units), 2):
-        found = (31 * found + int.from_bytes(units[i : i + 2], "big")) & 0xFFFFFFFF
-    return found ^ found >> 16
+    return sorted(names, key=lambda name: spread(name) % n_bins)

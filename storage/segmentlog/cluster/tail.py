@@ -11,12 +11,12 @@ import numpy as np
 
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
-from segmentlog.format.kernels.memory import Int64s
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import OnCorruptBatch, ReadUpTo
 from segmentlog.reads.log import Log
 
 _COLUMNS = ["timestamp"]
+_NEVER = 2**63 - 1
 
 
 class Tail(NamedTuple):
@@ -35,50 +35,26 @@ def tail_of(log: Log, start_offset: int) -> Tail:
     Raises `UnsupportedFormatError` if a batch has a newer format; `FileNotFoundError` or
     `LogChangedError` or `LogDirectoryError` if a segment is gone.
     """
-    n_records, first, last = 0, None, None
+    n_records, first, last = 0, _NEVER, -1
     try:
         for walked in walk_batches(log.untorn_segments, start_offset):
             headers = walked.scanned.headers
-            if not _are_enough(headers, start_offset):
+            is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+            if is_legacy.any() or headers[0, layout.BASE_OFFSET] < start_offset:
                 return _read(log, start_offset)
             headers = headers[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0]
             n_records += int(headers[:, layout.RECORDS_COUNT].sum())
-            first = _least(first, _first_times(headers))
-            last = _greatest(last, headers[:, layout.MAX_TIMESTAMP])
+            largest = headers[:, layout.MAX_TIMESTAMP]
+            # A batch with the time of its append has this time for all records.  The base
+            # timestamp of a compacted batch may be the time at which its tombstones go.
+            has_other = layout.TIMESTAMP_TYPE_MASK | layout.DELETE_HORIZON_MASK
+            is_other = headers[:, layout.ATTRIBUTES] & has_other != 0
+            begins = np.where(is_other, largest, headers[:, layout.BASE_TIMESTAMP])
+            first = int(begins[begins >= 0].min(initial=first))
+            last = int(largest.max(initial=last))
     except CorruptLogError:
         return _read(log, start_offset)
-    return Tail(n_records, first, last)
-
-
-def _are_enough(headers: Int64s, start_offset: int) -> bool:
-    """Whether the headers show the number of records at and after an offset."""
-    is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
-    return not is_legacy.any() and headers[0, layout.BASE_OFFSET] >= start_offset
-
-
-def _first_times(headers: Int64s) -> Int64s:
-    """Times with which the batches begin.
-
-    A batch with the time of its append has this time for all records.  The base timestamp of a
-    compacted batch may be the time at which its tombstones go.
-    """
-    has_other = layout.TIMESTAMP_TYPE_MASK | layout.DELETE_HORIZON_MASK
-    is_last = headers[:, layout.ATTRIBUTES] & has_other != 0
-    return np.where(is_last, headers[:, layout.MAX_TIMESTAMP], headers[:, layout.BASE_TIMESTAMP])
-
-
-def _least(known: int | None, times: Int64s) -> int | None:
-    found = times[times >= 0]
-    if not len(found):
-        return known
-    return int(found.min()) if known is None else min(known, int(found.min()))
-
-
-def _greatest(known: int | None, times: Int64s) -> int | None:
-    found = times[times >= 0]
-    if not len(found):
-        return known
-    return int(found.max()) if known is None else max(known, int(found.max()))
+    return Tail(n_records, None if first == _NEVER else first, None if last < 0 else last)
 
 
 def _read(log: Log, start_offset: int) -> Tail:

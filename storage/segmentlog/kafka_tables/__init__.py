@@ -3,7 +3,6 @@
 The names below are the door for a connector.
 """
 
-from segmentlog.kafka_tables.definitions import TABLES
 from segmentlog.kafka_tables.open_table import table, table_schema
 
-__all__ = ["TABLES", "table", "table_schema"]
+__all__ = ["table", "table_schema"]

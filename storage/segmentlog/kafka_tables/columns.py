@@ -1,20 +1,36 @@
-"""Columns of the tables: their types, and rows of Python's values to Arrow."""
+"""A table: its columns, its key and what makes its rows; and rows of Python's values to Arrow.
 
+Columns that are fields of a message of Kafka have the types of these fields.
+"""
+
+import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.messages.reader import uuid_text
+from segmentlog.format.messages.schema import Field, parse_schemas
 
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
+    from segmentlog.kafka_tables.source import Source
+    from segmentlog.reads.log import Log
+
+#: Cells by the names of columns; a cell that a row lacks is null.
+Row: TypeAlias = dict[str, Any]
 
 #: Type of a time: microseconds since 1970, as in rows of records.
 TIME = pa.timestamp("us", tz="UTC")
+TEXT, INT, LONG, BOOL = pa.string(), pa.int32(), pa.int64(), pa.bool_()
+
+#: Arrow's types of the kinds of `Field`; Spark has no unsigned numbers.
+_TYPES = {"str": TEXT, "uuid": TEXT, "bytes": pa.binary(), "bool": BOOL, "i8": INT, "i16": INT,
+          "u16": INT, "i32": INT, "i64": LONG, "f64": pa.float64()}  # fmt: skip
 
 
 class Column(NamedTuple):
@@ -23,17 +39,116 @@ class Column(NamedTuple):
     name: str
     type: pa.DataType
     meaning: str
+    field: str = ""  # of a message that `shown` takes the cell from
+    words: Mapping[int, str] | None = None  # for numbers of the field
+    unknown: int | None = None  # the value of the field that stands for null
+
+    def cell(self, value: Any) -> Any:  # noqa: ANN401 (each column has its type)
+        """The cell for a value of the field."""
+        if value is None or value == self.unknown:
+            return None
+        if self.words is not None:
+            return self.words.get(value, f"UNKNOWN({value})")
+        if self.type == TIME:
+            return time_of(value)
+        return printed_id(value) if isinstance(value, uuid.UUID) else value
+
+
+def fields_of(lines: str, *messages: str) -> Callable[..., Column]:
+    """A function that makes columns of the fields of some messages, by name and meaning.
+
+    It takes the name of the field, if it is another one, as `of`, and then what `Column` takes.  A
+    column whose name ends in ``timestamp`` is a time.
+    """
+    schemas = parse_schemas(lines)
+    fields = {field.column: field for each in messages for field in schemas[each].fields}
+
+    def column(
+        name: str,
+        meaning: str,
+        of: str = "",
+        words: Mapping[int, str] | None = None,
+        unknown: int | None = None,
+    ) -> Column:
+        given = of or (name if name in fields else f"{name}_ms")
+        kind = TEXT if words else _type_of(fields[given])
+        kind = TIME if name.endswith("timestamp") else kind
+        return Column(name, kind, meaning, given, words, unknown)
+
+    return column
+
+
+def _type_of(field: Field) -> pa.DataType:
+    kind = (
+        pa.struct([(each.column, _type_of(each)) for each in field.fields])
+        if field.kind == "struct"
+        else _TYPES[field.kind]
+    )
+    return pa.list_(kind) if field.is_array else kind
+
+
+def shown(columns: Iterable[Column], fields: Mapping[str, Any]) -> Row:
+    """The cells of columns that are fields of a message."""
+    return {each.name: each.cell(fields.get(each.field)) for each in columns if each.field}
 
 
 #: Where a row comes from: the last columns of tables of records.
 ORIGIN = (
-    Column("record_partition", pa.int32(), "partition of the topic that has the record"),
-    Column("record_offset", pa.int64(), "offset of the record; null in a snapshot"),
+    Column("record_partition", INT, "partition of the topic that has the record"),
+    Column("record_offset", LONG, "offset of the record; null in a snapshot"),
     Column("record_timestamp", TIME, "time of the record"),
 )
 
+#: For tables that may be made of several topics.
+RECORD_TOPIC = Column("record_topic", TEXT, "topic that has the record")
+
 #: The last column of a history.
-CHANGE = Column("change", pa.string(), "`set` or `removed`")
+CHANGE = Column("change", TEXT, "`set` or `removed`")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the logs of a topic, or of more than that."""
+
+    topic: str  # that has to be in the directory
+    meaning: str  # one line, as the documentation has it
+    columns: tuple[Column, ...]  # of the last state
+    #: every change in one log, in order: the rows of the history, with the column ``change``
+    changes: Callable[["Source", "Log"], Iterable[Row]] | None = None
+    #: names of columns; the last state has the last row of each key that was not removed
+    key: tuple[str, ...] = ()
+    #: the last state of one log, if it is not the last row of each key
+    state: Callable[["Source", "Log"], Iterable[Row]] | None = None
+    #: the whole table, or its history, if it is not made of one log after the other
+    whole: Callable[["Source", bool], Iterable[Row] | pa.Table] | None = None
+    history_columns: tuple[Column, ...] = ()  # if they are others
+    #: of the names of topics, for tables whose topic a worker's settings name; or empty
+    pattern: str = ""
+
+    @property
+    def history(self) -> tuple[Column, ...]:
+        """Columns of the changes; empty for a table that has no history."""
+        if not (self.changes or self.history_columns):
+            return ()
+        return (*(self.history_columns or self.columns), CHANGE)
+
+    def topics(self, names: Iterable[str]) -> list[str]:
+        """Those of some topics that the table is made of."""
+        if not self.pattern:
+            return [name for name in names if name == self.topic]
+        return [name for name in names if re.fullmatch(self.pattern, name)]
+
+
+def last_rows(changes: Iterable[Row], key: Sequence[str]) -> Iterable[Row]:
+    """The last row of each key that was not removed."""
+    last: dict[tuple[object, ...], Row] = {}
+    for row in changes:
+        values = tuple(row.get(each) for each in key)
+        if row["change"] == "removed":
+            last.pop(values, None)
+        else:
+            last[values] = row
+    return last.values()
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
@@ -43,9 +158,7 @@ def schema_of(columns: Iterable[Column]) -> pa.Schema:
 
 def printed_id(value: uuid.UUID | None) -> str | None:
     """An id as Kafka prints it (``Uuid.toString``): 22 characters; None for the zero id."""
-    if value is None or not value.int:
-        return None
-    return uuid_text(value)
+    return None if value is None or not value.int else uuid_text(value)
 
 
 def time_of(milliseconds: int | None) -> int | None:
@@ -71,7 +184,7 @@ def known_times(times: pa.Array) -> pa.Array:
 
 
 def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
-    """A table of rows by the names of columns; a name that a row lacks is null.
+    """A table of rows.
 
     Times are microseconds.  A negative one is null: messages of format 0 have the time -1.
     """

@@ -1,4 +1,4 @@
-"""``group_offsets``: the offsets that groups have committed.
+"""``group_offsets`` and ``consumer_lag``: the offsets that groups have committed.
 
 The last commit of a key counts, and a tombstone removes it.  A commit in a transaction counts once
 the transaction is committed; until then it is pending.  Which commit is last is decided by the
@@ -6,6 +6,7 @@ offsets of the records and not of the end markers, so that a commit outside of t
 if it comes after the pending one (``OffsetMetadataManager``).
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,17 +15,70 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
+from segmentlog.format.messages import lines
 from segmentlog.format.records.schema import record_schema
-from segmentlog.kafka_tables.columns import ORIGIN, known_times, schema_of
-from segmentlog.kafka_tables.coordinator import end_of_read, record_types, refuse_record
-from segmentlog.kafka_tables.definitions import COMMIT, TABLES
+from segmentlog.kafka_tables.columns import (
+    LONG,
+    ORIGIN,
+    TEXT,
+    TIME,
+    Column,
+    Table,
+    fields_of,
+    known_times,
+    rows_to_table,
+    schema_of,
+)
+from segmentlog.kafka_tables.groups import GROUPS, group_rows
 from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, commit_columns
+from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, Source, record_types
 from segmentlog.kafka_tables.transaction_fates import Fate, Fates, transaction_fates
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import OnCorruptBatch, TopicPartition
 from segmentlog.reads.log import Log
 
-_STATE = schema_of(TABLES["group_offsets"].columns)
-_HISTORY = schema_of(TABLES["group_offsets"].history)
+_field = fields_of(lines.OFFSETS, "OffsetCommitKey", "OffsetCommitValue")
+_COMMIT = (
+    _field("group", "the group"),
+    _field("topic", "the topic"),
+    _field("partition", "the partition"),
+    _field("offset", "the committed offset: the next record to read"),
+    _field("leader_epoch", "leader epoch of the last record that was read, or null"),
+    _field("metadata", "text that the consumer has given"),
+    _field("commit_timestamp", "when the offset was committed"),
+    _field("expire_timestamp", "when the offset expires, if the client has given a time"),
+    _field("topic_id", "id of the topic, since Kafka 4.1; null if unknown"),
+)
+_STATE_COLUMNS = (
+    *_COMMIT,
+    Column("pending_offset", LONG, "an offset in an open transaction; it does not count"),
+    Column("pending_producer_id", LONG, "producer of that transaction"),
+    *ORIGIN,
+)
+_HISTORY_COLUMNS = (
+    *_COMMIT,
+    Column("producer_id", LONG, "producer of the transaction, or null"),
+    Column("transaction", TEXT, "`committed`, `aborted` or `open`; null outside of a transaction"),
+    *ORIGIN,
+)
+
+
+def _group_offsets(source: Source, is_history: bool) -> pa.Table:
+    parts = source.of_logs(
+        CONSUMER_OFFSETS, lambda log: [_of_log(source, log, is_history=is_history)]
+    )
+    schema = schema_of(GROUP_OFFSETS.history if is_history else GROUP_OFFSETS.columns)
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+GROUP_OFFSETS = Table(
+    CONSUMER_OFFSETS,
+    "Committed offsets of groups",
+    _STATE_COLUMNS,
+    whole=_group_offsets,
+    history_columns=_HISTORY_COLUMNS,
+)
+
+_STATE, _HISTORY = schema_of(GROUP_OFFSETS.columns), schema_of(GROUP_OFFSETS.history)
 
 _FATES = {Fate.COMMITTED: "committed", Fate.ABORTED: "aborted", Fate.OPEN: "open"}
 
@@ -45,27 +99,23 @@ class _Commits(NamedTuple):
     producer_ids: np.ndarray
 
 
-def group_offsets(log: Log, on_corrupt_batch: OnCorruptBatch, *, is_history: bool) -> pa.Table:
-    """The offsets in one partition of ``__consumer_offsets``.
+def _of_log(source: Source, log: Log, *, is_history: bool) -> pa.Table:
+    """The offsets in one partition: every commit and removal, or those that count.
 
-    `log`: of the partition; it is read to its end.  `on_corrupt_batch`: what becomes of damage,
-    and of commits that cannot be read.  `is_history`: whether every commit and every removal is a
-    row.  Raises `MalformedRecordError` if a commit cannot be read; `CorruptLogError` if the log is
+    Raises `MalformedRecordError` if a commit cannot be read; `CorruptLogError` if the log is
     damaged.
     """
-    fates = transaction_fates(log, skips=on_corrupt_batch is OnCorruptBatch.SKIP)
-    commits = _commits(log, on_corrupt_batch, fates)
+    fates = transaction_fates(log, skips=source.on_corrupt_batch is OnCorruptBatch.SKIP)
+    commits = _commits(source, log, fates)
     if is_history:
-        parts = [_history(log, on_corrupt_batch, each) for each in commits]
+        parts = [_history(source, log, each) for each in commits]
         return pa.concat_tables([_HISTORY.empty_table(), *parts])
-    return _latest(log, on_corrupt_batch, commits)
+    return _latest(source, log, commits)
 
 
-def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterator[_Commits]:
+def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
     """Records of commits."""
-    read_up_to = end_of_read(log, on_corrupt_batch)
-    scan = log.scan(columns=_SCANNED, read_up_to=read_up_to, on_corrupt_batch=on_corrupt_batch)
-    for batch in scan:
+    for batch in source.scan(log, _SCANNED):
         types = record_types(batch["key"])
         is_commit = (types == _OLD) | (types == _NEW)
         # A broker may have appended records, and even transactions, since the fates were read.
@@ -80,7 +130,7 @@ def _commits(log: Log, on_corrupt_batch: OnCorruptBatch, fates: Fates) -> Iterat
         yield _Commits(rows, *fates.of(rows["offset"].to_numpy()))
 
 
-def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commits]) -> pa.Table:
+def _latest(source: Source, log: Log, commits: Iterator[_Commits]) -> pa.Table:
     """The last commit of each key, and the pending ones."""
     pending: list[pa.RecordBatch] = []
     producers: list[np.ndarray] = []
@@ -104,12 +154,12 @@ def _latest(log: Log, on_corrupt_batch: OnCorruptBatch, commits: Iterator[_Commi
             yield rows.filter(pa.array(counts))
 
     reader = pa.RecordBatchReader.from_batches(record_schema(_SCANNED), counting())
-    found = _decoded(log, on_corrupt_batch, latest_by_key(reader))
+    found = _decoded(source, log, latest_by_key(reader))
     if pending:
         waiting = pa.Table.from_batches(pending).append_column(
             "pending_producer_id", pa.array(np.concatenate(producers))
         )
-        commits = _decoded(log, on_corrupt_batch, _newest(waiting, removed))
+        commits = _decoded(source, log, _newest(waiting, removed))
         return _with_pending(found, commits)
     nothing = pa.nulls(found.num_rows, pa.int64())
     for name in _PENDING:
@@ -147,7 +197,7 @@ def _with_pending(found: pa.Table, commits: pa.Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _history(log: Log, on_corrupt_batch: OnCorruptBatch, commits: _Commits) -> pa.Table:
+def _history(source: Source, log: Log, commits: _Commits) -> pa.Table:
     """Every commit and every removal, with what became of its transaction."""
     rows, fates, producer_ids = commits
     table = pa.Table.from_batches([rows])
@@ -157,25 +207,24 @@ def _history(log: Log, on_corrupt_batch: OnCorruptBatch, commits: _Commits) -> p
     ).append_column("transaction", pa.array(words[fates], pa.string()))
     is_removal = table["value"].is_null()
     table = table.append_column("change", pc.if_else(is_removal, "removed", "set"))
-    return _decoded(log, on_corrupt_batch, table).select(_HISTORY.names)
+    return _decoded(source, log, table).select(_HISTORY.names)
 
 
-def _decoded(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.Table) -> pa.Table:
+def _decoded(source: Source, log: Log, rows: pa.Table) -> pa.Table:
     """The fields of commits in place of keys and values; further columns stay."""
-    parts = [_fields(log, on_corrupt_batch, each) for each in rows.to_batches(_MOST_ROWS)]
+    parts = [_fields(source, log, each) for each in rows.to_batches(_MOST_ROWS)]
     if not parts:
         kept = [rows.schema.field(i) for i in range(len(_SCANNED), rows.num_columns)]
-        schema = schema_of((*COMMIT, *ORIGIN))
+        schema = schema_of((*_COMMIT, *ORIGIN))
         return pa.schema([*schema, *kept]).empty_table()
     return pa.concat_tables(parts)
 
 
-def _fields(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.RecordBatch) -> pa.Table:
+def _fields(source: Source, log: Log, rows: pa.RecordBatch) -> pa.Table:
     offsets = rows["offset"]
 
     def refuse(row: int, reason: str) -> None:
-        offset = offsets[row].as_py()
-        refuse_record(log, offset, reason, on_corrupt_batch)
+        source.refuse(log, offsets[row].as_py(), reason)
 
     columns = commit_columns(rows["key"], rows["value"], refuse)
     is_read = columns.pop("is_read")
@@ -187,3 +236,75 @@ def _fields(log: Log, on_corrupt_batch: OnCorruptBatch, rows: pa.RecordBatch) ->
     columns |= {name: rows[name] for name in rows.schema.names[len(_SCANNED) :]}
     table = pa.table(columns)
     return table if pc.all(is_read).as_py() else table.filter(is_read)
+
+
+def _consumer_lag(source: Source, _is_history: bool) -> pa.Table:
+    """Only the end of each log is an object of Python.
+
+    Nothing is clamped: the lag is below 0 if the log was cut after the commit.  An offset of an
+    earlier topic of the same name has no end and no lag; nor has one whose log cannot be read.
+    """
+    offsets = _group_offsets(source, False)
+    commits: dict[int, dict[str, int]] = defaultdict(dict)
+    keys = ["record_partition", "group"]
+    for row in offsets.group_by(keys).aggregate([("record_offset", "max")]).to_pylist():
+        commits[row["record_partition"]][row["group"]] = row["record_offset_max"]
+    groups = source.of_logs(
+        CONSUMER_OFFSETS,
+        lambda log: group_rows(source, log, commits[log.topic_partition.partition]),
+    )
+    ends = _ends(source, offsets.group_by(["topic", "partition"]).aggregate([]))
+    taken = ("group", "record_partition", "kind", "state")
+    states = rows_to_table([*groups], [each for each in GROUPS.columns if each.name in taken])
+    found = (
+        offsets.append_column("row", pa.array(np.arange(offsets.num_rows)))
+        .join(ends, ["topic", "partition"])
+        .join(states, ["group", "record_partition"])
+        .sort_by("row")
+    )
+    is_other = pc.fill_null(pc.not_equal(found["topic_id"], found["end_topic_id"]), False)
+    end = pc.if_else(is_other, pa.scalar(None, pa.int64()), found["log_end_offset"])
+    lag = pc.subtract(end, found["offset"])
+    # An offset far below 0 has no difference that an int64 can hold.
+    is_beyond = pc.fill_null(pc.and_(pc.less(found["offset"], 0), pc.less(lag, 0)), False)
+    made = {
+        "log_end_offset": end, "lag": pc.if_else(is_beyond, pa.scalar(None, pa.int64()), lag),
+    }  # fmt: skip
+    schema = schema_of(CONSUMER_LAG.columns)
+    columns = [made[name] if name in made else found[name] for name in schema.names]
+    return pa.table(columns, schema=schema)
+
+
+def _ends(source: Source, places: pa.Table) -> pa.Table:
+    """Ends and topic ids of the logs of partitions; null for those that are not here."""
+    held = {*source.directory.topic_partitions()}
+    ends: list[int | None] = []
+    topic_ids: list[str | None] = []
+    for place in zip(places["topic"].to_pylist(), places["partition"].to_pylist(), strict=True):
+        end = topic_id = None
+        if place in held:
+            with source.failures.of(TopicPartition(*place)):
+                log = source.directory.log(*place)
+                end, topic_id = log.log_end_offset, log.known_topic_id or None
+        ends.append(end)
+        topic_ids.append(topic_id)
+    return places.append_column("log_end_offset", pa.array(ends, pa.int64())).append_column(
+        "end_topic_id", pa.array(topic_ids, pa.string())
+    )
+
+
+CONSUMER_LAG = Table(
+    CONSUMER_OFFSETS,
+    "Committed offsets, the log ends of their partitions, and the lag between them",
+    (
+        *_COMMIT[:3],
+        Column("offset", LONG, "the committed offset"),
+        Column("log_end_offset", LONG, "log end; null if this directory does not have the log"),
+        Column("lag", LONG, "log end minus offset; negative if the log was truncated later"),
+        Column("kind", TEXT, "kind of the group"),
+        Column("state", TEXT, "state of the group"),
+        Column("pending_offset", LONG, "an offset in an open transaction"),
+        Column("commit_timestamp", TIME, "when the offset was committed"),
+    ),
+    whole=_consumer_lag,
+)

@@ -2,17 +2,33 @@
 
 The state of a group is not in its records.  It follows from them, as a coordinator computes it
 after it has loaded them (``ClassicGroup``, and ``maybeUpdateGroupState`` of the other kinds).
+
+A coordinator makes a group at the first commit that it loads, if the group has no record of its
+own, and keeps it whatever becomes of its offsets, until a tombstone removes the group
+(``OffsetMetadataManager.replay``).
 """
 
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from segmentlog.format.messages import lines
 from segmentlog.format.messages.records import read_protocol
-from segmentlog.kafka_tables.columns import printed_id, time_of
-from segmentlog.kafka_tables.coordinator import PlacedRecord, read_records
-from segmentlog.model import OnCorruptBatch
+from segmentlog.kafka_tables.columns import (
+    INT,
+    ORIGIN,
+    TEXT,
+    Column,
+    Row,
+    Table,
+    fields_of,
+    printed_id,
+    shown,
+)
+from segmentlog.kafka_tables.offset_commits import COMMIT_TYPES, groups_of
+from segmentlog.kafka_tables.source import CONSUMER_OFFSETS, PlacedRecord, Source, record_types
 from segmentlog.reads.log import Log
 
 #: The record of a group itself, by kind.
@@ -90,9 +106,7 @@ class Groups(NamedTuple):
     removed: dict[str, int]
 
 
-def read_groups(
-    log: Log, on_corrupt_batch: OnCorruptBatch, is_kafka_4_0: Callable[[], bool] | None = None
-) -> Groups:
+def read_groups(source: Source, log: Log) -> Groups:
     """The groups of one partition of ``__consumer_offsets``.
 
     Raises `MalformedRecordError` if a record of a group cannot be read; `CorruptLogError` if the
@@ -100,7 +114,7 @@ def read_groups(
     """
     groups: dict[str, Group] = {}
     removed: dict[str, int] = {}
-    for placed in read_records(log, _RECORDS, on_corrupt_batch, is_kafka_4_0):
+    for placed in source.coordinator_records(log, _RECORDS):
         record = placed.record
         name = _group_of(placed)
         if record.name in _OF_GROUP:
@@ -146,50 +160,82 @@ def _take_member(groups: dict[str, Group], placed: PlacedRecord) -> None:
         members[record.key["member_id"]] = record.value
 
 
-def group_rows(
-    groups: Groups, commits: Mapping[str, int], partition: int
-) -> Iterator[dict[str, Any]]:
+def committing_groups(source: Source, log: Log) -> dict[str, int]:
+    """Offsets of the last commits of all groups in one partition of ``__consumer_offsets``.
+
+    Commits in transactions count, too, whatever became of the transactions.  A commit whose key
+    cannot be read is left out: ``group_offsets`` reports it.
+
+    Raises `CorruptLogError` if the log is damaged.
+    """
+    parts = [pa.table({"group": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})]
+    for batch in source.scan(log, ("key", "value", "offset")):
+        types = record_types(batch["key"])
+        is_commit = batch["value"].is_valid().to_numpy(zero_copy_only=False)
+        is_commit &= (types == COMMIT_TYPES[0]) | (types == COMMIT_TYPES[1])
+        rows = batch.filter(pa.array(is_commit))
+        parts.append(_last(pa.table({"group": groups_of(rows["key"]), "offset": rows["offset"]})))
+    commits: dict[str, int] = {}
+    for name, offset in zip(*_last(pa.concat_tables(parts)).to_pydict().values(), strict=True):
+        try:
+            if name is not None:
+                commits[name.decode()] = offset
+        except UnicodeDecodeError:
+            continue
+    return commits
+
+
+def _last(commits: pa.Table) -> pa.Table:
+    found = commits.group_by("group").aggregate([("offset", "max")])
+    return found.select(["group", "offset_max"]).rename_columns(["group", "offset"])
+
+
+def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator[Row]:
     """Rows of ``groups``.
 
     `commits`: the offset of the last commit of each group.
     """
+    groups = read_groups(source, log)
     for group in groups.present.values():
         yield (
-            _fields(group.kind, group.fields)
-            | _origin(group.placed)
+            _own_fields(group.kind, group.fields)
+            | group.placed.origin
             | {"group": group.name, "kind": group.kind, "state": group.state,
                "members": group.n_members, "assignment_epoch": group.assignment_epoch}
         )  # fmt: skip
     for name, offset in commits.items():
-        # A coordinator makes such a group when it loads a commit.
         if name not in groups.present and offset > groups.removed.get(name, -1):
             yield {"group": name, "kind": "classic", "state": "Empty", "members": 0,
-                   "record_partition": partition}  # fmt: skip
+                   "record_partition": log.topic_partition.partition}  # fmt: skip
 
 
-def group_changes(
-    log: Log, on_corrupt_batch: OnCorruptBatch, is_kafka_4_0: Callable[[], bool] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Rows of the history of ``groups``: every record of a group itself."""
-    for placed in read_records(log, _OF_GROUP, on_corrupt_batch, is_kafka_4_0):
+def _group_changes(source: Source, log: Log) -> Iterator[Row]:
+    """Every record of a group itself."""
+    for placed in source.coordinator_records(log, _OF_GROUP):
         record = placed.record
         kind = _OF_GROUP[record.name]
-        row = {"group": _group_of(placed), "kind": kind} | _origin(placed)
+        row = {"group": _group_of(placed), "kind": kind} | placed.origin
         if record.value is None:
             yield row | {"change": "removed"}
         else:
             members = len(record.value["members"]) if kind == "classic" else None
-            yield row | _fields(kind, record.value) | {"change": "set", "members": members}
+            yield row | _own_fields(kind, record.value) | {"change": "set", "members": members}
 
 
-def member_rows(
-    groups: Mapping[str, Group], topics: Mapping[uuid.UUID, str]
-) -> Iterator[dict[str, Any]]:
-    """Rows of ``group_members``.
+def _group_of(placed: PlacedRecord) -> str:
+    key = placed.record.key
+    return str(key["group"] if "group" in key else key["group_id"])
 
-    `topics`: names of topics by their ids, as far as they are known.
-    """
-    for group in groups.values():
+
+def _own_fields(kind: str, fields: Mapping[str, Any]) -> Row:
+    if kind != "classic":
+        return {"epoch": fields["epoch"]}
+    return {"epoch": fields["generation"], **shown(_OF_CLASSIC_GROUPS, fields)}
+
+
+def _member_rows(source: Source, log: Log) -> Iterator[Row]:
+    """Rows of ``group_members``."""
+    for group in read_groups(source, log).present.values():
         own = {"group": group.name, "kind": group.kind}
         if group.kind == "classic":
             for member in group.fields["members"]:
@@ -198,62 +244,28 @@ def member_rows(
         for member_id, member in group.members.items():
             current = group.assignments.get(member_id, {})
             state = current.get("state")
-            states = _STATES[group.kind]
+            words = _STATES[group.kind]
             assigned = current.get("assigned_partitions")
-            yield own | {
-                "member_id": member_id,
-                "group_instance_id": member.get("instance_id"),
-                "client_id": member["client_id"],
-                "client_host": member["client_host"],
-                "rack_id": member["rack_id"],
-                "member_epoch": current.get("member_epoch"),
-                "state": None if state is None else states.get(state, f"UNKNOWN({state})"),
-                "subscribed_topics": member.get("subscribed_topic_names"),
+            yield own | shown(_MEMBER, {"member_id": member_id, **member, **current}) | {
+                "state": None if state is None else words.get(state, f"UNKNOWN({state})"),
                 "assigned": assigned
                 and [
-                    {"topic": topics.get(each["topic_id"]),
+                    {"topic": source.topic_names.get(each["topic_id"]),
                      "topic_id": printed_id(each["topic_id"]), "partitions": each["partitions"]}
                     for each in assigned
                 ],
             }  # fmt: skip
 
 
-def _group_of(placed: PlacedRecord) -> str:
-    key = placed.record.key
-    return str(key["group"] if "group" in key else key["group_id"])
-
-
-def _fields(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    if kind != "classic":
-        return {"epoch": fields["epoch"]}
-    return {
-        "epoch": fields["generation"],
-        "protocol_type": fields["protocol_type"],
-        "protocol": fields["protocol"],
-        "leader": fields["leader"],
-        "current_state_timestamp": time_of(fields.get("current_state_timestamp")),
-    }
-
-
-def _origin(placed: PlacedRecord) -> dict[str, Any]:
-    return {
-        "record_partition": placed.partition,
-        "record_offset": placed.offset,
-        "record_timestamp": placed.timestamp,
-    }
-
-
-def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> dict[str, Any]:
+def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> Row:
     """A member of a classic group; other protocols than that of consumers have other bytes."""
     subscription = assignment = None
     if protocol_type == "consumer":
         subscription = read_protocol("ConsumerProtocolSubscription", member["subscription"])
         assignment = read_protocol("ConsumerProtocolAssignment", member["assignment"])
     return {
-        "member_id": member["member_id"],
-        "group_instance_id": member.get("group_instance_id"),
-        "client_id": member["client_id"],
-        "client_host": member["client_host"],
+        **{name: member.get(name) for name in ("member_id", "group_instance_id", "client_id",
+                                               "client_host")},
         "rack_id": subscription and subscription.get("rack_id"),
         "subscribed_topics": subscription and subscription["topics"],
         "assigned": assignment
@@ -261,4 +273,65 @@ def _classic_member(protocol_type: str, member: Mapping[str, Any]) -> dict[str, 
             {"topic": each["topic"], "topic_id": None, "partitions": each["partitions"]}
             for each in assignment["assigned_partitions"]
         ],
-    }
+    }  # fmt: skip
+
+
+_GROUP = (
+    Column("group", TEXT, "the group"),
+    Column("kind", TEXT, "`classic`, `consumer` (KIP-848), `share` or `streams`"),
+)
+_classic = fields_of(lines.OFFSETS, "GroupMetadataValue")
+_OF_CLASSIC_GROUPS = (
+    _classic("protocol_type", "type of a classic group, such as `consumer` or `connect`"),
+    _classic("protocol", "assignor of a classic group, or null"),
+    _classic("leader", "member id of the leader of a classic group, or null"),
+    _classic("current_state_timestamp", "when a classic group entered its state"),
+)
+_OF_GROUPS = (
+    Column("epoch", INT, "epoch of the group; in a classic group, the generation"),
+    *_OF_CLASSIC_GROUPS,
+    *ORIGIN,
+)
+_N_MEMBERS = Column("members", INT, "number of members")
+
+GROUPS = Table(
+    CONSUMER_OFFSETS,
+    "Groups of consumers, including groups that have only committed offsets",
+    (
+        *_GROUP,
+        Column("state", TEXT, "`Empty`, `Stable`, `Assigning`, `Reconciling` or `NotReady`"),
+        _N_MEMBERS,
+        Column("assignment_epoch", INT, "epoch of the target assignment; null in a classic group"),
+        *_OF_GROUPS,
+    ),
+    state=lambda source, log: group_rows(source, log, committing_groups(source, log)),
+    changes=_group_changes,
+    history_columns=(*_GROUP, _N_MEMBERS, *_OF_GROUPS),
+)
+
+_member = fields_of(
+    lines.OFFSETS,
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+)
+_MEMBER = (
+    _member("member_id", "the member"),
+    _member("group_instance_id", "instance id of a static member, or null", of="instance_id"),
+    _member("client_id", "id of the member's client"),
+    _member("client_host", "address of the client"),
+    _member("rack_id", "rack of the client, or null"),
+    _member("member_epoch", "epoch of the member; null in a classic group"),
+    Column("state", TEXT, "state of the member; null in a classic group"),
+    _member("subscribed_topics", "topics to which the member has subscribed, or null",
+            of="subscribed_topic_names"),
+    Column(
+        "assigned",
+        pa.list_(pa.struct([("topic", TEXT), ("topic_id", TEXT), ("partitions", pa.list_(INT))])),
+        "partitions of the member; null if the bytes are not those of a consumer",
+    ),
+)  # fmt: skip
+
+GROUP_MEMBERS = Table(
+    CONSUMER_OFFSETS, "Members of groups", (*_GROUP, *_MEMBER), state=_member_rows
+)

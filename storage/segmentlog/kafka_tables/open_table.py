@@ -8,9 +8,6 @@ from segmentlog.arguments import one_of
 from segmentlog.dialects import nearest, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.format.newer import noting
-from segmentlog.kafka_tables.columns import schema_of
-from segmentlog.kafka_tables.definitions import TABLES
-from segmentlog.kafka_tables.without_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
@@ -30,6 +27,10 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
     LogDirectoryError
         If the path is not a log directory.
     """
+    # The tables and what makes them load here, and not in a process that asks for none.
+    from segmentlog.kafka_tables.cluster_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
+    from segmentlog.kafka_tables.make_table import TABLES
+
     directory = _opened(path)
     topics = directory.topics(internal=True)
     held = {""}
@@ -96,11 +97,13 @@ def table(
     """
     table_schema(name, history=history, topic=topic)
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-    from segmentlog.kafka_tables.make_table import make_table  # the compiled kernels load here
+    from segmentlog.kafka_tables.make_table import make_table
+    from segmentlog.kafka_tables.source import Source
 
     failures = Failures(on_failure)
     with noting(f"table {name}", is_strict=strict):
-        found = make_table(_opened(path), name, policy, failures, is_history=history, topic=topic)
+        source = Source(_opened(path), policy, failures)
+        found = make_table(source, name, is_history=history, topic=topic)
     failures.end()
     return found
 
@@ -111,6 +114,9 @@ def table_schema(name: str, *, history: bool = False, topic: str | None = None) 
     Raises `OptionError` if there is no table of this name, it has no history, or its topic has a
     fixed name.
     """
+    from segmentlog.kafka_tables.columns import schema_of
+    from segmentlog.kafka_tables.make_table import TABLES
+
     found = TABLES.get(name)
     if found is None:
         near = nearest(str(name), TABLES, 0.5)

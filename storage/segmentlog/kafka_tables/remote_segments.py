@@ -1,57 +1,83 @@
 """``remote_segments``: segments in a tier, by the topic in which brokers announce them."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from segmentlog.kafka_tables.columns import printed_id, time_of
-from segmentlog.kafka_tables.coordinator import placed_rows, refuse_record
-from segmentlog.model import IsolationLevel, OnCorruptBatch
+from segmentlog.format.messages import lines
+from segmentlog.kafka_tables.columns import (
+    INT,
+    ORIGIN,
+    TEXT,
+    Column,
+    Row,
+    Table,
+    fields_of,
+    printed_id,
+    shown,
+)
+from segmentlog.kafka_tables.source import PlainRecord, Source
+from segmentlog.model import IsolationLevel
 from segmentlog.reads.log import Log
-from segmentlog.tiered.metadata import AnnouncedSegments, read_metadata_record
+from segmentlog.tiered.metadata import (
+    REMOTE_LOG_METADATA,
+    AnnouncedSegments,
+    read_metadata_record,
+)
 
 _STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEGMENT_STARTED",
            3: "DELETE_SEGMENT_FINISHED"}  # fmt: skip
 
-#: Fields that are columns as they are.
-_SAME = ("start_offset", "end_offset", "broker_id", "segment_size_in_bytes",
-         "segment_leader_epochs", "custom_metadata", "txn_index_empty")  # fmt: skip
-
 _AS_BROKERS_READ = IsolationLevel.READ_UNCOMMITTED  #: ``TopicBasedRemoteLogMetadataManager``
 
+_field = fields_of(lines.REMOTE_LOG, "RemoteLogSegmentMetadataRecord")
+_SEGMENT = (
+    Column("topic", TEXT, "the topic"),
+    Column("topic_id", TEXT, "its id"),
+    Column("partition", INT, "the partition"),
+    Column("segment_id", TEXT, "id of the copy"),
+    _field("remote_log_segment_state", "`COPY_SEGMENT_STARTED`, `COPY_SEGMENT_FINISHED`, "
+           "`DELETE_SEGMENT_STARTED`, and in a history `DELETE_SEGMENT_FINISHED`", words=_STATES),
+    _field("start_offset", "first offset of the segment"),
+    _field("end_offset", "last offset, which may lie after the last record"),
+    _field("segment_size_in_bytes", "size of its log file"),
+    _field("max_timestamp", "greatest time of the records"),
+    _field("segment_leader_epochs",
+           "its leader epochs, and their first offsets in the segment"),
+    _field("txn_index_empty", "whether it has no aborted transactions"),
+    _field("broker_id", "broker that wrote the last record"),
+    _field("event_timestamp", "when this broker wrote the record"),
+    _field("custom_metadata", "bytes that the plugin has stored, or null"),
+)  # fmt: skip
 
-def segment_changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[dict[str, Any]]:
-    """Every change of a segment in a partition of ``__remote_log_metadata``.
 
-    All records of a log are in one partition of the topic.
-
-    Raises `MalformedRecordError` if a record cannot be read; `CorruptLogError` if the log is
-    damaged.
-    """
+def _changes(source: Source, log: Log) -> Iterator[Row]:
+    """Every change of a segment; all records of a log are in one partition of the topic."""
     announced = AnnouncedSegments()
-    for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
+    for key, value, origin in source.records(log, _AS_BROKERS_READ):
         try:
             changes = read_metadata_record(announced, key, value)
         except ValueError as error:
-            refuse_record(log, origin["record_offset"], str(error), on_corrupt_batch)
+            source.refuse(log, origin["record_offset"], str(error))
             continue
         for fields, is_removed in changes:
-            place = fields["remote_log_segment_id"]["topic_id_partition"]
-            state = fields["remote_log_segment_state"]
-            yield {name: fields.get(name) for name in _SAME} | origin | {
-                "topic": place["name"],
-                "topic_id": printed_id(place["id"]),
-                "partition": place["partition"],
-                "segment_id": printed_id(fields["remote_log_segment_id"]["id"]),
-                "remote_log_segment_state": _STATES[state],
-                "max_timestamp": time_of(fields["max_timestamp_ms"]),
-                "event_timestamp": time_of(fields["event_timestamp_ms"]),
+            segment_id = fields["remote_log_segment_id"]
+            place = segment_id["topic_id_partition"]
+            yield shown(_SEGMENT, fields) | origin | {
+                "topic": place["name"], "topic_id": printed_id(place["id"]),
+                "partition": place["partition"], "segment_id": printed_id(segment_id["id"]),
                 "change": "removed" if is_removed else "set",
             }  # fmt: skip
 
 
-def unknown_segment_records(
-    log: Log, on_corrupt_batch: OnCorruptBatch
-) -> Iterator[tuple[bytes | None, bytes | None, int, int]]:
-    """Key, value, offset and time of the records, all of which may be newer than what we know."""
-    for key, value, origin in placed_rows(log, on_corrupt_batch, _AS_BROKERS_READ):
+def plain_segment_records(source: Source, log: Log) -> Iterator[PlainRecord]:
+    """The records, all of which may be newer than what we know."""
+    for key, value, origin in source.records(log, _AS_BROKERS_READ):
         yield key, value, origin["record_offset"], origin["record_timestamp"]
+
+
+REMOTE_SEGMENTS = Table(
+    REMOTE_LOG_METADATA,
+    "Segments in a tier (KIP-405), as brokers have announced them",
+    (*_SEGMENT, *ORIGIN),
+    _changes,
+    key=("topic_id", "partition", "segment_id"),
+)

@@ -12,8 +12,7 @@ import numpy as np
 from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
-from segmentlog.format.records.batch_error import batch_error
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.log.segment import Segment
 from segmentlog.log.sound_headers import position_of
 from segmentlog.store.contract import ReadableFile

@@ -23,9 +23,10 @@ from typing import NamedTuple, overload
 
 from segmentlog.errors import LogDirectoryError
 from segmentlog.file_columns import LogPaths
+from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, FileKind, FileState, parse_segment_file
-from segmentlog.log.overlap import reach
-from segmentlog.store.contract import FileType
+from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.durable import remove_file, sync_directory
 from segmentlog.store.fingerprint import fingerprint
 from segmentlog.store.readable import list_names, measure, open_file, status_of
@@ -351,3 +352,75 @@ def remove_indexes_without_log(path: str) -> int:
     if found:  # a ``.txnindex`` that comes back after a power cut would be the next segment's
         sync_directory(path)
     return len(found)
+
+
+# Compaction merges segments and then removes them.  A crash between these steps, or a copy that
+# was taken meanwhile, leaves both.  So a batch that reaches into the next segment is either such a
+# copy, or it has a wrong base offset, which no checksum covers.  The next segment shows which.
+
+
+def reach(file: SegmentFiles, others: Sequence[SegmentFiles]) -> int:
+    """Offset after the last batch of a file whose base offset is right.
+
+    The batch that follows shows that a base offset is too high.  So only the last batch is judged:
+    if it is the only one that reaches into another segment, that segment must hold it, too.
+
+    `file`: of which headers are read, and no checksum is verified.  `others`: other segments of
+    the log, in the order of their base offsets.  Raises `FileNotFoundError` if `file` is gone.
+    """
+
+    def place(offset: int) -> int:
+        return bisect_right(others, offset, key=attrgetter("base_offset"))
+
+    before, last = file.base_offset, None
+    with open_file(file.path) as opened:
+        for header in _headers(opened):
+            before = before if last is None else last.last_offset + 1
+            last = header
+    if last is None:
+        return before
+    at = place(last.last_offset)
+    if at > place(max(before - 1, file.base_offset)) and not _holds(others[at - 1].path, last):
+        return before
+    return last.last_offset + 1
+
+
+def _holds(path: str, merged: BatchHeader) -> bool:
+    """Whether a file holds the batch `merged`, or the batch that it was made of."""
+    try:
+        with open_file(path) as file:
+            originals = (each for each in _headers(file) if each.last_offset >= merged.last_offset)
+            original = next(originals, None)
+            return original is not None and _is_made_of(merged, original)
+    except FileNotFoundError:  # compaction has removed the file since
+        return True
+
+
+def _is_made_of(merged: BatchHeader, original: BatchHeader) -> bool:
+    """Whether compaction can have made one batch of the other.
+
+    A batch with a wrong base offset may claim the offsets of a whole batch by chance; then it has
+    the same codec, and no fewer records.
+    """
+    if (merged.base_offset, merged.last_offset) != (original.base_offset, original.last_offset):
+        return False
+    if merged.crc == original.crc:
+        return True
+    has_changed = merged.codec != original.codec or merged.delete_horizon_ms is not None
+    return merged.magic == layout.MAGIC and (
+        has_changed or merged.records_count < original.records_count
+    )
+
+
+def _headers(file: ReadableFile) -> Iterator[BatchHeader]:
+    """Headers up to the first that cannot be true."""
+    position, size = 0, file.status().size
+    while True:
+        head = file.read(position, layout.HEADER_BYTES)
+        if len(head) < layout.SMALLEST_BATCH_BYTES:
+            return
+        header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+        position += header.size_in_bytes
+        if header.batch_length < layout.MIN_LEGACY_LENGTH or position > size:
+            return
+        yield header

@@ -27,8 +27,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.sound_headers import sound_headers
 from segmentlog.log.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import ReadableFile
+from segmentlog.store.contract import Closing, ReadableFile
 from segmentlog.store.readable import after_zeros, open_file
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from segmentlog.model import TimestampAndOffset
-from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Closing, ReadableFile
 from segmentlog.store.index_file import IndexFile
 
 #: Bytes at the end of an index in which look-ups for recent data stay, so that they do not touch
@@ -47,16 +47,18 @@ class SparseIndex(Closing):
 
     `path`: the file; a missing, empty or damaged file merely holds fewer entries.  `base_offset`:
     of the segment; entries hold offsets relative to it.  `mapped`: whether the file may be
-    memory-mapped, see `segmentlog.store.index_file`.
+    memory-mapped, see `segmentlog.store.index_file`.  `file`: it, if it is open already.
     """
 
     entry_bytes: int  # bytes of an entry
     key_bytes: int  # bytes of the number by which it is sorted, which comes first
 
-    def __init__(self, path: str, base_offset: int, *, mapped: bool) -> None:
+    def __init__(
+        self, path: str, base_offset: int, *, mapped: bool, file: ReadableFile | None = None
+    ) -> None:
         self.path = path
         self.base_offset = base_offset
-        self._file = IndexFile(path, mapped=mapped)
+        self._file = IndexFile(path, mapped=mapped, file=file)
         self.n_entries = self._count_entries()
 
     def close(self) -> None:

@@ -101,7 +101,8 @@ class BatchWindows:
         state[windows.PREAD] = 0 if descriptor is None else _address_of_pread()
         position, held = start, 0
         while position < end:
-            wanted = min(self._wanted(), end - position)
+            # A window, plus the next batch if that is larger than a window.
+            wanted = min(self.window_bytes + self._next_bytes, end - position)
             held = self._fill(read_into, position, held, wanted)
             has_ended = held < wanted
             state[windows.END], state[windows.FILE_POSITION] = held, position
@@ -116,10 +117,6 @@ class BatchWindows:
                 available = held if has_ended else end - position
                 needed = self._bytes_of_next(path, position, held, available)
                 self._next_bytes = needed if needed > self.window_bytes else 0
-
-    def _wanted(self) -> int:
-        """Bytes to hold: a window, plus the next batch if that is larger than a window."""
-        return self.window_bytes + self._next_bytes
 
     def _fill(
         self, read_into: Callable[[memoryview, int], int], position: int, held: int, wanted: int

@@ -6,10 +6,14 @@ one process begins a `CompactionJob`, and others clean the partition of a `Compa
 """
 
 from segmentlog.arguments import keywords_of
-from segmentlog.maintain.compaction.compact import CompactionJob, begin_compaction
-from segmentlog.maintain.compaction.plan import CompactedPartition
-from segmentlog.maintain.compaction.settings import CompactionSettings
-from segmentlog.maintain.compaction.shared import CompactionTask, clean_task
+from segmentlog.maintain.compaction.cleanable import CompactedPartition
+from segmentlog.maintain.compaction.compact import (
+    CompactionJob,
+    CompactionSettings,
+    CompactionTask,
+    begin_compaction,
+    clean_task,
+)
 
 __all__ = [
     "CompactedPartition",

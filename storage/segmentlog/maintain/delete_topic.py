@@ -12,7 +12,7 @@ a starting broker or the same command removes them.
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from segmentlog.bucket.upkeep import remove_topic
@@ -93,7 +93,7 @@ def delete_topic(
         partitions = [each for each in log_dir.topic_partitions() if each.topic == topic]
         if not partitions:
             log_dir.log(topic, -1)  # raises, and names the nearest topic
-        found = _counted(topic, (log_dir.log(*each).path for each in partitions))
+        found = _counted(topic, [log_dir.log(*each).path for each in partitions])
         if not dry_run:
             remove_topic(location, topic)
         return found
@@ -134,11 +134,6 @@ def _found(directory: str, topic: str) -> DeletedTopic:
     return _counted(topic, paths)
 
 
-def _counted(topic: str, paths: Iterable[str]) -> DeletedTopic:
-    n_partitions = n_segments = n_bytes = 0
-    for path in paths:
-        segments = list_segments(path)
-        n_partitions += 1
-        n_segments += len(segments)
-        n_bytes += sum(each.size for each in segments)
-    return DeletedTopic(topic, n_partitions, n_segments, n_bytes)
+def _counted(topic: str, paths: Sequence[str]) -> DeletedTopic:
+    sizes = [list_segments(path).sizes for path in paths]
+    return DeletedTopic(topic, len(paths), sum(map(len, sizes)), sum(map(sum, sizes)))

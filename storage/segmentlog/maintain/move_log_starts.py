@@ -18,6 +18,7 @@ from functools import partial
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.log.listing import list_segments
+from segmentlog.log.producer_state import save_producers
 from segmentlog.model import TopicPartition
 from segmentlog.store.failures import Failures
 from segmentlog.store.sync_together import SyncTogether, do_together
@@ -26,7 +27,6 @@ from segmentlog.txn.change import Change
 from segmentlog.txn.effects import MoveBounds, PutAside
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.keep_producers import save_producers
 from segmentlog.txn.topics import check_partition_path
 from segmentlog.writes.append import LogAppender, create_segment
 from segmentlog.writes.prepare import as_they_are, ready_to_append, visible_ends

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from segmentlog.cluster.broker_start import METADATA_TOPIC_ID, BrokerStart
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, SegmentLogError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.names import (
@@ -33,7 +32,6 @@ from segmentlog.log.checkpoint import (
 )
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import (
-    SegmentFiles,
     indexes_without_log,
     list_segments,
     remove_indexes_without_log,
@@ -43,11 +41,11 @@ from segmentlog.log.metadata import read_topic_id
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import finish_swaps, has_swaps
 from segmentlog.maintain.salvage import plan_salvages, salvage
+from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.metadata import METADATA_TOPIC_ID, batches_fault
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import (
-    Snapshot,
-    is_whole,
     list_metadata_snapshots,
     metadata_path,
     read_metadata,
@@ -55,14 +53,12 @@ from segmentlog.reads.metadata_log import (
 from segmentlog.store.contract import FileType
 from segmentlog.store.durable import create_file, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
-from segmentlog.store.readable import status_of
 from segmentlog.store.sync_together import do_together
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.recover_log import (
     RecoveryPlan,
-    find_good_end,
     first_unsplit,
     plan_recovery,
     recover_log,
@@ -133,7 +129,12 @@ class DirectoryRecovery:
         self._known = ReadCheckpoints(self._directory, mended)
         yield from self._metadata_log()
         is_clean = self._held.is_clean
-        partitions = _partitions(self._directory)
+        # A broker recovers the log of the cluster's metadata at each start, by other rules.
+        partitions = [
+            each for each in list_partitions(self._directory)
+            if each.type is FileType.DIRECTORY and not each.is_metadata
+            and each.state != DirectoryState.DELETE
+        ]  # fmt: skip
         for begin in range(0, len(partitions), _TOGETHER):
             logs = [_Log(each) for each in partitions[begin : begin + _TOGETHER]]
             for log in logs:
@@ -170,7 +171,8 @@ class DirectoryRecovery:
                 message = f"{name}, line {error.line}: {error.reason}; "
                 kept: tuple[str, ...] = ()
                 if not self._dry_run:
-                    kept = _keep_file(error.path)
+                    if not is_zeros(error.path, 0):
+                        kept = (os.path.basename(keep_tail(error.path, 0)),)
                     write_offsets(self._directory, name, found)
                 if is_kept:
                     entries = f"{len(found)} entr{'y' if len(found) == 1 else 'ies'}"
@@ -199,7 +201,7 @@ class DirectoryRecovery:
     def _put_snapshots_aside(self, log: "_Log") -> None:
         damaged = []
         for snapshot in reversed(list_metadata_snapshots(log.path)):
-            if _is_good(snapshot):
+            if batches_fault(snapshot.path) is None:
                 break
             damaged.append(snapshot)
         else:
@@ -559,28 +561,3 @@ def plan_log(
             return None
         recovery_point = active.base_offset
     return plan_recovery(path, recovery_point, log_start, committed_to)
-
-
-def _partitions(directory: str) -> list[NamedPartition]:
-    """The logs that a broker recovers.
-
-    A broker recovers the log of the cluster's metadata at each start, by other rules.
-    """
-    return [
-        each
-        for each in list_partitions(directory)
-        if each.type is FileType.DIRECTORY
-        and not each.is_metadata
-        and each.state != DirectoryState.DELETE
-    ]
-
-
-def _keep_file(path: str) -> tuple[str, ...]:
-    """Keep the bytes of a damaged file beside it, unless they are all zeros."""
-    return () if is_zeros(path, 0) else (os.path.basename(keep_tail(path, 0)),)
-
-
-def _is_good(snapshot: Snapshot) -> bool:
-    """Whether all batches of a snapshot of the metadata are sound, and the last is its footer."""
-    files = SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)
-    return find_good_end(Segment(files, is_sealed=True)).error is None and is_whole(snapshot)

@@ -8,14 +8,15 @@ from typing import NamedTuple
 from segmentlog.arguments import LARGEST_INT, whole_number
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.format.names import DirectoryState, parse_partition_directory
+from segmentlog.format.names import parse_partition_directory
 from segmentlog.log.listing import list_segments
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import has_swaps
 from segmentlog.model import INDEX_INTERVAL_BYTES, LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, is_file, list_names
+from segmentlog.store.readable import exists, is_directory, is_file
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import take
 
@@ -40,14 +41,11 @@ class IndexedSegment(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A partition to index.
-
-    `segment` is the path of the only segment to index, or None for all.
-    """
+    """A partition to index."""
 
     topic_partition: TopicPartition
     path: str
-    segment: str | None
+    segment: str | None  # path of the only segment to index, or None for all
 
     @property
     def log_directory(self) -> str:
@@ -122,14 +120,13 @@ def _wanted(path: str) -> list[_Wanted]:
         return [_Wanted(named[0] if named else TopicPartition(name, 0), directory, path)]
     if parsed and is_directory(path):
         return [_Wanted(parsed[0], path, None)]
-    found = []
-    if is_directory(path):
-        for name in sorted(list_names(path)):
-            parsed = parse_partition_directory(name)
-            if parsed and parsed[1] == DirectoryState.CURRENT:
-                found.append(_Wanted(parsed[0], os.path.join(path, name), None))
     if not exists(path):
         raise LogDirectoryError(path, why_not_there(path))
+    found = [
+        _Wanted(each.topic_partition, each.path, None)
+        for each in (list_partitions(path) if is_directory(path) else ())
+        if each.is_current
+    ]
     if not found:
         reason = "is not a log directory, a partition directory or a .log file"
         raise LogDirectoryError(path, reason)
@@ -138,12 +135,17 @@ def _wanted(path: str) -> list[_Wanted]:
 
 def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
     """The result of each segment of a partition, up to the first that is damaged."""
+    from segmentlog.log.index_builder import rebuild_indexes
     from segmentlog.log.producer_state import ProducerStates  # the kernels load here
-    from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
     at = IndexedSegment(*wanted.topic_partition, wanted.path, -1)
     try:
-        segments = _segments(wanted)
+        if has_swaps(wanted.path):
+            reason = "has an unfinished compaction; run segmentlog recover first"
+            raise LogDirectoryError(wanted.path, reason)
+        segments = [Segment(each, is_sealed=False) for each in list_segments(wanted.path)]
+        if segments:
+            segments[-1].size = find_log_end(segments[-1]).position
         meant = [each for each in segments if wanted.segment in {None, each.path}]
         if segments and not meant:
             reason = "is not a segment of the log in its directory"
@@ -157,14 +159,3 @@ def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
             yield at._replace(changed=tuple(rebuild_indexes(segment, interval_bytes, producers)))
     except SegmentLogError as error:
         yield at._replace(error=error)
-
-
-def _segments(wanted: _Wanted) -> list[Segment]:
-    """All segments of the log, the last one up to the log end."""
-    if has_swaps(wanted.path):
-        reason = "has an unfinished compaction; run segmentlog recover first"
-        raise LogDirectoryError(wanted.path, reason)
-    segments = [Segment(each, is_sealed=False) for each in list_segments(wanted.path)]
-    if segments:
-        segments[-1].size = find_log_end(segments[-1]).position
-    return segments

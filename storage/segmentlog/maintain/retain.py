@@ -337,7 +337,8 @@ def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
 def _newest_ms(by_base: Mapping[int, Segment], span: SegmentSpan) -> int:
     """The newest timestamp of a segment, or the time of its file if it has none."""
     newest = _in_use(by_base, span).largest_timestamp()
-    return newest if newest >= 0 else _written_ms(by_base[span.base_offset])
+    path = by_base[span.base_offset].path
+    return newest if newest >= 0 else status_of(path).modified_ns // 10**6
 
 
 def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:
@@ -345,10 +346,6 @@ def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:
     segment = copy.copy(by_base[span.base_offset])
     segment.size = span.n_bytes
     return segment
-
-
-def _written_ms(segment: Segment) -> int:
-    return status_of(segment.path).modified_ns // 10**6
 
 
 def _kept(

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import INDEXES, SPARSE_INDEXES
 from segmentlog.log.broken import keep_segment, keep_tail
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.listing import list_segments
 from segmentlog.log.resync import first_offset
 from segmentlog.log.segment import Segment
@@ -38,7 +39,6 @@ from segmentlog.store.durable import (
     write_all,
 )
 from segmentlog.store.readable import after_zeros, open_file
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 from segmentlog.txn.recover_log import find_good_end
 
 _PIECE_BYTES = 16 << 20

@@ -24,13 +24,12 @@ from segmentlog.reads.stream_checkpoint import (
     read_stream_checkpoint,
     topic_ids_of,
 )
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists, keep_for
 from segmentlog.store.remote.location import is_url
-from segmentlog.store.tiered_location import tiered_paths
 
 if TYPE_CHECKING:
-    from segmentlog.format.records.text import TextColumns
+    from segmentlog.format.records.columns import TextColumns
     from segmentlog.reads.scan import scan_slice
 
 __all__ = [
@@ -66,7 +65,7 @@ def __getattr__(name: str) -> object:
 
         return scan_slice
     if name == "TextColumns":
-        from segmentlog.format.records.text import TextColumns
+        from segmentlog.format.records.columns import TextColumns
 
         return TextColumns
     message = f"module {__name__!r} has no attribute {name!r}"

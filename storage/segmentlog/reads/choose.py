@@ -8,7 +8,7 @@ from segmentlog.format.names import LOG_START_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import OffsetRange, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, MissingPartition
-from segmentlog.store.tiered_location import is_tiered, plain_path
+from segmentlog.store.paths import is_tiered, plain_path
 
 
 def partitions_of(

@@ -7,7 +7,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import is_too_high, parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
-from segmentlog.log.overlap import reach
+from segmentlog.log.listing import reach
 from segmentlog.log.resync import first_offset, good_batch_after
 from segmentlog.log.segment import PlacedHeader
 from segmentlog.model import ALL_OFFSETS, OffsetRange

@@ -38,12 +38,11 @@ from segmentlog.reads.log import Log, ReusableLog, keep
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
-from segmentlog.store.paths import readable_path, why_not_there
+from segmentlog.store.paths import plain_path, readable_path, tiered_paths, why_not_there
 from segmentlog.store.readable import exists, is_file, survey
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.store.tiered_location import plain_path, tiered_paths
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import State
 

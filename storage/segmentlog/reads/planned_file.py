@@ -14,7 +14,7 @@ from segmentlog.format.records.read_memory import Workspace
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.partition import FileChangedError, open_planned
 from segmentlog.reads.plan import UNCHECKED
-from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Closing
 from segmentlog.store.pace import Pace, pace_of
 
 

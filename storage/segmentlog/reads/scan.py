@@ -20,12 +20,12 @@ from segmentlog.errors import (
     LogDirectoryError,
 )
 from segmentlog.format.kernels import layout
+from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
-from segmentlog.format.records.text import TextColumns
 from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
     IsolationLevel,

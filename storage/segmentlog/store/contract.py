@@ -19,6 +19,27 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 
+class Closing:
+    """A context that calls `close` at its end, with or without an error."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Close it; twice is not an error."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 class FileType(Enum):
     """Type of the file with a name."""
 

@@ -15,14 +15,19 @@ and only what was just made changes its owner, by its descriptor.
 
 import contextlib
 import errno
+import functools
 import os
+import secrets
 import stat
 import threading
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
-from segmentlog.errors import LogDirectoryError, SyncFailedError
-from segmentlog.store.owners import another_owner, is_planted, user
-from segmentlog.store.system_errors import naming
+from segmentlog.errors import LogDirectoryError, OptionError, SyncFailedError
+from segmentlog.store.contract import Closing
+from segmentlog.store.system_errors import another_owner, is_planted, naming, user
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 #: One ``write`` takes at most 2 GiB less a page on Linux; larger data is written in pieces.
 _MOST_AT_ONCE = 1 << 30
@@ -356,12 +361,17 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
 
     ``<path>.tmp`` is written, synced and renamed over the old file, and the directory is synced.
     An open of `path` at any moment, also after a crash, finds the old bytes or the new bytes.
+    Its permissions stay.
     Without `sync_name`, the caller syncs the directory, once for several files.
     """
     temporary = f"{path}.tmp"
     remove_file(temporary, missing_ok=True)  # left by a crash
+    mode = 0o644
+    with contextlib.suppress(FileNotFoundError):
+        found = os.stat(path, follow_symlinks=False).st_mode
+        mode = found & 0o777 if stat.S_ISREG(found) else mode
     try:
-        write_new_file(temporary, data, mode=_mode_of(path))
+        write_new_file(temporary, data, mode=mode)
         rename(temporary, path)
     except Exception:  # a full disk needs the space
         with contextlib.suppress(OSError):
@@ -371,10 +381,68 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
         sync_directory(os.path.dirname(path))
 
 
-def _mode_of(path: str) -> int:
-    """Permissions of the present file, for the file that replaces it."""
+class OutputFile(Closing):
+    """Writes a file under a temporary name in the same directory.
+
+    `publish` gives the file its name.  A block that ends without it leaves no new file, and an
+    earlier file of the name as it was.
+
+    `option`: the argument that names the file, for messages.  `path`: of the file.  An earlier
+    file of this name is replaced, and its permissions stay; a link is followed.  A pipe or a
+    device takes the bytes as they come.  Raises `OptionError` if the path names a directory; if
+    its directory does not exist.  Raises `OSError` if the file cannot be made.
+    """
+
+    def __init__(self, option: str, path: str | os.PathLike[str]) -> None:
+        given = os.fsdecode(path)
+        self._path, self._temporary = os.path.realpath(given), ""
+        self._directory, name = os.path.split(self._path)
+        if os.path.isdir(self._path):
+            raise OptionError(option, given, "is a directory; give the path of a file")
+        if os.path.exists(given) and not os.path.isfile(given):
+            self.file: BinaryIO = open(given, "wb")  # noqa: SIM115
+            return
+        if not os.path.isdir(self._directory):
+            raise OptionError(option, given, "give a file in a directory that exists")
+        # Made as any new file: the system applies the umask, which a library cannot ask for
+        # without changing it for all threads.
+        temporary = os.path.join(self._directory, f".{name}.{secrets.token_hex(8)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor, self._temporary = os.open(temporary, flags, 0o666), temporary
+        self.file = os.fdopen(descriptor, "wb")
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(descriptor, os.stat(given).st_mode & 0o777)
+
+    def finish(self) -> None:
+        """Sync all bytes to the disk: a full disk is an error now, and not in `publish`."""
+        self.file.flush()
+        if self._temporary:
+            sync_file(self.file.fileno(), self._temporary)
+
+    def publish(self) -> None:
+        """Give the finished file its name, durably."""
+        if self._temporary:
+            os.replace(self._temporary, self._path)
+            sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Forget the file, unless it has been published."""
+        with contextlib.suppress(OSError):  # its last bytes, on a full disk
+            self.file.close()
+        if self._temporary:
+            with contextlib.suppress(OSError):  # the error of the block says more
+                os.unlink(self._temporary)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Id of this boot of the machine, or ``""`` where the system does not give one.
+
+    Bytes that were not synced survive the crash of a process, but not a reboot.  Containers of a
+    machine share the id, as they share its page cache.
+    """
     try:
-        mode = os.stat(path, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return 0o644
-    return mode & 0o777 if stat.S_ISREG(mode) else 0o644
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -14,8 +14,7 @@ import logging
 import mmap
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import FileType, ReadableFile
+from segmentlog.store.contract import Closing, FileType, ReadableFile
 from segmentlog.store.readable import open_file
 
 logger = logging.getLogger(__name__)
@@ -30,14 +29,14 @@ BLOCK_BYTES = 24 * 10_000
 class IndexFile(Closing):
     """An open index; a missing index counts as empty."""
 
-    def __init__(self, path: str, *, mapped: bool) -> None:
+    def __init__(self, path: str, *, mapped: bool, file: ReadableFile | None = None) -> None:
         self.size = 0
         self._path = path
         self._map: mmap.mmap | bytes | None = None
         self._file: ReadableFile | None = None
         self._block: tuple[int, bytes] | None = None  # the last one, and its first byte
         try:
-            file = open_file(path)
+            file = file or open_file(path)
         except OSError:  # an index that cannot be opened costs a scan, not the read
             return
         status = file.status()
@@ -64,8 +63,15 @@ class IndexFile(Closing):
         if self._map is not None:
             piece = self._map[at : at + n_bytes]
         elif self._file is not None:
+            begin = at - at % BLOCK_BYTES
             try:
-                piece = self._piece(self._file, at, n_bytes)
+                # Of a file at a URL, the block that holds the bytes is read and kept.
+                if not self._file.never_cut or at + n_bytes > begin + BLOCK_BYTES:
+                    piece = self._file.read(at, n_bytes)
+                else:
+                    if self._block is None or self._block[0] != begin:
+                        self._block = begin, self._file.read(begin, BLOCK_BYTES)
+                    piece = self._block[1][at - begin : at - begin + n_bytes]
             except (OSError, RemoteSegmentError) as error:
                 self._fail(error)
         return piece if len(piece) == n_bytes else piece.ljust(n_bytes, b"\0")
@@ -74,15 +80,6 @@ class IndexFile(Closing):
         """Go on without the index: it costs a scan, not the read."""
         logger.warning("%s cannot be read, and the log is scanned instead: %s", self._path, error)
         self.close()
-
-    def _piece(self, file: ReadableFile, at: int, n_bytes: int) -> bytes:
-        """Bytes of the file, by way of the block that holds them if the file is at a URL."""
-        begin = at - at % BLOCK_BYTES
-        if not file.never_cut or at + n_bytes > begin + BLOCK_BYTES:
-            return file.read(at, n_bytes)
-        if self._block is None or self._block[0] != begin:
-            self._block = begin, file.read(begin, BLOCK_BYTES)
-        return self._block[1][at - begin : at - begin + n_bytes]
 
     @property
     def is_mapped(self) -> bool:

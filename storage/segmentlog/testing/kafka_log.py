@@ -41,10 +41,9 @@ from segmentlog.testing.topic_rows import TopicRows
 from segmentlog.times import Time, epoch_milliseconds
 from segmentlog.txn.held import hold
 from segmentlog.txn.topics import create_replica
-from segmentlog.writes.config import ProducerConfig
-from segmentlog.writes.directory import mark_new
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.job_files import mark_new
 from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.writer import open_writer
 

@@ -107,7 +107,19 @@ class AivenTier:
                 if keys:
                     first.setdefault(folder.name, keys[0])
                     partitions.append(keys[0])
-        found = side_by_side(lambda name: self._topic_of(name, first[name]), list(first))
+
+        def topic_of(folder: str) -> str:
+            # A read of the topic reports a manifest that cannot be used.  Reads of other topics
+            # need not fail with it.
+            key = first[folder]
+            try:
+                facts = self._read(folder, key).manifest.facts
+            except RemoteSegmentError as error:
+                logger.warning("%s; its topic is assumed to be %s", error, key.topic)
+                return key.topic
+            return key.topic if facts is None else facts.log.topic
+
+        found = side_by_side(topic_of, list(first))
         names = dict(zip(first, found, strict=True))
         folders: dict[RemoteLog, str] = {}
         for key in partitions:
@@ -115,19 +127,6 @@ class AivenTier:
             log = RemoteLog(names[folder_name], key.topic_id, key.partition)
             folders[log] = folder_name
         return folders
-
-    def _topic_of(self, folder: str, key: SegmentKey) -> str:
-        """The topic of a folder, by one of its manifests.
-
-        A read of the topic reports a manifest that cannot be used.  Reads of other topics need not
-        fail with it.
-        """
-        try:
-            facts = self._read(folder, key).manifest.facts
-        except RemoteSegmentError as error:
-            logger.warning("%s; its topic is assumed to be %s", error, key.topic)
-            return key.topic
-        return key.topic if facts is None else facts.topic
 
     def _manifests(self, folder: str) -> list[SegmentKey]:
         try:
@@ -144,13 +143,26 @@ class AivenTier:
         manifest cannot be used, or is that of another segment.
         """
         folder = self._folder(log)
+
+        def read(key: SegmentKey) -> _Opened | None:
+            try:
+                return self._read(folder, key)
+            except (RemoteSegmentError, OSError):
+                name = f"{key.main}{MANIFEST_SUFFIX}".rpartition("/")[2]
+                if name in list_names(f"{self._root}/{folder}/{key.partition}"):
+                    raise
+                return None  # it was deleted since it was listed
+
         keys = self._manifests(f"{folder}/{log.partition}")
-        found = side_by_side(lambda key: self._read_listed(folder, key), keys)
+        found = side_by_side(read, keys)
         segments = []
         for key, opened in zip(keys, found, strict=True):
             if opened is not None:
                 self._opened[log, key.segment_id] = opened
-                segments.append(_segment(log, key, opened.manifest))
+                n_bytes = opened.manifest.chunks.file_bytes
+                facts = opened.manifest.facts
+                segment = facts or RemoteSegment(log, key.segment_id, key.base_offset)
+                segments.append(segment._replace(log=log, n_bytes=n_bytes))
         return segments
 
     def folder(self, log: RemoteLog) -> str:
@@ -176,27 +188,23 @@ class AivenTier:
             return usual
         return self._logs().get(log, usual)
 
-    def _read_listed(self, folder: str, key: SegmentKey) -> _Opened | None:
-        """A segment, or None if it was deleted since it was listed."""
-        path = f"{self._root}/{folder}/{key.partition}"
-        try:
-            return self._read(folder, key)
-        except (RemoteSegmentError, OSError):
-            name = f"{key.main}{MANIFEST_SUFFIX}".rpartition("/")[2]
-            if name in list_names(path):
-                raise
-            return None
-
     def _read(self, folder: str, key: SegmentKey) -> _Opened:
         main = f"{self._root}/{folder}/{key.partition}/{key.main.rpartition('/')[2]}"
         path = main + MANIFEST_SUFFIX
         manifest = parse_manifest(path, _read_manifest(path))
         facts = manifest.facts
-        if facts is not None and not _fits(key, manifest):
+        if facts is None:
+            return _Opened(main, path, manifest)
+        log, at, segment_id = facts.log, facts.start_offset, facts.segment_id
+        known = log.topic_id, log.partition, at, segment_id
+        # A prefix without a slash is part of the folder's name.
+        is_of_topic = key.topic.endswith(log.topic)
+        if not is_of_topic or known != (
+            key.topic_id, key.partition, key.base_offset, key.segment_id
+        ):  # fmt: skip
             reason = (
-                f"it is the manifest of segment {facts.segment_id} of "
-                f"{facts.topic}-{facts.partition} (topic id {facts.topic_id}) at offset "
-                f"{facts.start_offset}"
+                f"it is the manifest of segment {segment_id} of {log.topic}-{log.partition} "
+                f"(topic id {log.topic_id}) at offset {at}"
             )
             raise RemoteSegmentError(path, reason, _RESTORE)
         return _Opened(main, path, manifest)
@@ -220,7 +228,12 @@ class AivenTier:
         position, size = manifest.indexes[name]
         key = self._key(opened) if size else None
         if key is None:
-            return SectionFile(_open(f"{opened.main}.indexes"), position, size)
+            file = _open(f"{opened.main}.indexes")
+            if (n_bytes := file.status().size) < position + size:
+                file.close()
+                reason = f"the object has {n_bytes} bytes, and its manifest describes more"
+                raise RemoteSegmentError(file.path, reason, _ONE_UPLOAD)
+            return SectionFile(file, position, size)
         if size < ENCRYPTION_BYTES:
             reason = f"the manifest describes an encrypted index of {size} bytes"
             raise RemoteSegmentError(opened.manifest_path, reason, _RESTORE)
@@ -274,30 +287,6 @@ class AivenTier:
         return self._unwrapped[path]
 
 
-def _segment(log: RemoteLog, key: SegmentKey, manifest: Manifest) -> RemoteSegment:
-    n_bytes, facts = manifest.chunks.file_bytes, manifest.facts
-    if facts is None:
-        return RemoteSegment(log, key.segment_id, key.base_offset, n_bytes=n_bytes)
-    return RemoteSegment(
-        log,
-        key.segment_id,
-        key.base_offset,
-        facts.end_offset,
-        facts.epochs,
-        facts.max_timestamp_ms,
-        n_bytes,
-    )
-
-
-def _fits(key: SegmentKey, manifest: Manifest) -> bool:
-    facts = manifest.facts
-    return facts is None or (
-        key.topic.endswith(facts.topic)  # a prefix without a slash is part of the folder's name
-        and (key.topic_id, key.partition, key.base_offset, key.segment_id)
-        == (facts.topic_id, facts.partition, facts.start_offset, facts.segment_id)
-    )
-
-
 def _overridden(root: str, main: str, custom: CustomMetadata) -> str | None:
     """The path of the log and the indexes without suffix, as the segment's metadata names it.
 
@@ -307,7 +296,9 @@ def _overridden(root: str, main: str, custom: CustomMetadata) -> str | None:
     a root that ends in the prefix is the prefix itself, and any other root is the bucket.
     """
     key = custom.key or main[len(root) + 1 :]
-    if not all(map(_is_plain, f"{custom.prefix or ''}{key}".split("/"))):
+    names = f"{custom.prefix or ''}{key}".split("/")
+    # Each part is to be a name, on a disk as in a bucket.
+    if any(name in {"", ".", ".."} or "\0" in name for name in names):
         return None
     if custom.prefix is None or f"{root}/".endswith(f"/{custom.prefix}"):
         return f"{root}/{key}"
@@ -315,11 +306,6 @@ def _overridden(root: str, main: str, custom: CustomMetadata) -> str | None:
         return f"{root}/{custom.prefix}{key}"
     scheme, _, rest = root.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}/{custom.prefix}{key}"
-
-
-def _is_plain(name: str) -> bool:
-    """Whether a part of a key is a name, on a disk as in a bucket."""
-    return name not in {"", ".", ".."} and "\0" not in name
 
 
 def _open(path: str) -> ReadableFile:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from segmentlog.errors import RemoteSegmentError
+from segmentlog.format.messages.reader import Reader
+from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 from segmentlog.tiered.chunks import (
     ENCRYPTION_BYTES,
     ChunkIndex,
@@ -89,21 +91,6 @@ def parse_key(key: str) -> SegmentKey | None:
     return SegmentKey(topic, topic_id, int(partition), int(base), segment_id, suffix)
 
 
-class SegmentFacts(NamedTuple):
-    """The part of the broker's metadata of a segment that the manifest repeats."""
-
-    #: as in `SegmentKey`
-    topic: str
-    topic_id: str
-    partition: int
-    segment_id: str
-    #: first offset, and the last, which may be after the last record
-    start_offset: int
-    end_offset: int
-    max_timestamp_ms: int  # largest time of a record (epoch, milliseconds), or -1
-    epochs: Mapping[int, int]  # first offset of each leader epoch in the segment
-
-
 class Manifest(NamedTuple):
     """A manifest."""
 
@@ -113,7 +100,8 @@ class Manifest(NamedTuple):
     #: ``(position, size)`` in the object of indexes, by the manifest's name of the index; indexes
     #: that the segment does not have are left out
     indexes: Mapping[str, tuple[int, int]]
-    facts: SegmentFacts | None  # None if the manifest does not contain them
+    #: the part of the broker's metadata of the segment that the manifest repeats, or None
+    facts: RemoteSegment | None
 
     @property
     def is_plain(self) -> bool:
@@ -247,7 +235,7 @@ def _indexes(found: Mapping[str, Any]) -> Mapping[str, tuple[int, int]]:
     return indexes
 
 
-def _facts(found: Mapping[str, Any]) -> SegmentFacts:
+def _facts(found: Mapping[str, Any]) -> RemoteSegment:
     most = (1 << 63) - 1
     ids = _object("remoteLogSegmentId", found.get("remoteLogSegmentId"))
     log = _object("topicIdPartition", ids.get("topicIdPartition"))
@@ -256,15 +244,17 @@ def _facts(found: Mapping[str, Any]) -> SegmentFacts:
     if len(epochs) > _MOST_EPOCHS or not all(_NUMBER.fullmatch(each) for each in epochs):
         raise _MalformedError("a member segmentLeaderEpochs that does not list epochs")
     start = _integer(found, "startOffset", 0, most)
-    return SegmentFacts(
-        _text(partition, "topic", 249),
-        _text(log, "topicId", 22),
-        _integer(partition, "partition", 0, (1 << 31) - 1),
+    return RemoteSegment(
+        RemoteLog(
+            _text(partition, "topic", 249),
+            _text(log, "topicId", 22),
+            _integer(partition, "partition", 0, (1 << 31) - 1),
+        ),
         _text(ids, "id", 22),
         start,
         _integer(found, "endOffset", start, most),
-        _integer(found, "maxTimestampMs", -1, most),
         {int(each): _integer(epochs, each, 0, most) for each in epochs},
+        _integer(found, "maxTimestampMs", -1, most),
     )
 
 
@@ -284,33 +274,19 @@ def parse_custom_metadata(data: bytes) -> CustomMetadata | None:
     A field is a tag, a size and bytes: 0 a zigzag varint, 1 and 2 a compact string.
     """
     found: dict[int, int | str] = {}
+    section = Reader(data)
     try:
-        n_fields, at = _varint(data, 0)
-        for _ in range(n_fields):
-            tag, at = _varint(data, at)
-            n_bytes, at = _varint(data, at)
-            field, at = data[at : at + n_bytes], at + n_bytes
-            if len(field) != n_bytes:
-                return None
-            if tag == 0:
-                number, _end = _varint(field, 0)
+        for _ in range(section.varint()):
+            tag = section.varint()
+            field = section.take(section.varint())
+            if tag == 0:  # of up to ten bytes
+                number = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(field[:10]))
                 found[tag] = (number >> 1) ^ -(number & 1)
             elif tag in (1, 2):
-                length, begin = _varint(field, 0)
-                if length != len(field) - begin + 1:
+                text = Reader(field)
+                if text.varint() != text.n_left + 1:
                     return None
-                found[tag] = field[begin:].decode()
-    except (IndexError, UnicodeDecodeError):
+                found[tag] = text.take(text.n_left).decode()
+    except ValueError:
         return None
     return CustomMetadata(*(found.get(tag) for tag in range(3)))  # type: ignore[arg-type]  # by tag
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most ten bytes, and the byte after it."""
-    number = 0
-    for place in range(10):
-        byte = data[at + place]
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            return number, at + place + 1
-    raise IndexError

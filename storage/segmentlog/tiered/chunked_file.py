@@ -1,81 +1,161 @@
-"""A remote segment as an open file, whose chunks are decrypted and inflated as they are read.
+"""Files of a remote segment, made of the objects that a tier has.
 
-`ChunkedFile` meets `segmentlog.store.contract.ReadableFile`, so scans, look-ups and indexes read a
-remote segment as they read a local one.  A read fetches the chunks that hold its bytes, chunks
-next to each other in one request, and no others.
+They meet `segmentlog.store.contract.ReadableFile`, so scans, look-ups and indexes read a remote
+segment as they read a local one.  The chunks of a `ChunkedFile` are decrypted and inflated as they
+are read.  A read fetches the chunks that hold its bytes, chunks next to each other in one request,
+and no others.
 """
 
 import os
-import threading
-from collections import OrderedDict
+import stat
 
 import zstandard
 
 from segmentlog.errors import RemoteSegmentError
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import FileStatus, ReadableFile
+from segmentlog.store.contract import Closing, FileStatus, ReadableFile
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered.chunks import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
-
-#: Decoded chunks that a process keeps: look-ups open a segment several times.
-_KEPT_BYTES = 64 << 20
 
 #: Most bytes of one request outside of a range that is read ahead.
 _REQUEST_BYTES = 16 << 20
 
-_LARGEST_MAPPED = 8 << 20
 _REPLACED = "restore the three objects of the segment from one upload"
 
-
-class _KeptChunks:
-    """Decoded chunks of all files; those that were used longest ago go first."""
-
-    def __init__(self) -> None:
-        self._chunks: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
-        self._n_bytes = 0
-        self._lock = threading.Lock()
-
-    def find(self, key: tuple[str, int, int]) -> bytes | None:
-        """A chunk that was kept."""
-        with self._lock:
-            if key in self._chunks:
-                self._chunks.move_to_end(key)
-            return self._chunks.get(key)
-
-    def keep(self, key: tuple[str, int, int], chunk: bytes) -> None:
-        """Keep a chunk."""
-        with self._lock:
-            self._n_bytes += len(chunk) - len(self._chunks.pop(key, b""))
-            self._chunks[key] = chunk
-            while self._n_bytes > _KEPT_BYTES:
-                self._n_bytes -= len(self._chunks.popitem(last=False)[1])
-
-
-_kept = _KeptChunks()
+#: Decoded chunks that a process keeps, by their places: look-ups open a segment several times.
+_kept = KeptRanges(64 << 20)
 
 
 def _forget() -> None:
     global _kept  # noqa: PLW0603 - another thread may have held its lock
-    _kept = _KeptChunks()
+    _kept = KeptRanges(64 << 20)
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
-class ChunkedFile(Closing):
-    """An open file whose chunks are compressed, encrypted, or both; see `ReadableFile`.
+class _RemoteFile(Closing):
+    """What the files have in common; see `ReadableFile`.
 
-    `file`: the open object; it is closed with this file.  `is_compressed`: whether each chunk is a
-    zstd frame.  `key`: decrypts the chunks, or None.  `is_whole`: whether the chunks are all of
-    the object.  Raises `RemoteSegmentError` if the object has another size than its manifest says.
+    `file`: the open object; it is closed with this file.
     """
 
     #: As for objects: a new object takes the name instead.
     never_cut = True
     never_overlaps = False
 
-    #: The bytes of the object are not those of the file.
-    descriptor = None
+    def __init__(self, file: ReadableFile) -> None:
+        self._file = file
+        self.path = file.path
+
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`: the bytes of the object are not those of the file."""
+        return None
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`; nothing is done, because the bytes are read once."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`."""
+        self._file.check_unchanged()
+
+    def map(self) -> bytes | None:
+        """See `ReadableFile`; an object of a tier is not mapped."""
+        return None
+
+    def close(self) -> None:
+        """See `ReadableFile`."""
+        self._file.close()
+
+
+class SectionFile(_RemoteFile):
+    """A range of an open object as a file of its own.
+
+    `size`: bytes of the range, or -1 for all of the object from `start` on.  `inode`: of the file,
+    if it is a file of a segment, whose batches end where the next segment begins.
+    """
+
+    def __init__(
+        self, file: ReadableFile, start: int = 0, size: int = -1, inode: int | None = None
+    ) -> None:
+        super().__init__(file)
+        self._start, self._size, self._inode = start, size, inode
+        self.never_overlaps = inode is not None
+
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`; a planned read does not go beyond the bytes of the log."""
+        return None if self._start else self._file.descriptor
+
+    def _left(self, position: int, n_bytes: int) -> int:
+        return n_bytes if self._size < 0 else max(0, min(n_bytes, self._size - position))
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`: that of the object, with the size of the range."""
+        found = self._file.status()
+        found = found._replace(size=self._left(0, found.size - self._start))
+        return found if self._inode is None else found._replace(inode=self._inode)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        return self._file.read(self._start + position, self._left(position, n_bytes))
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        n_bytes = self._left(position, len(buffer))
+        return self._file.read_into(buffer[:n_bytes], self._start + position) if n_bytes else 0
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+        self._file.expect(self._start + start, self._start + self._left(0, end))
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+        self._file.spare_page_cache(self._start + start, self._start + end)
+
+
+class BytesFile(_RemoteFile):
+    """A small file that no disk has."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self._data = data
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        size = len(self._data)
+        return FileStatus(
+            stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
+        )
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        return self._data[position : position + n_bytes]
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        found = self.read(position, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`; nothing is done."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`; nothing is done."""
+
+    def close(self) -> None:
+        """See `ReadableFile`; nothing is done."""
+
+
+class ChunkedFile(_RemoteFile):
+    """An open object whose chunks are compressed, encrypted, or both.
+
+    `is_compressed`: whether each chunk is a
+    zstd frame.  `key`: decrypts the chunks, or None.  `is_whole`: whether the chunks are all of
+    the object.  Raises `RemoteSegmentError` if the object has another size than its manifest says.
+    """
 
     def __init__(
         self,
@@ -86,8 +166,7 @@ class ChunkedFile(Closing):
         key: Unwrapped | None,
         is_whole: bool = True,
     ) -> None:
-        self.path = file.path
-        self._file = file
+        super().__init__(file)
         self._chunks = chunks
         self._is_compressed = is_compressed
         self._key = key
@@ -95,6 +174,7 @@ class ChunkedFile(Closing):
         self._ahead = range(0)  # chunks that are requested ahead
         self._shared = -1  # chunk that the range before this one ends in
         self._found = file.status()
+        self._name = f"{file.path}:{self._found.inode}:{chunks.place(0)}"  # of its kept chunks
         end = chunks.place(chunks.n_chunks)
         if self._found.size < end or (is_whole and self._found.size != end):
             file.close()
@@ -124,20 +204,13 @@ class ChunkedFile(Closing):
             stop -= 1
         if start % chunks.chunk_bytes:
             self._shared = begin
-        while begin < stop and _kept.find(self._of(begin)) is not None:
+        while begin < stop and self._find(begin) is not None:
             begin += 1
-        while begin < stop and _kept.find(self._of(stop - 1)) is not None:
+        while begin < stop and self._find(stop - 1) is not None:
             stop -= 1
         self._ahead = range(begin, stop)
         if self._ahead:
             self._file.expect(chunks.place(begin), chunks.place(stop))
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`; nothing is done, because a chunk is read once."""
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
-        self._file.check_unchanged()
 
     def read(self, position: int, n_bytes: int) -> bytes:
         """See `ReadableFile`."""
@@ -168,15 +241,19 @@ class ChunkedFile(Closing):
         if number in self._ahead:
             chunk = self._decode(number, self._fetch(number, number))
             if number == self._shared:
-                _kept.keep(self._of(number), chunk)
+                self._keep(number, chunk)
         else:
-            found = _kept.find(self._of(number))
+            found = self._find(number)
             chunk = self._fetch_run(number, last) if found is None else found
         self._last = number, chunk
         return chunk
 
-    def _of(self, number: int) -> tuple[str, int, int]:
-        return self.path, self._found.inode, self._chunks.place(number)
+    def _find(self, number: int) -> bytes | None:
+        chunks = self._chunks
+        return _kept.find(self._name, number * chunks.chunk_bytes, chunks.size_of(number))
+
+    def _keep(self, number: int, chunk: bytes) -> None:
+        _kept.keep(self._name, number * self._chunks.chunk_bytes, chunk)
 
     def _fetch_run(self, number: int, last: int) -> bytes:
         """Fetch chunks from one that is not kept up to the next that is, in one request."""
@@ -184,7 +261,7 @@ class ChunkedFile(Closing):
         while (
             end < last
             and end + 1 not in self._ahead
-            and _kept.find(self._of(end + 1)) is None
+            and self._find(end + 1) is None
             and chunks.place(end + 2) - chunks.place(number) <= _REQUEST_BYTES
         ):
             end += 1
@@ -194,7 +271,7 @@ class ChunkedFile(Closing):
         for each in range(number, end + 1):
             piece = fetched[chunks.place(each) - begin : chunks.place(each + 1) - begin]
             chunk = self._decode(each, piece)
-            _kept.keep(self._of(each), chunk)
+            self._keep(each, chunk)
             first = first or chunk
         return first
 
@@ -233,15 +310,6 @@ class ChunkedFile(Closing):
             )
         return inflated
 
-    def map(self) -> bytes | None:
-        """See `ReadableFile`: the bytes of a small file; None for a larger or empty one."""
-        size = self._chunks.file_bytes
-        return self.read(0, size) if 0 < size <= self._chunks.chunk_bytes else None
-
-    def close(self) -> None:
-        """See `ReadableFile`."""
-        self._file.close()
-
 
 def _inflate(chunk: bytes | memoryview, size: int) -> bytes | None:
     """The bytes of one zstd frame, or None if it is damaged or inflates to another size."""
@@ -254,60 +322,3 @@ def _inflate(chunk: bytes | memoryview, size: int) -> bytes | None:
         )
     except zstandard.ZstdError:
         return None
-
-
-class SectionFile(Closing):
-    """A range of an open object as a file of its own; see `ReadableFile`.
-
-    `file`: the open object; it is closed with this file.  Raises `RemoteSegmentError` if the
-    object is shorter.
-    """
-
-    never_cut = True
-    never_overlaps = False
-    descriptor = None
-
-    def __init__(self, file: ReadableFile, start: int, size: int) -> None:
-        self.path = file.path
-        self._file = file
-        self._start, self._size = start, size
-        self._found = file.status()
-        if self._found.size < start + size:
-            file.close()
-            reason = f"the object has {self._found.size} bytes, and its manifest describes more"
-            raise RemoteSegmentError(self.path, reason, _REPLACED)
-
-    def status(self) -> FileStatus:
-        """See `ReadableFile`: that of the object, with the size of the range."""
-        return self._found._replace(size=self._size)
-
-    def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
-        self._file.expect(self._start + start, self._start + min(end, self._size))
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`; nothing is done, because indexes are small."""
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
-        self._file.check_unchanged()
-
-    def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
-        n_bytes = min(n_bytes, self._size - position)
-        return self._file.read(self._start + position, n_bytes) if n_bytes > 0 else b""
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
-        n_bytes = min(len(buffer), self._size - position)
-        if n_bytes <= 0:
-            return 0
-        return self._file.read_into(buffer[:n_bytes], self._start + position)
-
-    def map(self) -> bytes | None:
-        """See `ReadableFile`: the bytes of a small index; None for a larger or an empty one."""
-        return self.read(0, self._size) if 0 < self._size <= _LARGEST_MAPPED else None
-
-    def close(self) -> None:
-        """See `ReadableFile`."""
-        self._file.close()

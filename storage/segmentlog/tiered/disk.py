@@ -19,7 +19,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,8 +36,8 @@ from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.moment import take_moment
-from segmentlog.store.closing import Closing
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.paths import TieredLocation, parse_tiered
 from segmentlog.store.readable import (
     is_directory,
     list_entries,
@@ -45,9 +45,9 @@ from segmentlog.store.readable import (
     open_file,
     status_of,
 )
-from segmentlog.store.tiered_location import TieredLocation, parse_tiered
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.chunked_file import BytesFile, SectionFile
 from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose
@@ -71,109 +71,7 @@ _BY_BASE = (Part.LOG, Part.OFFSET_INDEX, Part.TIME_INDEX, Part.TRANSACTION_INDEX
 
 #: Those of them that a new segment has.
 _ROLLED = _BY_BASE[:3]
-
-
-class TieredFile(Closing):
-    """A file of a remote segment; see `ReadableFile`.
-
-    `inode`: of the segment, see `_inode_of`.  `n_bytes`: bytes of it that belong to the log, or -1
-    for all.
-    """
-
-    __slots__ = ("_file", "_inode", "_n_bytes", "path")
-
-    never_cut = True
-    never_overlaps = True
-
-    def __init__(self, file: ReadableFile, inode: int, n_bytes: int = -1) -> None:
-        self._file = file
-        self._inode = inode
-        self._n_bytes = n_bytes
-        self.path = file.path
-
-    @property
-    def descriptor(self) -> int | None:
-        """See `ReadableFile`; a planned read does not go beyond the bytes of the log."""
-        return self._file.descriptor
-
-    def _left(self, position: int, n_bytes: int) -> int:
-        return n_bytes if self._n_bytes < 0 else max(0, min(n_bytes, self._n_bytes - position))
-
-    def status(self) -> FileStatus:
-        """See `ReadableFile`."""
-        found = self._file.status()
-        return found._replace(size=self._left(0, found.size), inode=self._inode)
-
-    def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
-        return self._file.read(position, self._left(position, n_bytes))
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
-        return self._file.read_into(buffer[: self._left(position, len(buffer))], position)
-
-    def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
-        self._file.expect(start, end)
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
-        self._file.spare_page_cache(start, end)
-
-    def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
-        self._file.check_unchanged()
-
-    def map(self) -> bytes | None:
-        """See `ReadableFile`; an object of a tier is not mapped."""
-        return None
-
-    def close(self) -> None:
-        """See `ReadableFile`."""
-        self._file.close()
-
-
-class _BytesFile(Closing):
-    """A small file that no disk has."""
-
-    __slots__ = ("_data", "path")
-
-    never_cut = True
-    never_overlaps = False
-    descriptor = None
-
-    def __init__(self, path: str, data: bytes) -> None:
-        self.path = path
-        self._data = data
-
-    def status(self) -> FileStatus:
-        size = len(self._data)
-        return FileStatus(
-            stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
-        )
-
-    def read(self, position: int, n_bytes: int) -> bytes:
-        return self._data[position : position + n_bytes]
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        found = self.read(position, len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
-
-    def expect(self, start: int, end: int) -> None:
-        pass
-
-    def spare_page_cache(self, start: int, end: int) -> None:
-        pass
-
-    def check_unchanged(self) -> None:
-        pass
-
-    def map(self) -> bytes | None:
-        return None
-
-    def close(self) -> None:
-        pass
+_LIVE_LOG = FileKind.LOG, FileState.LIVE
 
 
 class _RemoteFile(NamedTuple):
@@ -220,13 +118,13 @@ class _Assembled(NamedTuple):
 
 
 class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.store.tiered_location`.
+    """See `Disk`.  Paths are those of `segmentlog.store.paths`.
 
     `location`: of the log directory and the tier.
     """
 
     def __init__(self, location: TieredLocation) -> None:
-        self._location = location
+        self.location = location
         self._root = location.root
         self._known = _Known()
 
@@ -242,21 +140,28 @@ class TieredDisk:
             self._known = _Known()
 
     @property
-    def location(self) -> TieredLocation:
-        """The places of the log directory and of the tier."""
-        return self._location
-
-    @property
     def tier(self) -> Layout:
         """The tier.
 
         Raises `StorageError` or `OptionError` if it is missing, or an option does not fit its
         layout.
         """
-        return self._known.once("tier", lambda: _tier_at(self._location))
+
+        def learn() -> Layout:
+            location = self.location
+            if location.layout is RemoteStorageLayout.AIVEN:
+                return AivenTier(location.remote, location.key_file)
+            if location.key_file:
+                accepted = (
+                    f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
+                )
+                raise OptionError("remote_storage_key_file", location.key_file, accepted)
+            return LocalTier(location.remote)
+
+        return self._known.once("tier", learn)
 
     def _local(self, rest: str) -> str:
-        return os.path.join(self._location.local, rest) if rest else self._location.local
+        return os.path.join(self.location.local, rest) if rest else self.location.local
 
     def _rest(self, path: str) -> str:
         return path[len(self._root) :].strip("/")
@@ -270,11 +175,20 @@ class TieredDisk:
             topics: dict[str, dict[str, list[RemoteLog]]] = {}
             for log in self.stored_logs():
                 topics.setdefault(log.topic, {}).setdefault(log.topic_id, []).append(log)
-            return {
-                TopicPartition(log.topic, log.partition): log
-                for topic, by_id in topics.items()
-                for log in by_id[self._newest(topic, by_id)]
-            }
+            found = {}
+            for topic, by_id in topics.items():
+                newest = next(iter(by_id))
+                if len(by_id) > 1:  # partitions of two topics do not mix
+                    newest = max(by_id, key=lambda each: max(map(self._written_ns, by_id[each])))
+                    logger.warning(
+                        "the tier has several topics with the name %s; the one that was written "
+                        "last is read, with the topic id %s, and not %s",
+                        topic, newest, ", ".join(each for each in by_id if each != newest),
+                    )  # fmt: skip
+                found.update(
+                    {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
+                )
+            return found
 
         return self._known.once("logs", learn)
 
@@ -288,19 +202,7 @@ class TieredDisk:
             return self.tier.logs(topics)
         except (FileNotFoundError, NotADirectoryError) as error:
             accepted = "there is no such directory: give that of the tier, or its URL"
-            raise OptionError("remote_storage", self._location.remote, accepted) from error
-
-    def _newest(self, topic: str, by_id: Mapping[str, Sequence[RemoteLog]]) -> str:
-        """The topic id of the topic that was written last: partitions of two do not mix."""
-        if len(by_id) == 1:
-            return next(iter(by_id))
-        newest = max(by_id, key=lambda each: max(map(self._written_ns, by_id[each])))
-        others = ", ".join(each for each in by_id if each != newest)
-        logger.warning(
-            "the tier has several topics with the name %s; the one that was written last is read, "
-            "with the topic id %s, and not %s", topic, newest, others,
-        )  # fmt: skip
-        return newest
+            raise OptionError("remote_storage", self.location.remote, accepted) from error
 
     def _written_ns(self, log: RemoteLog) -> int:
         segments = self.tier.segments(log)
@@ -317,7 +219,7 @@ class TieredDisk:
 
         `topic_partition`: of the log directory, or of a tier alone.
         """
-        if not self._location.local:
+        if not self.location.local:
             return self._remote_logs().get(topic_partition)
         topic_id = read_topic_id(self._local(str(topic_partition)))
         topic, partition = topic_partition
@@ -343,37 +245,41 @@ class TieredDisk:
             return None
         known = self._known
         if directory not in known:
-            if self._location.local:
+            if self.location.local:
                 if not is_directory(self._local(directory)):
                     return None
             elif parsed[0] not in self._remote_logs():
                 return None
-        return known.once(directory, lambda: self._assemble(parsed[0], directory))
 
-    def _assemble(self, topic_partition: TopicPartition, directory: str) -> _Assembled:
-        for _ in range(_ATTEMPTS - 1):
-            known = self._known
-            try:
-                return self._assemble_once(topic_partition, directory, is_last=False)
-            except _OldTierError:
-                self._forget(known)
-        return self._assemble_once(topic_partition, directory, is_last=True)
+        def learn() -> _Assembled:
+            for _ in range(_ATTEMPTS - 1):
+                known = self._known
+                try:
+                    return self._assemble(parsed[0], directory, is_last=False)
+                except _OldTierError:
+                    self._forget(known)
+            return self._assemble(parsed[0], directory, is_last=True)
 
-    def _assemble_once(
+        return known.once(directory, learn)
+
+    def _assemble(
         self, topic_partition: TopicPartition, directory: str, *, is_last: bool
     ) -> _Assembled:
         """The files of a partition; an error if the tier was listed before the local log."""
         names: frozenset[str] = frozenset()
         epochs: tuple[tuple[int, int], ...] = ()
-        if self._location.local:
+        if self.location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
             epochs = read_leader_epochs(
                 os.path.join(path, LEADER_EPOCH_CHECKPOINT), takes_newer=True
             )
-        is_old = bool(self._location.local) and not is_last and "announced" in self._known
+        is_old = bool(self.location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
-        start = min(_base_offsets(names), default=None)
+        parsed = filter(None, map(parse_segment_file, names))
+        start = min(
+            (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG), default=None
+        )
         if log is None:
             if start != 0:
                 self._refuse_without_id(topic_partition)
@@ -382,7 +288,7 @@ class TieredDisk:
             placed = choose(
                 self.tier, log, self._segments(log), epochs, start,
                 log_start=self.log_start(topic_partition),
-                skips_gaps=self._location.skips_gaps and not is_old,
+                skips_gaps=self.location.skips_gaps and not is_old,
             )  # fmt: skip
         except RemoteSegmentError as error:
             if is_old:  # the segments may have come to the tier since it was listed
@@ -396,7 +302,7 @@ class TieredDisk:
             # tail is at its end.
             end = placed[-1].segment.end_offset + 1
             remote.update({f"{end:020d}.{part}": b"" for part in _ROLLED})
-        if placed and not self._location.local:
+        if placed and not self.location.local:
             remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
             remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)
         return _Assembled(
@@ -419,7 +325,7 @@ class TieredDisk:
             return
         path = os.path.join(self._local(str(topic_partition)), PARTITION_METADATA_FILE)
         reason = f"has no topic id, and the tier has segments of this partition: {', '.join(ids)}"
-        if not self._location.skips_gaps:
+        if not self.location.skips_gaps:
             raise RemoteSegmentError(path, reason, _RESTORE_ID)
         logger.warning("%s %s; the log is read without the tier", path, reason)
 
@@ -428,16 +334,15 @@ class TieredDisk:
 
         While a deletion is decided and unfinished, its commit has the entry.
         """
-        if not self._location.local:
+        if not self.location.local:
             return 2**63 - 1
 
         def learn() -> Mapping[TopicPartition, int]:
-            try:
-                starts = take_moment(self._location.local).log_starts
-            except CorruptCheckpointError as error:
-                starts = error
-            # The view of the directory reports the error.
-            return {} if isinstance(starts, CorruptCheckpointError) else starts
+            with contextlib.suppress(CorruptCheckpointError):  # the directory reports the error
+                starts = take_moment(self.location.local).log_starts
+                if not isinstance(starts, CorruptCheckpointError):
+                    return starts
+            return {}
 
         return self._known.once("log starts", learn).get(topic_partition, 2**63 - 1)
 
@@ -446,7 +351,7 @@ class TieredDisk:
 
         A broker has some partitions of that topic, so a log without an entry may have segments.
         """
-        local = self._location.local
+        local = self.location.local
         announced = self._known.once(
             "announced", lambda: (remote_segments(local) if local else None) or {}
         )
@@ -472,17 +377,17 @@ class TieredDisk:
             found = self._assembly(directory)
         remote = found.remote.get(name) if found is not None else None
         if isinstance(remote, bytes):
-            return _BytesFile(path, remote)
+            return BytesFile(path, remote)
         file = self.tier.open(remote.segment, remote.part) if remote is not None else None
         if file is None or remote is None:
             raise _gone(path)
-        return TieredFile(file, _inode_of(remote.segment), remote.n_bytes)
+        return SectionFile(file, 0, remote.n_bytes, _inode_of(remote.segment))
 
     # --- the contract
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
         """See `Disk`."""
-        if self._location.local:
+        if self.location.local:
             with contextlib.suppress(FileNotFoundError):
                 return open_file(self._local(self._rest(path)), follow=follow)
         return self._in_tier(path)
@@ -490,9 +395,9 @@ class TieredDisk:
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
         """See `Disk`."""
         rest = self._rest(path)
-        if not self._location.local and (not rest or self._assembly(rest) is not None):
+        if not self.location.local and (not rest or self._assembly(rest) is not None):
             return _DIRECTORY
-        if self._location.local:
+        if self.location.local:
             with contextlib.suppress(FileNotFoundError):
                 return status_of(self._local(rest), follow=follow)
         with self._in_tier(path) as file:
@@ -522,15 +427,15 @@ class TieredDisk:
     def entries(self, path: str) -> list[Entry]:
         """See `Disk`."""
         rest = self._rest(path)
-        if not rest and not self._location.local:
+        if not rest and not self.location.local:
             return [Entry(str(each), FileType.DIRECTORY) for each in self._remote_logs()]
         known = self._known
         found = self._assembly(rest)
         if found is None:
-            if not self._location.local:
+            if not self.location.local:
                 raise _gone(path)
             return list_entries(self._local(rest))
-        listed = list_entries(self._local(rest)) if self._location.local else []
+        listed = list_entries(self._local(rest)) if self.location.local else []
         if not found.local <= {each.name for each in listed}:
             self._forget(known)  # see `_in_tier`
             return self.entries(path)
@@ -546,15 +451,6 @@ class _OldTierError(Exception):
     """Offsets are missing in a tier that was listed before the local log was."""
 
 
-def _tier_at(location: TieredLocation) -> Layout:
-    if location.layout is RemoteStorageLayout.AIVEN:
-        return AivenTier(location.remote, location.key_file)
-    if location.key_file:
-        accepted = f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
-        raise OptionError("remote_storage_key_file", location.key_file, accepted)
-    return LocalTier(location.remote)
-
-
 def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:
     """The files of a partition that a remote segment holds, by their names on a broker."""
     segment, n_bytes = placed
@@ -565,15 +461,6 @@ def _files_of(placed: PlacedSegment) -> dict[str, _RemoteFile | bytes]:
     # The producers at the end of the segment: on a broker, this file belongs to the next segment.
     files[f"{segment.end_offset + 1:020d}.{Part.SNAPSHOT}"] = _RemoteFile(segment, Part.SNAPSHOT)
     return files
-
-
-def _base_offsets(names: Iterable[str]) -> list[int]:
-    parsed = map(parse_segment_file, names)
-    return [
-        each.offset
-        for each in parsed
-        if each is not None and each.kind is FileKind.LOG and each.state is FileState.LIVE
-    ]
 
 
 def _gone(path: str) -> OSError:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from segmentlog.errors import MalformedRecordError
 from segmentlog.format.messages.reader import uuid_text
 from segmentlog.format.messages.records import frame_key, framed_schemas, read_frame
-from segmentlog.format.names import DirectoryState, parse_partition_directory
+from segmentlog.format.names import parse_partition_directory
 from segmentlog.format.newer import note
 from segmentlog.log.listing import list_segments
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.moment import Listing
 from segmentlog.reads.plan import cut_slices
+from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_entries
 from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 
@@ -78,18 +79,15 @@ def _taken(directory: str) -> "AnnouncedSegments":
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     taken = AnnouncedSegments()
-    for entry in list_entries(directory):
-        parsed = parse_partition_directory(entry.name)
-        if parsed is None or parsed[0].topic != REMOTE_LOG_METADATA:
+    for each in list_partitions(directory):
+        place, path = each.topic_partition, each.path
+        if not each.is_current or place.topic != REMOTE_LOG_METADATA:
             continue
-        if parsed[1] is not DirectoryState.CURRENT:
-            continue
-        path = f"{directory}/{entry.name}"
         listed = ListedSegments(Listing(list_segments(path)), 0, -1)
         if not listed.files:
             continue
         begin, end = listed.files[0].base_offset, listed.end.offset
-        for log_slice in cut_slices(parsed[0], listed, begin, end, 0):
+        for log_slice in cut_slices(place, listed, begin, end, 0):
             for batch in scan_slice(log_slice, columns=["offset", "key", "value"]):
                 columns = [batch[name].to_pylist() for name in ("offset", "key", "value")]
                 for offset, key, value in zip(*columns, strict=True):
@@ -169,21 +167,20 @@ class AnnouncedSegments:
             return []
         place = fields["topic_id_partition"]
         partition = place["id"], place["partition"]
+        places = {
+            segment_id: known["remote_log_segment_id"]["topic_id_partition"]
+            for segment_id, known in self.known.items()
+        }
         removed = [
             self.known.pop(segment_id)
-            for segment_id, known in [*self.known.items()]
-            if _partition_of(known) == partition
+            for segment_id, each in places.items()
+            if (each["id"], each["partition"]) == partition
         ]
         return [
             SegmentChange(each, is_removed=True)
             for each in removed
             if each["remote_log_segment_state"] != SegmentState.DELETE_FINISHED
         ]
-
-
-def _partition_of(fields: Mapping[str, Any]) -> tuple[uuid.UUID, int]:
-    place = fields["remote_log_segment_id"]["topic_id_partition"]
-    return place["id"], place["partition"]
 
 
 def announced_segments(directory: str) -> dict[RemoteLog, list[Announced]] | None:

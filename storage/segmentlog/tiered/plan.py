@@ -17,9 +17,8 @@ only if its offsets are elsewhere.
 """
 
 import logging
-import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from segmentlog.errors import (
@@ -31,7 +30,7 @@ from segmentlog.errors import (
 from segmentlog.log.checkpoint import parse_leader_epochs
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.store.contract import ReadableFile
+from segmentlog.log.sparse_indexes import OffsetIndex
 from segmentlog.store.readable import bytes_of
 from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 
@@ -40,8 +39,6 @@ logger = logging.getLogger(__name__)
 #: Leader epochs of a log with their start offsets, in their order.
 Epochs = Sequence[tuple[int, int]]
 
-_ENTRY = struct.Struct(">ii")
-_PIECE_BYTES = 1 << 22  # of an index: whole entries
 _REMEDY = "restore the object, or remove the segment from the tier"
 
 
@@ -149,11 +146,18 @@ def of_lineage(
     local_start: int | None = None,
 ) -> Chain:
     """The segments, of at least one, that follow each other in a log; see `choose`."""
-    known = {each.segment_id: _known_epochs(tier, each) for each in segments}
+    # Epochs before a segment may be left out of those that are known without its file.
+    known = {
+        each.segment_id: epochs_of(tier, each)
+        if each.epochs is None
+        else sorted(each.epochs.items())
+        for each in segments
+    }
     if not epochs:
         # The epochs that a manifest or the broker's list has begin with the segment: the epochs of
         # the whole log are in a file of the segment.
-        newest = max(segments, key=lambda each: (_last_epoch(known, each), each.start_offset))
+        last = {each: epochs_of_it[-1][0] for each, epochs_of_it in known.items() if epochs_of_it}
+        newest = max(segments, key=lambda each: (last.get(each.segment_id, -1), each.start_offset))
         epochs = epochs_of(tier, newest)
     found, left_out = [], []
     for each in segments:
@@ -189,18 +193,6 @@ def lost_offsets(
         end = 1 + (last if last != _UNKNOWN else each.start_offset)
         if at < end:
             yield each, at, end if local_start is None else min(end, local_start)
-
-
-def _last_epoch(known: Mapping[str, Epochs], segment: RemoteSegment) -> int:
-    epochs = known[segment.segment_id]
-    return epochs[-1][0] if epochs else -1
-
-
-def _known_epochs(tier: Layout, segment: RemoteSegment) -> Epochs:
-    """Leader epochs up to the end of a segment; those before it may be left out."""
-    if segment.epochs is not None:
-        return sorted(segment.epochs.items())
-    return epochs_of(tier, segment)
 
 
 def _floor(epochs: Epochs, offset: int) -> int:
@@ -440,13 +432,6 @@ def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
     return OpenSegment(Segment(files, is_sealed=False, is_active=False), file)
 
 
-def _entries(file: ReadableFile) -> Iterator[tuple[int, int]]:
-    """Entries of an offset index, read in pieces: its size shows nothing."""
-    for begin in range(0, file.status().size, _PIECE_BYTES):
-        data = file.read(begin, _PIECE_BYTES)
-        yield from _ENTRY.iter_unpack(data[: len(data) // 8 * 8])
-
-
 def _position_before(
     tier: Layout, segment: RemoteSegment, opened: OpenSegment, offset: int
 ) -> int:
@@ -457,16 +442,7 @@ def _position_before(
     file = tier.open(segment, Part.OFFSET_INDEX)
     if file is None:
         return 0
-    with file:
-        found = [(0, 0), (0, 0)]
-        try:
-            for relative, at in _entries(file):
-                if segment.start_offset + relative >= offset or (at == 0 and relative == 0):
-                    break
-                found = [found[1], (relative, at)]
-        except (OSError, RemoteSegmentError) as error:
-            logger.warning("%s cannot be read; the log is scanned instead: %s", file.path, error)
-            return 0
-    relative, at = found[0]
-    most = min(segment.start_offset + relative, offset)
-    return at if at and opened.header_at(at, up_to_offset=most) is not None else 0
+    with OffsetIndex(file.path, segment.start_offset, mapped=False, file=file) as index:
+        found, at = index.lookup_before(offset - 1)
+    fits = opened.header_at(at, up_to_offset=min(found, offset)) if at > 0 else None
+    return 0 if fits is None else at

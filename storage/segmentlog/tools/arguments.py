@@ -13,9 +13,8 @@ from segmentlog.dialects import nearest, right_word
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.model import OnCorruptBatch, ReadUpTo, RemoteStorageLayout
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import readable_path, tiered_paths
 from segmentlog.store.readable import exists, is_directory
-from segmentlog.store.tiered_location import tiered_paths
 from segmentlog.times import A_TIME, epoch_milliseconds
 
 #: Exit status of a command that has read something damaged or missing.

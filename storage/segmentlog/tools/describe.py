@@ -17,6 +17,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -31,9 +32,8 @@ from segmentlog.tools.arguments import (
     with_tier,
 )
 from segmentlog.tools.failures import damaged_end, missing_offsets
-from segmentlog.tools.rows import codec_name
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import as_given, escape, iso_time, to_json
+from segmentlog.tools.sinks import codec_name
+from segmentlog.tools.text import aligned, as_given, escape, to_json
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)

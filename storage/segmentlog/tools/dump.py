@@ -16,7 +16,7 @@ from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, Segment
 from segmentlog.format.messages.as_json import KAFKAS_TOPICS
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
+from segmentlog.kafka_tables.connect import hide_connect_secrets
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
@@ -39,7 +39,7 @@ from segmentlog.tools.arguments import (
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.index_entries import entries, is_index_file
 from segmentlog.tools.progress import progress
-from segmentlog.tools.rows import Place, RecordText
+from segmentlog.tools.records import Place, RecordText
 from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import (
     CountingSink,

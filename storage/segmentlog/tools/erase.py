@@ -17,6 +17,7 @@ from segmentlog.maintain.compaction.erase import ErasedPartition
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import read_whole
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,
@@ -31,15 +32,7 @@ from segmentlog.tools.arguments import (
     command,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import (
-    Encoding,
-    as_given,
-    counted,
-    escape,
-    iso_time,
-    json_fields,
-    to_json,
-)
+from segmentlog.tools.text import Encoding, as_given, counted, escape, json_fields, to_json
 
 _NOT_SEARCHED = (
     "not searched: other replicas, segments in tiered storage, snapshots and backups; records "

@@ -44,8 +44,9 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.progress import progress
+from segmentlog.tools.records import row_as_json, row_as_text
 from segmentlog.tools.scans import cut, scan
-from segmentlog.tools.text import as_text, escape, escape_in_quotes, iso_time, to_json
+from segmentlog.tools.text import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.usage import write_not_in_use
 
 _NOTHING, _FAILED = 1, 2  # exit statuses, as grep's
@@ -330,44 +331,20 @@ def _line_writer(
 ) -> Callable[[pa.RecordBatch], Iterator[str]]:
     """A function that makes a line of each row of a partition."""
     if as_json:
-        return _objects
+        return lambda rows: map(row_as_json, rows.to_pylist())
     is_colored = color == Color.ALWAYS or (
         color == Color.AUTO and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     )
     return partial(_lines, pattern, is_colored=is_colored)
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else as_text(data)
-
-
-def _objects(rows: pa.RecordBatch) -> Iterator[str]:
-    for row in rows.to_pylist():
-        found = {name: row[name] for name in ("topic", "partition", "offset", "timestamp")}
-        found |= {name: _text(row[name]) for name in ("key", "value")}
-        if "headers" in row:
-            found["headers"] = [
-                {name: _text(each[name]) for name in ("key", "value")}
-                for each in row["headers"] or ()
-            ]
-        yield to_json(found)
-
-
 def _lines(pattern: Pattern, rows: pa.RecordBatch, *, is_colored: bool) -> Iterator[str]:
-    """``orders-0:58 2025-10-10T08:54:18.000Z key='order-58' value='…'``."""
     shown = _Marked.of(pattern, rows) if is_colored else _Marked(rows, b"", b"")
     begin, middle, end = (_PLACE, _OFFSET, _PLAIN) if is_colored else ("", "", "")
     place = escape(f"{rows.column('topic')[0]}-{rows.column('partition')[0]}")
     for row in shown.rows.to_pylist():
         at = f"{begin}{place}{end}:{middle}{row['offset']}{end}"
-        parts = [at, iso_time(row["timestamp"])]
-        parts += [f"{name}={shown.text(row[name])}" for name in ("key", "value")]
-        if row.get("headers"):
-            pairs = (
-                f"{shown.text(each['key'])}={shown.text(each['value'])}" for each in row["headers"]
-            )
-            parts.append(f"headers={{{', '.join(pairs)}}}")
-        yield " ".join(parts)
+        yield row_as_text(row, at, shown.text)
 
 
 class _Marked(NamedTuple):

@@ -15,21 +15,23 @@ import typer
 
 from segmentlog.dialects import nearest
 from segmentlog.errors import CorruptLogError, MalformedRecordError, OptionError, SegmentLogError
-from segmentlog.kafka_tables import TABLES
 from segmentlog.kafka_tables import table as read_table
-from segmentlog.kafka_tables.without_metadata import (
+from segmentlog.kafka_tables.cluster_metadata import (
     NO_METADATA,
     TABLES_WITHOUT_METADATA,
     is_of_zookeeper,
-    table_without_metadata,
+    rows_without_metadata,
 )
+from segmentlog.kafka_tables.columns import rows_to_table
+from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.source import Source
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.failures import Failures
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import READS, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import as_given, escape, iso_time, to_json
+from segmentlog.tools.text import aligned, as_given, escape, to_json
 
 logger = logging.getLogger(__name__)
 
@@ -179,10 +181,10 @@ def cluster(
     names = [name for name, each in TABLES.items() if each.topic == METADATA_TOPIC]
     if not history and is_of_zookeeper(read.directory):
         logger.warning(NO_METADATA)
-        failures = Failures(read.failed.add)
+        source = Source(read.directory, on_corrupt_batch, Failures(read.failed.add))
         found = {
-            name: table_without_metadata(
-                read.directory, name, on_corrupt_batch, failures
+            name: rows_to_table(
+                [*rows_without_metadata(source, name)], TABLES[name].columns
             ).to_pylist()
             for name in TABLES_WITHOUT_METADATA
         }

@@ -12,7 +12,7 @@ from segmentlog.tools.progress import progress
 from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 
 if TYPE_CHECKING:
-    from segmentlog.cluster.mirror import MirroredPartition
+    from segmentlog.cluster.follower import MirroredPartition
 
 
 @command(

@@ -17,8 +17,7 @@ from segmentlog.reads.stream_checkpoint import (
     read_stream_checkpoint,
 )
 from segmentlog.tools.arguments import PROBLEM, READS, command
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import escape, escape_json, to_json
+from segmentlog.tools.text import aligned, escape, escape_json, to_json
 
 
 @command(

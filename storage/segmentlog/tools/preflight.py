@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.cluster.broker_start import StartAction, StartStep
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.model import METADATA_TOPIC
 from segmentlog.tools.arguments import (
     PROBLEM,

@@ -15,6 +15,7 @@ from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     PROBLEM,
     WRITES,
@@ -26,7 +27,7 @@ from segmentlog.tools.arguments import (
     command,
 )
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
+from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 
 #: Exit status of `recover` when acknowledged records may be gone.

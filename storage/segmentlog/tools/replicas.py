@@ -8,6 +8,7 @@ import typer
 
 from segmentlog.cluster.replicated import Replica, ReplicatedPartition, open_replicas
 from segmentlog.reads.choose import partitions_of
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -16,8 +17,7 @@ from segmentlog.tools.arguments import (
     Topics,
     command,
 )
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.tools.text import aligned, escape, to_json
 
 
 @command(

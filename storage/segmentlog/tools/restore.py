@@ -111,7 +111,7 @@ def restore(
     """  # fmt: skip
     import segmentlog
     from segmentlog.maintain.restoration.restore import offsets_csv
-    from segmentlog.store.output_file import OutputFile
+    from segmentlog.store.durable import OutputFile
 
     sources, targets = (paths, to) if to else (paths[:-1], paths[-1:])
     if not sources:

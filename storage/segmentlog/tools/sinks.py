@@ -1,6 +1,8 @@
-"""Formats of a dump: lines of JSON, an Arrow stream, a Parquet file; `tables` has the fourth.
+"""Formats of a dump: lines to read, lines of JSON, an Arrow stream, a Parquet file.
 
-All of them take a dump as it comes and hold no more than the next piece of it.
+All of them take a dump as it comes and hold no more than the next piece of it.  The fields of
+batches and records are those of Kafka's own dump tool, in its order.  A value that this tool
+prints as one word (``OptionalLong.empty``) is null here.
 """
 
 import os
@@ -8,29 +10,60 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from json.encoder import encode_basestring as quoted
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
 from segmentlog.errors import OptionError
+from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.tools.rows import (
-    BATCH_SCHEMA,
+from segmentlog.model import Codec
+from segmentlog.times import iso_time
+from segmentlog.tools.records import (
     Place,
     RecordText,
-    batch_row,
-    record_rows,
+    json_lines,
     sequence_after,
+    text_lines,
     timestamp_type,
 )
-from segmentlog.tools.tables import TableSink
-from segmentlog.tools.text import as_text, escape_json, to_json
+from segmentlog.tools.selection import last_offset
+from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.walk import Found
 
-_LINE_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
+
+#: The columns of a table of batches; a row of `batch_row` has the same names.
+BATCH_SCHEMA: pa.Schema = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("file", pa.string()),
+        ("baseOffset", pa.int64()),
+        ("lastOffset", pa.int64()),
+        ("count", pa.int32()),
+        ("baseSequence", pa.int32()),
+        ("lastSequence", pa.int32()),
+        ("producerId", pa.int64()),
+        ("producerEpoch", pa.int16()),
+        ("partitionLeaderEpoch", pa.int32()),
+        ("isTransactional", pa.bool_()),
+        ("isControl", pa.bool_()),
+        ("deleteHorizonMs", pa.int64()),
+        ("position", pa.int64()),
+        ("timestampType", pa.string()),
+        ("baseTimestamp", pa.int64()),
+        ("maxTimestamp", pa.int64()),
+        ("size", pa.int64()),
+        ("magic", pa.int8()),
+        ("codec", pa.string()),
+        ("attributes", pa.int16()),
+        ("crc", pa.uint32()),
+        ("isValid", pa.bool_()),
+        ("problem", pa.string()),
+    ]
+)
 
 #: Columns of a scan, in its order, and then the columns that only a dump has.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
@@ -59,6 +92,66 @@ class Format(StrEnum):
     JSONL = "jsonl"  #: another name for it: each object is a line
     ARROW = "arrow"
     PARQUET = "parquet"
+
+
+def codec_name(codec: int) -> str:
+    """Kafka's name of a codec; the number itself if Kafka has no name."""
+    return Codec(codec).name.lower() if codec in set(Codec) else str(codec)
+
+
+def batch_row(place: Place, found: Found) -> dict[str, object]:
+    """One batch, or a place without a batch, which has few fields."""
+    row: dict[str, object] = dict.fromkeys(BATCH_SCHEMA.names)
+    row |= place._asdict()
+    header = found.header
+    if header is not None:
+        row |= (
+            _legacy_fields(header) if header.magic < layout.FIRST_BATCH_MAGIC else _fields(header)
+        )
+        row["timestampType"] = timestamp_type(header)
+        row["maxTimestamp"] = header.max_timestamp
+        row["codec"] = codec_name(header.codec)
+        row["magic"], row["attributes"] = header.magic, header.attributes
+        row["crc"] = header.crc
+    row["position"], row["problem"] = found.position, found.problem or None
+    row["size"] = found.n_bytes if header is None else header.size_in_bytes
+    row["isValid"] = not found.problem
+    return row
+
+
+def _fields(header: BatchHeader) -> dict[str, object]:
+    """The fields that only magic 2 has."""
+    return {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.records_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": sequence_after(header.base_sequence, header.last_offset_delta),
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.leader_epoch,
+        "isTransactional": header.is_transactional,
+        "isControl": header.is_control,
+        "deleteHorizonMs": header.delete_horizon_ms,
+        "baseTimestamp": header.base_timestamp,
+    }
+
+
+def _legacy_fields(header: BatchHeader) -> dict[str, object]:
+    """A message of magic 0 or 1; its first offset depends on its compressed content."""
+    is_alone = header.codec == 0
+    return {
+        "baseOffset": header.base_offset if is_alone else None,
+        "lastOffset": last_offset(header),
+        "count": 1 if is_alone else None,
+    }
+
+
+_COLUMNS = (
+    ("position", 10), ("size", 9), ("offsets", 15), ("count", 6), ("magic", 5), ("codec", 6),
+    ("crc", 8), ("valid", 5), ("epoch", 5), ("producer", 8), ("sequence", 9),
+)  # fmt: skip
+_HEADING = " ".join(name.rjust(width) for name, width in _COLUMNS) + "  timestamps, flags"
 
 
 class Sink(Protocol):
@@ -159,11 +252,7 @@ class JsonSink:
         self._write(to_json({"kind": kind} | batch_row(place, found)) + "\n")
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        if header.is_control:
-            for row in record_rows(place, header, records, self._text):
-                self._write(to_json({"kind": "record"} | row) + "\n")
-            return
-        self._write("".join(record_lines(place, header, records, self._text)))
+        self._write("".join(json_lines(place, header, records, self._text)))
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         self._write(to_json({"kind": "entry", "file": file} | dict(row)) + "\n")
@@ -172,40 +261,84 @@ class JsonSink:
         pass
 
 
-def record_lines(
-    place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
-) -> Iterator[str]:
-    """A line, with its end, for each record of one batch, which is not a control batch.
+class TableSink:
+    """Writes a dump as text, a line at a time.
 
-    The fields are those of `record_rows`, as `to_json` writes them.  A line is joined from its
-    parts, and `json` quotes the texts.  A dictionary for each record and `to_json` take four times
-    as long for usual records of 110 bytes.
+    `write`: takes lines, with their ends.  `text`: how keys and values become text.
     """
-    begin = to_json({"kind": "record", "topic": place.topic, "partition": place.partition})[:-1]
-    kind = timestamp_type(header)
-    base_offset, base_sequence = header.base_offset, header.base_sequence
-    text_of = text.of(place)
-    columns = (records.column(name).to_pylist() for name in _LINE_COLUMNS)
-    for offset, timestamp, key, value, headers in zip(*columns, strict=True):
-        as_key, as_value = text_of(key, value)
-        line = (
-            f'{begin}, "offset": {offset}, "timestampType": "{kind}", "timestamp": {timestamp}, '
-            f'"keySize": {-1 if key is None else len(key)}, '
-            f'"valueSize": {-1 if value is None else len(value)}, '
-            f'"sequence": {sequence_after(base_sequence, offset - base_offset)}, '
-            f'"key": {"null" if as_key is None else quoted(as_key)}, '
-            f'"value": {"null" if as_value is None else quoted(as_value)}, '
-            f'"headers": [{_header_pairs(headers, text) if headers else ""}]}}'
-        )
-        yield escape_json(line) + "\n"
+
+    def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
+        self._write = write
+        self._text = text
+        self._file = ""
+
+    def _begin(self, file: str, heading: str) -> None:
+        if file != self._file:
+            self._write(f"{chr(10) if self._file else ''}{escape(file)}\n{heading}")
+            self._file = file
+
+    def batch(self, place: Place, found: Found) -> None:
+        self._begin(place.file, _HEADING + "\n")
+        row = batch_row(place, found)
+        if found.header is None:
+            what = (
+                "bytes that are not a batch" if found.problem else "bytes of zeros: preallocated"
+            )
+            self._write(f"{found.position:>10} {found.n_bytes:>9} {what}\n")
+        else:
+            cells = zip(_cells(row), _COLUMNS, strict=True)
+            line = " ".join(cell.rjust(width) for cell, (_, width) in cells)
+            self._write(f"{line}  {_times_and_flags(row)}\n")
+        if found.problem:
+            self._write(f"{'':>10} not valid: {escape(found.problem)}\n")
+
+    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
+        self._write("".join(text_lines(place, header, records, self._text)))
+
+    def entry(self, file: str, row: Mapping[str, object]) -> None:
+        self._begin(file, "")
+        shown = (f"{name}={_plain(value)}" for name, value in row.items())
+        self._write(f"  {' '.join(shown)}\n")
+
+    def close(self) -> None:
+        pass
 
 
-def _header_pairs(headers: list[dict[str, Any]], text: RecordText) -> str:
-    return ", ".join(
-        f'{{"key": {quoted(as_text(key))}, "value": '
-        f"{'null' if value is None else quoted(text.value(value))}}}"
-        for key, value in map(dict.values, headers)
-    )
+def _cells(row: Mapping[str, object]) -> list[str]:
+    """The columns of a batch, in their order."""
+    base, last = row["baseOffset"], row["lastOffset"]
+    has_producer = row["producerId"] not in {None, -1}
+    has_sequence = row["baseSequence"] not in {None, -1}
+    return [
+        _plain(row["position"]),
+        _plain(row["size"]),
+        f"{'…' if base is None else base}-{last}",
+        _plain(row["count"]),
+        _plain(row["magic"]),
+        _plain(row["codec"]),
+        f"{row['crc']:08x}",
+        "yes" if row["isValid"] else "NO",
+        _plain(row["partitionLeaderEpoch"]),
+        f"{row['producerId']}/{row['producerEpoch']}" if has_producer else "-",
+        f"{row['baseSequence']}-{row['lastSequence']}" if has_sequence else "-",
+    ]
+
+
+def _times_and_flags(row: Mapping[str, object]) -> str:
+    base, newest, horizon = row["baseTimestamp"], row["maxTimestamp"], row["deleteHorizonMs"]
+    shown = [str(row["timestampType"])]
+    if isinstance(base, int) and horizon is None and base != newest:
+        shown.append(f"{iso_time(base)} to")
+    if isinstance(newest, int):
+        shown.append(iso_time(newest))
+    shown += [name for name in ("isTransactional", "isControl") if row[name]]
+    if isinstance(horizon, int):
+        shown.append(f"deleteHorizon={iso_time(horizon)}")
+    return " ".join(shown)
+
+
+def _plain(value: object) -> str:
+    return "-" if value is None else escape(str(value))
 
 
 class ColumnSink:

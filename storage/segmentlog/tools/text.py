@@ -9,7 +9,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -17,22 +17,6 @@ from typing import NamedTuple
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file
 from segmentlog.store.remote.location import is_url, without_options
-from segmentlog.times import iso_time
-
-__all__ = [
-    "Encoding",
-    "as_given",
-    "as_text",
-    "counted",
-    "encoder",
-    "escape",
-    "escape_in_quotes",
-    "escape_json",
-    "iso_time",
-    "json_fields",
-    "printable",
-    "to_json",
-]
 
 #: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
@@ -177,3 +161,21 @@ def as_given(file: str, paths: Sequence[str]) -> str:
         if below.partition(os.sep)[0] != os.pardir:
             return os.path.join(begin, below)
     return file
+
+
+def aligned(heading: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[bool]) -> str:
+    """Columns as wide as their widest cell, with two blanks between them; for pipes.
+
+    `right`: for each column, whether it is aligned to the right, as numbers are.
+    """
+    lines = [list(heading), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = list(right)
+    return "".join(
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(line, widths, sides, strict=True)
+        ).rstrip()
+        + "\n"
+        for line in lines
+    )

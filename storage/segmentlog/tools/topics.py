@@ -25,6 +25,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import newest_metadata
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     PROBLEM,
     READS,
@@ -38,8 +39,7 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.selection import last_offset
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import escape, iso_time, to_json
+from segmentlog.tools.text import aligned, escape, to_json
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)

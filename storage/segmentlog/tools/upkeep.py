@@ -21,7 +21,7 @@ from segmentlog.format.names import (
     segment_file_name,
 )
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.compaction.plan import CompactedPartition, plan_compaction
+from segmentlog.maintain.compaction.cleanable import CompactedPartition, logs_to_clean
 from segmentlog.maintain.delete_records import DeletedRecords
 from segmentlog.maintain.delete_topic import DeletedTopic
 from segmentlog.maintain.places import log_directory, partitions_for_upkeep
@@ -31,6 +31,7 @@ from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.failures import Failures
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import (
     WRITES,
     AsJson,
@@ -50,8 +51,7 @@ from segmentlog.tools.arguments import (
 )
 from segmentlog.tools.failures import Failed
 from segmentlog.tools.progress import progress
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import counted, escape, iso_time, json_fields, to_json
+from segmentlog.tools.text import aligned, counted, escape, json_fields, to_json
 
 AsOneObject = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
@@ -317,7 +317,7 @@ def _why_none(
     partitions = partitions_for_upkeep(directory, topics, has_settings=has_settings)
     cleaned = read_offsets(directory, CLEANER_OFFSET_CHECKPOINT)
     failures = Failures(lambda *_: None)  # which the compaction has named
-    planned = plan_compaction(directory, partitions, known, cleaned, now_ms, failures)
+    planned = logs_to_clean(directory, partitions, known.config, cleaned, now_ms, failures)
     if not (planned or failures.errors):
         return ": no topic has cleanup.policy=compact (-s, or segmentlog configure)"
     reasons = Counter(each.why_not() for each in planned if not each.is_due)

@@ -10,9 +10,9 @@ import typer
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftovers
 from segmentlog.reads.usage import usage as account
+from segmentlog.times import iso_time
 from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
-from segmentlog.tools.tables import aligned
-from segmentlog.tools.text import as_given, counted, escape, iso_time, json_fields, to_json
+from segmentlog.tools.text import aligned, as_given, counted, escape, json_fields, to_json
 
 _MOST_SHOWN = 10  #: places of leftovers
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 
 from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
-from segmentlog.store.boot import boot_id
 from segmentlog.store.durable import (
+    boot_id,
     create_directory,
     opened_directory,
     rename,
@@ -41,10 +41,10 @@ from segmentlog.store.durable import (
 )
 from segmentlog.store.sync_together import SyncTogether
 from segmentlog.store.system_errors import FULL
+from segmentlog.txn.deleted import topics_aside
 from segmentlog.txn.effects import Effect
 from segmentlog.txn.guard import Guard, Intent, PartitionIntent, list_guards
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.put_aside import topics_aside
 from segmentlog.txn.stamp import renew_stamp, set_later
 from segmentlog.txn.state import STATE_FILE, State
 from segmentlog.txn.unfinished import finish, give_up, withdraw
@@ -115,31 +115,22 @@ class Change:
         # Logs that have lost records change the state when they are prepared.
         before = State.read(self.directory) if self.held.has_cut_writes else self.before
         intent = Intent(self.token, before.token, self.was_clean, is_flushed, partitions, effects)
-
-        def after() -> State:
-            now_ms = int(time.time() * 1000)  # after the work, which may take long
-            state = noted(before.next(self.token, now_ms))
-            aside = topics_aside(self.directory, state.aside)
-            state = replace(state, aside=aside, boot=self.boot)
-            for each in effects:
-                state = each.noted_in(state)
-            return state
-
         self.held.forget_checkpoints()
         try:
-            self._reach_decision(intent, work, after)
+            self._reach_decision(intent, before, work, noted)
         except OSError as error:
             is_full = is_repeatable and error.errno in FULL
             if not is_full or True not in [each.make_room(self.directory) for each in effects]:
                 raise
-            self._reach_decision(intent, work, after)
+            self._reach_decision(intent, before, work, noted)
         self._follow_decision(intent)
 
     def _reach_decision(
         self,
         intent: Intent,
+        before: State,
         work: Callable[[SyncTogether], object],
-        after: Callable[[], State],
+        noted: Callable[[State], State],
     ) -> None:
         """Steps 1 to 4.
 
@@ -147,12 +138,19 @@ class Change:
         """
         guard, syncs = Guard.of_job(self.directory, self.token), SyncTogether()
         try:
+            # 1. and 2. The guard with the intent; the mark of a clean stop moves into it.
             raise_guard(self.directory, guard, intent)
+            # 3. The work, synced before the decision: in the other order, a power cut leaves a
+            # change that is decided for all partitions, and has batches in some of them only.
             work(syncs)
-            # Synced before the decision: in the other order, a power cut leaves a change that is
-            # decided for all partitions, and has batches in some of them only.
             syncs.finish()
-            decide(self.directory, guard, after())
+            # 4. The decision, with the time after the work, which may take long.
+            state = noted(before.next(self.token, int(time.time() * 1000)))
+            aside = topics_aside(self.directory, state.aside)
+            state = replace(state, aside=aside, boot=self.boot)
+            for effect in intent.effects:
+                state = effect.noted_in(state)
+            decide(self.directory, guard, state)
         except (SyncFailedError, LogLockedError):
             raise
         except BaseException:
@@ -169,13 +167,14 @@ class Change:
         Decided is decided: a failure is only a warning, and the next writer does the rest.
         """
         guard = Guard.of_job(self.directory, self.token)
+        # 5. The effects, the mark, and the end of the guard.
         try:
             finish(self.directory, guard, intent)
         except (OSError, SegmentLogError) as error:
             logger.warning("%s: decided, but its guard is still there: %s", guard.path, error)
             return
-        # Without the guard: a removal may take long, and a crash in it must not keep a broker from
-        # starting.
+        # 6. Removals, without the guard: they may take long, and a crash in them must not keep a
+        # broker from starting.
         for each in intent.effects:
             try:
                 each.tidy(self.directory, self.held.delay_of)

@@ -38,12 +38,13 @@ from segmentlog.store.durable import remove_file, rename, sync_directory
 from segmentlog.store.readable import is_directory, list_names
 from segmentlog.store.sync_together import do_together
 from segmentlog.txn.deleted import (
+    DelayOf,
     partition_directories,
+    put_segments_aside,
     remove_taken_out,
     take_out,
 )
 from segmentlog.txn.json_file import check_types
-from segmentlog.txn.put_aside import DelayOf, put_segments_aside
 from segmentlog.txn.stamp import renew_stamp
 from segmentlog.txn.state import State
 
@@ -191,7 +192,7 @@ class KeepProducers(Effect):
         A log that cannot be read is only a warning: the check before the change has read it, so it
         was damaged since, and no writer could go on if this change stayed unfinished.
         """
-        from segmentlog.txn.keep_producers import keep_producers  # the kernels load here
+        from segmentlog.log.producer_state import keep_producers  # the kernels load here
 
         def keep(each: "PartitionIntent") -> None:
             path = partition_path(directory, each.topic_partition)

@@ -20,9 +20,9 @@ from segmentlog.store.durable import replace_file
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import FULL
+from segmentlog.txn.deleted import remove_due
 from segmentlog.txn.effects import Effect
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.put_aside import remove_due
 from segmentlog.txn.stamp import renew_stamp
 from segmentlog.txn.state import STATE_FILE, State
 from segmentlog.txn.unfinished import recover_commits
@@ -131,17 +131,13 @@ def take(
     `timeout_seconds`: how long to wait for a writer.  `dry_run`: whether no file may be changed.
     Raises `LogLockedError` if a broker or a writer holds the directory.
     """
-    if dry_run and not _can_be_locked(directory):
-        yield HeldDirectory(directory, dry_run=True)
-        return
+    if dry_run:
+        has_lock = exists(os.path.join(directory, LOCK_FILE))
+        if not has_lock or os.statvfs(directory).f_flag & os.ST_RDONLY:
+            yield HeldDirectory(directory, dry_run=True)
+            return
     with DirectoryLock(directory, timeout_seconds) as lock:
         yield HeldDirectory(directory, lock=None if dry_run else lock, dry_run=dry_run)
-
-
-def _can_be_locked(directory: str) -> bool:
-    """Whether a directory has a lock file that this machine may lock."""
-    is_there = exists(os.path.join(directory, LOCK_FILE))
-    return is_there and not os.statvfs(directory).f_flag & os.ST_RDONLY
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_n
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
 from segmentlog.log.broken import copy_bytes, is_zeros, keep_segment, keep_tail
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
 from segmentlog.log.log_end import OffsetSpan, find_log_end, is_newer_format
@@ -48,7 +49,6 @@ from segmentlog.store.durable import (
     write_new_file,
 )
 from segmentlog.store.readable import exists, open_file
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
 _WINDOW_BYTES = 4 << 20
 

@@ -81,7 +81,7 @@ class State:
     deleted: Sequence[Deletion] = ()
     streams: Streams = field(default_factory=dict)  # the last batch of each streaming query
     #: the boot of the machine during which all bytes that may be unsynced were written, by
-    #: `segmentlog.store.boot`; ``""`` if it is unknown
+    #: `segmentlog.store.durable`; ``""`` if it is unknown
     boot: str = ""
     #: the offsets of the records of `versions` and `streams`, as far as they are known
     spans: Spans = field(default_factory=dict)

@@ -27,10 +27,10 @@ from segmentlog.log.metadata import known_topic_id, read_topic_id
 from segmentlog.model import TopicPartition
 from segmentlog.store.contract import FileType
 from segmentlog.store.durable import create_directory, create_file, replace_file, sync_directory
-from segmentlog.store.owners import MAY_WRITE, may_write, why_not_written
 from segmentlog.store.partitions import current_partitions, logs_in
 from segmentlog.store.readable import exists, list_names, status_of
 from segmentlog.store.sync_together import do_together
+from segmentlog.store.system_errors import MAY_WRITE, may_write, why_not_written
 
 MOST_PARTITIONS = 1_000_000  #: of a topic that is created: far more than a broker can serve
 
@@ -85,7 +85,10 @@ def create_partitions(directory: str, topic: str, n_partitions: int) -> None:
     be written to; `UnknownTopicOrPartitionError` if a partition that had records is missing.
     """
     offsets = dict(read_offsets(directory, HIGH_WATERMARK_CHECKPOINT))
-    known = {each for each in offsets if each.topic == topic} | _found(directory, topic)
+    known = {each for each in offsets if each.topic == topic}
+    # With those that have a directory, also an empty one.
+    there = [each.topic_partition for each in current_partitions(directory)]
+    known |= {each for each in there if each.topic == topic}
     wanted = known or {TopicPartition(topic, number) for number in range(n_partitions)}
     for each in wanted:
         check_partition_path(partition_path(directory, each))
@@ -130,15 +133,6 @@ def create_replica(directory: str, topic_partition: TopicPartition, topic_id: st
     write_offsets(directory, HIGH_WATERMARK_CHECKPOINT, offsets | {topic_partition: 0})
     _create(path, topic_id)
     sync_directory(directory)
-
-
-def _found(directory: str, topic: str) -> set[TopicPartition]:
-    """Partitions of a topic that have a directory, also an empty one."""
-    return {
-        each.topic_partition
-        for each in current_partitions(directory)
-        if each.topic_partition.topic == topic
-    }
 
 
 def _is_there(directory: str, topic_partition: TopicPartition) -> bool:

@@ -8,8 +8,8 @@ and the job commits those of all tasks.
 from typing import TYPE_CHECKING
 
 from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
+from segmentlog.writes.config import WriteRequest, check_level, columns_left_out
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest, check_level, columns_left_out
 
 if TYPE_CHECKING:
     from segmentlog.writes.extents import TaskExtents

@@ -91,7 +91,8 @@ class LogAppender:
         self._files: dict[FileKind, tuple[int, str]] = {}
         try:
             for kind in LOG_AND_SPARSE_INDEXES:
-                self._files[kind] = self._open(base_offset, kind)
+                path = self._path(base_offset, kind)
+                self._files[kind] = open_to_write(path), path
         except OSError:
             self.abandon()
             raise
@@ -116,7 +117,8 @@ class LogAppender:
         """
         self._end_segment()
         for kind in LOG_AND_SPARSE_INDEXES:
-            self._files[kind] = self._new(base_offset, kind)
+            path = self._path(base_offset, kind)
+            self._files[kind] = create_file(path), path
         self._unsynced.clear()
         self._ends = dict.fromkeys(LOG_AND_SPARSE_INDEXES, 0)
         self._indexes = IndexBuilder.of_topic(base_offset, self._config)
@@ -153,14 +155,6 @@ class LogAppender:
 
     def _path(self, base_offset: int, kind: FileKind) -> str:
         return os.path.join(self._partition_path, segment_file_name(base_offset, kind))
-
-    def _open(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
-        path = self._path(base_offset, kind)
-        return open_to_write(path), path
-
-    def _new(self, base_offset: int, kind: FileKind) -> tuple[int, str]:
-        path = self._path(base_offset, kind)
-        return create_file(path), path
 
     def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
         if not len(data):

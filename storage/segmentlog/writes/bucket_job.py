@@ -30,14 +30,13 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.repeated_writes import StreamBatch
-from segmentlog.writes.config import ProducerConfig
-from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 
 if TYPE_CHECKING:
     from segmentlog.bucket.task_object import StagedExtent
     from segmentlog.txn.held import HeldDirectory
     from segmentlog.writes.commit_staged import Committed
-    from segmentlog.writes.numbering import SequenceNumbers
+    from segmentlog.writes.sequences import SequenceNumbers
     from segmentlog.writes.stager import RowStager, Staged
 
 logger = logging.getLogger(__name__)
@@ -143,8 +142,17 @@ class BucketJob:
         """Give a sign of life: none is needed."""
 
     @storage_errors()
-    def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
-        """The stager for the rows of a task attempt."""
+    def stager(
+        self,
+        task: int,
+        numbers: "SequenceNumbers | None" = None,
+        *,
+        commits_here: bool = False,
+    ) -> "RowStager":
+        """The stager for the rows of a task attempt.
+
+        `commits_here`: see `WriteJob.stager`; nothing is staged before the object is written.
+        """
         from segmentlog.bucket.task_object import ObjectStage  # the kernels load in the task
         from segmentlog.writes.stager import RowStager
 

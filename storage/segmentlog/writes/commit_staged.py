@@ -6,7 +6,8 @@ index entries after the ends of the logs; an overwrite puts the earlier segments
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+import sys
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, Unsupport
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
+from segmentlog.log.producer_state import save_producers
 from segmentlog.model import Appended, TopicPartition
 from segmentlog.store.readable import exists
 from segmentlog.store.sync_together import SyncTogether, do_together
@@ -21,7 +23,6 @@ from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.txn.guard import Guard, PartitionIntent
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.keep_producers import save_producers
 from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, NumberedWrite, StreamBatch
 from segmentlog.txn.state import State
 from segmentlog.txn.topics import check_partition_path
@@ -30,8 +31,7 @@ from segmentlog.writes.extents import Extent, JobExtents
 from segmentlog.writes.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.writes.prepare import ready_to_append, visible_ends
 from segmentlog.writes.sequences import without_duplicates
-from segmentlog.writes.staged_batches import staged_batches, staged_errors
-from segmentlog.writes.staged_files import TaskStage
+from segmentlog.writes.staged_files import TaskStage, staged_batches, staged_errors
 
 logger = logging.getLogger(__name__)
 
@@ -80,26 +80,29 @@ def commit_staged(
     then.  Raises `LogDirectoryError` if a log is damaged, or may not be written to; nothing is
     visible then.
     """
-    change = Change.begin(held, token)
-    partitions = [*dict.fromkeys([*sorted(settings.emptied), *staged.topic_partitions])]
+    directory, change = held.directory, Change.begin(held, token)
+    emptied = {*settings.emptied}
+    partitions = [*dict.fromkeys([*sorted(emptied), *staged.topic_partitions])]
     topics = {each.topic for each in partitions}
     if settings.topic:
         topics.add(settings.topic)
-    batch = settings.batch
+
+    # 1. A write that was committed before is not repeated, if its records are still there: a log
+    # that is prepared shows whether they have been lost since.
     if done := _done_in(settings, change.before, topics):
-        # The records may have been lost since: a log that is prepared shows it.
-        done = {each for each in done if exists(partition_path(held.directory, each))}
+        done = {each for each in done if exists(partition_path(directory, each))}
         ready_to_append(held, done, flush=settings.flush, no_reboot=change.boot != "")
         held.checkpoints.write()
         change = Change.begin(held, token)
+    batch = settings.batch
     if batch is not None:
         if batch.is_repeated(change.before.streams, staged.n_records):
             logger.warning(
                 "%s: batch %d of query %s was committed before, and is not written again",
-                held.directory, batch.number, batch.query,
+                directory, batch.number, batch.query,
             )  # fmt: skip
             return Committed(is_new=False)
-        if not staged.n_records and not settings.emptied:
+        if not staged.n_records and not emptied:
             # To write it down would cost syncs, and its repetition changes nothing.
             return Committed(is_new=True)
         if batch.number and batch.query not in change.before.streams:
@@ -107,39 +110,84 @@ def commit_staged(
                 "%s: query %s continues with batch %d, and no earlier batch of it is noted here; "
                 "if the batch was committed before, its records are now written twice. Batches "
                 "are forgotten %d days after the commit, and with lost records",
-                held.directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
+                directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
             )  # fmt: skip
-    left_out = _left_out(held.directory, settings.numbered, change.before, topics)
+    left_out = _left_out(directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return Committed(is_new=False)
     topics -= left_out
-    commit = _Commit(held, Guard.of_job(held.directory, token), settings)
     partitions = [each for each in partitions if each.topic in topics]
-    intents, staged, appended = commit.intend(partitions, staged, no_reboot=change.boot != "")
 
+    # 2. The logs are prepared.
+    for each in partitions:
+        check_partition_path(partition_path(directory, each))
+    ready = ready_to_append(held, partitions, flush=settings.flush, no_reboot=change.boot != "")
+    held.checkpoints.write()
+    ends = {each: end for each, (_, end) in ready.items()}
+
+    # 3. Batches of producers are checked, and left out if a log has them.
+    appended: tuple[Appended, ...] = ()
+    if settings.with_producers:
+        stage = TaskStage(
+            directory,
+            token,
+            0,
+            min(held.config_of(each).segment_bytes for each in staged.topics),
+            flush=settings.flush,
+            most_held=0 if staged.has_files else sys.maxsize,  # what is in memory stays there
+        )
+        staged, appended = without_duplicates(
+            directory, stage, settings.with_producers, ends, staged
+        )
+
+    # 4. Each log gets a high watermark.  A reader that has looked for guards before ours stands
+    # has no other bound, and would take the log end while batches are appended.
+    visible = visible_ends(held, ends)
+    intents = []
+    for each in partitions:
+        sizes, end = ready[each]
+        start, new_end = _new_bounds(
+            partition_path(directory, each),
+            each,
+            end,
+            staged.spans(each),
+            is_emptied=each in emptied,
+        )
+        intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
+    replaced = [each for each in intents if each.new_start >= 0]
+
+    # 5. The change: batches are written after the ends of the logs, and then it is decided.
     def append(syncs: SyncTogether) -> None:
-        do_together(commit.save_producers, [each for each in intents if each.new_start >= 0])
+        do_together(lambda intent: _save_producers(directory, intent), replaced)
+        guard = Guard.of_job(directory, token)
         for each in intents:
-            commit.append(
-                each, staged.extents(each.topic_partition), syncs if settings.flush else None
-            )
-
-    ranges = {
-        each.topic_partition: (max(each.end_offset, each.new_start), each.new_end)
-        for each in intents
-        if each.new_end > max(each.end_offset, each.new_start)
-    }
+            _append(
+                held, guard, each, staged.extents(each.topic_partition),
+                rolls=settings.rolls, syncs=syncs if settings.flush else None,
+            )  # fmt: skip
 
     def noted(state: State) -> State:
+        ranges = {
+            each.topic_partition: (max(each.end_offset, each.new_start), each.new_end)
+            for each in intents
+            if each.new_end > max(each.end_offset, each.new_start)
+        }
         if settings.numbered is not None:
             state = state.with_version(settings.numbered, topics, ranges)
         if batch is not None:
             state = state.with_batch(batch.query, batch.committed(staged.n_records), ranges)
         return state
 
+    effects: list[Effect] = [MoveBounds()]
+    if replaced:
+        effects.append(
+            PutAside([(each.topic, each.partition, each.new_start) for each in replaced])
+        )
+    if settings.with_producers:
+        effects.append(KeepProducers())
     change.carry_out(
         intents,
-        commit.effects(intents),
+        effects,
         append,
         is_flushed=settings.flush,
         is_repeatable=False,  # moved files are gone after an undo
@@ -148,139 +196,54 @@ def commit_staged(
     return Committed(is_new=True, appended=appended)
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """The work of a commit, and what it needs to know before."""
+def _save_producers(directory: str, intent: PartitionIntent) -> None:
+    """Keep the producers of batches that the overwrite of a partition removes."""
+    path = partition_path(directory, intent.topic_partition)
+    try:
+        save_producers(path, intent.new_start, intent.end_offset)
+    except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
+        logger.warning("%s: its producers get no new snapshot: %s", path, error)
 
-    held: HeldDirectory
-    guard: Guard
-    settings: CommitSettings
 
-    @property
-    def directory(self) -> str:
-        """The log directory."""
-        return self.held.directory
-
-    def intend(
-        self,
-        topic_partitions: Sequence[TopicPartition],
-        staged: JobExtents,
-        *,
-        no_reboot: bool,
-    ) -> tuple[list[PartitionIntent], JobExtents, tuple[Appended, ...]]:
-        """The partitions now and afterwards, the extents to append, and answers to producers."""
-        for topic_partition in topic_partitions:
-            check_partition_path(partition_path(self.directory, topic_partition))
-        ready = ready_to_append(
-            self.held, topic_partitions, flush=self.settings.flush, no_reboot=no_reboot
-        )
-        self.held.checkpoints.write()
-        appended: tuple[Appended, ...] = ()
-        if self.settings.with_producers:
-            staged, appended = self._checked(
-                {each: end for each, (_, end) in ready.items()}, staged
-            )
-        # Before the guard stands: a reader that has looked for guards by then has no other bound,
-        # and would take the log end while batches are appended.
-        visible = visible_ends(self.held, {each: ready[each][1] for each in topic_partitions})
-        emptied = set(self.settings.emptied)
-        partitions = []
-        for topic_partition in topic_partitions:
-            sizes, end = ready[topic_partition]
-            new_start, new_end = _new_bounds(
-                partition_path(self.directory, topic_partition),
-                topic_partition,
-                end,
-                staged.spans(topic_partition),
-                is_emptied=topic_partition in emptied,
-            )
-            partitions.append(
-                PartitionIntent(
-                    *topic_partition, sizes, end, visible[topic_partition], new_end, new_start
-                )
-            )
-        return partitions, staged, appended
-
-    def effects(self, intents: Iterable[PartitionIntent]) -> list[Effect]:
-        """The effects of the commit, in their order."""
-        effects: list[Effect] = [MoveBounds()]
-        emptied = [
-            (each.topic, each.partition, each.new_start) for each in intents if each.new_start >= 0
-        ]
-        if emptied:
-            effects.append(PutAside(emptied))
-        if self.settings.with_producers:
-            effects.append(KeepProducers())
-        return effects
-
-    def _checked(
-        self, ends: Mapping[TopicPartition, int], staged: JobExtents
-    ) -> tuple[JobExtents, tuple[Appended, ...]]:
-        """The extents without batches that the log has; a leader would accept the others."""
-        segment_bytes = min(self.held.config_of(each).segment_bytes for each in staged.topics)
-        flush = self.settings.flush
-        stage = TaskStage(self.directory, self.guard.token, 0, segment_bytes, flush=flush)
-        return without_duplicates(
-            self.directory, stage, self.settings.with_producers, ends, staged
-        )
-
-    def save_producers(self, intent: PartitionIntent) -> None:
-        """Keep the producers of batches that the overwrite of a partition removes."""
-        path = partition_path(self.directory, intent.topic_partition)
-        try:
-            save_producers(path, intent.new_start, intent.end_offset)
-        except (CorruptLogError, UnsupportedFormatError) as error:  # damage may be overwritten
-            logger.warning("%s: its producers get no new snapshot: %s", path, error)
-
-    def append(
-        self, intent: PartitionIntent, extents: Iterable[Extent], syncs: SyncTogether | None
-    ) -> None:
-        """Write the batches of one partition; they are on the disk once `syncs` has finished."""
-        path = partition_path(self.directory, intent.topic_partition)
-        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
-        epoch = epochs[-1][0] if epochs else 0
-        config = self.held.config_of(intent.topic)
-        appender = LogAppender(path, config, intent.sizes, syncs=syncs)
-        try:
-            next_offset = max(intent.end_offset, intent.new_start)
-            has_to_roll = intent.new_start >= 0 or self.settings.rolls
-            if has_to_roll and next_offset > appender.base_offset:
-                appender.roll(next_offset)
-            for extent in extents:
-                with staged_errors():
-                    appender = self._append_extent(
-                        path, appender, extent, next_offset, epoch, syncs
-                    )
-                next_offset = extent.end_offset(next_offset)
-            appender.close()
-        except BaseException:
-            appender.abandon()
-            raise
-
-    def _append_extent(
-        self,
-        path: str,
-        appender: LogAppender,
-        extent: Extent,
-        next_offset: int,
-        epoch: int,
-        syncs: SyncTogether | None,
-    ) -> LogAppender:
-        """Move the file of an extent to the end of a log, or copy its batches there."""
-        shift = extent.shift_to(next_offset)
-        base_offset = max(extent.first_offset, next_offset)
-        if not appender.size:  # the new segment replaces an empty one
-            base_offset = appender.base_offset
-        config = self.held.config_of(extent.topic)
-        plan = plan_segment(self.directory, extent, base_offset, shift, epoch, config)
-        if plan is None or not enter_partition(self.guard.path, path, extent, plan):
-            for batches in staged_batches(self.directory, extent, shift, epoch):
-                appender.append(batches)
-            return appender
+def _append(
+    held: HeldDirectory,
+    guard: Guard,
+    intent: PartitionIntent,
+    extents: Iterable[Extent],
+    *,
+    rolls: bool,
+    syncs: SyncTogether | None,
+) -> None:
+    """Write the batches of one partition; they are on the disk once `syncs` has finished."""
+    directory, config = held.directory, held.config_of(intent.topic)
+    path = partition_path(directory, intent.topic_partition)
+    epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+    epoch = epochs[-1][0] if epochs else 0
+    appender = LogAppender(path, config, intent.sizes, syncs=syncs)
+    try:
+        next_offset = max(intent.end_offset, intent.new_start)
+        if (rolls or intent.new_start >= 0) and next_offset > appender.base_offset:
+            appender.roll(next_offset)
+        for extent in extents:
+            shift = extent.shift_to(next_offset)
+            # A moved file takes the place of an empty active segment.
+            base_offset = max(extent.first_offset, next_offset)
+            base_offset = base_offset if appender.size else appender.base_offset
+            with staged_errors():
+                plan = plan_segment(directory, extent, base_offset, shift, epoch, config)
+                if plan is not None and enter_partition(guard.path, path, extent, plan):
+                    appender.close()
+                    sizes = move_segment(directory, guard.path, path, extent, plan)
+                    # This appender syncs the moved files.
+                    appender = LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
+                else:
+                    for batches in staged_batches(directory, extent, shift, epoch):
+                        appender.append(batches)
+            next_offset = extent.end_offset(next_offset)
         appender.close()
-        sizes = move_segment(self.directory, self.guard.path, path, extent, plan)
-        # This appender syncs the moved files.
-        return LogAppender(path, config, sizes, syncs=syncs, is_moved=True)
+    except BaseException:
+        appender.abandon()
+        raise
 
 
 def _done_in(settings: CommitSettings, state: State, topics: Set[str]) -> set[TopicPartition]:
@@ -331,8 +294,10 @@ def _new_bounds(
     has given already, or that exceed a long.
     """
     new_start = end if is_emptied else -1
-    if extents and extents[0].first_offset > end and _is_empty(path, end):
-        new_start = extents[0].first_offset  # the restored log begins there
+    if extents and extents[0].first_offset > end:
+        # A log that never held a record, or was emptied, begins at its first restored one.
+        bases = [each.base_offset for each in list_segments(path)]
+        new_start = extents[0].first_offset if bases == [end] else new_start
     new_end = max(end, new_start)
     for extent in extents:
         if extent.has_offsets and extent.first_offset < new_end:
@@ -341,8 +306,3 @@ def _new_bounds(
     if new_end > _LARGEST_END:
         raise OffsetsOutOfOrderError(*topic_partition, new_end - 1, end)
     return new_start, new_end
-
-
-def _is_empty(path: str, end: int) -> bool:
-    """Whether a log holds no record: it never held one, or it was emptied."""
-    return [end] == [each.base_offset for each in list_segments(path)]

@@ -1,23 +1,22 @@
 """The places of staged batches: a file and the bytes in it, as an object and as columns.
 
-A file of one partition may be staged for a certain place in the log (`log_places`).  Its name then
-contains that place, as the name of a segment does.  So extents stay small: a driver holds up to
-eighty million of them, if 80,000 tasks write 10 TB into 1,000 partitions.
-
-So the extents of a task, and of a job, are columns.  There, an extent takes 36 bytes, or 52 if
+A driver holds up to eighty million extents, if 80,000 tasks write 10 TB into 1,000 partitions.  So
+the extents of a task, and of a job, are columns.  There, an extent takes 36 bytes, or 52 if
 records keep their offsets.  As an `Extent` object it takes about 230.
 """
 
-import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from segmentlog.model import TopicPartition
+
+if TYPE_CHECKING:  # the kernels load with it
+    from segmentlog.format.records.scanned_batches import ScannedBatches
 
 _Int64s: TypeAlias = NDArray[np.int64]  # `format.kernels.memory` has it too, and loads the kernels
 
@@ -26,25 +25,38 @@ STAGE_SUFFIX = ".stage"
 RELATIVE = -1  #: instead of an offset: offsets continue from the log end
 
 
-#: ``segmentlog.<token>.<task>.<random>.<number>.<offset>.<leader epoch>.stage``
-_N_PARTS_WITH_PLACE = 8
+class StagedFile(NamedTuple):
+    """A file in the log directory that holds staged batches."""
+
+    name: str
+    is_own: bool = False  #: whether its batches are of one partition, and of one extent
+    #: The place in the log for which a file of one partition is staged.  A commit that finds the
+    #: end of the log there has nothing to change in the file.
+    offset: int = 0
+    leader_epoch: int = 0
+
+
+NO_FILE = StagedFile("")  #: of batches in memory
 
 
 class Extent(NamedTuple):
-    """Batches of one partition that follow each other in a staged file.
+    """Batches of one partition that follow each other in a staged file, or in memory.
 
-    An extent is small and picklable: it travels from the writing task to the commit on the driver.
+    An extent of a file is small and picklable: it travels from the writing task to the commit on
+    the driver.
     """
 
     topic: str
     partition: int
-    name: str  #: of the staged file, in the log directory
+    file: StagedFile
     start: int
     end: int
     n_records: int
     first_offset: int = RELATIVE  #: -1 when offsets are to be moved to the log end
     last_offset: int = RELATIVE
-    is_own: bool = False  #: whether nothing else is in the file
+    #: the batches, if no file has them; the offsets of each piece count from 0, unless they are
+    #: kept
+    held: "tuple[ScannedBatches, ...]" = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -59,12 +71,7 @@ class Extent(NamedTuple):
     @property
     def staged_from(self) -> int:
         """Base offset of its first batch, as it stands in the file."""
-        return self.first_offset if self.has_offsets else _place(self.name)[0]
-
-    @property
-    def staged_epoch(self) -> int:
-        """Leader epoch of its batches, as it stands in the file."""
-        return _place(self.name)[1]
+        return self.first_offset if self.has_offsets else self.file.offset
 
     def shift_to(self, next_offset: int) -> int:
         """Added to the base offset of each batch, it gives the one in the log."""
@@ -75,62 +82,39 @@ class Extent(NamedTuple):
         return self.last_offset + 1 if self.has_offsets else next_offset + self.n_records
 
 
-def staged_name(stem: str, number: int, offset: int = 0, leader_epoch: int = 0) -> str:
-    """Name of a staged file.
-
-    `stem`: ``segmentlog.<token>.<task>.<random>``.  `number`: of the file among those of the task
-    attempt.
-    """
-    place = f".{offset}.{leader_epoch}" if offset or leader_epoch else ""
-    return f"{stem}.{number}{place}{STAGE_SUFFIX}"
-
-
-def _place(name: str) -> tuple[int, int]:
-    """Offset and leader epoch in a name of `staged_name`."""
-    parts = name.split(".")
-    return (int(parts[5]), int(parts[6])) if len(parts) == _N_PARTS_WITH_PLACE else (0, 0)
-
-
 # Without padding: the driver may hold eighty million of them.
 _FIELDS = [
-    ("topic", "<i4"), ("partition", "<i4"), ("name", "<i4"), ("start", "<i8"), ("end", "<i8"),
+    ("topic", "<i4"), ("partition", "<i4"), ("file", "<i4"), ("start", "<i8"), ("end", "<i8"),
     ("n_records", "<i8"),
 ]  # fmt: skip
-_OWN = 1 << 30  #: added to the number of a name: nothing else is in that file
-
-
-class _Layout(NamedTuple):
-    """Rows of one kind: columns for all of them, and `struct` for one, at which numpy is slow."""
-
-    columns: np.dtype[np.void]
-    row: struct.Struct
-
-
-_COUNTED = _Layout(np.dtype(_FIELDS), struct.Struct("<iiiqqq"))
-_WITH_OFFSETS = _Layout(
-    np.dtype([*_FIELDS, ("first_offset", "<i8"), ("last_offset", "<i8")]),
-    struct.Struct("<iiiqqqqq"),
-)
+_COUNTED = np.dtype(_FIELDS)
+_WITH_OFFSETS = np.dtype([*_FIELDS, ("first_offset", "<i8"), ("last_offset", "<i8")])
 
 
 class TaskExtents:
     """Extents of one task, in its order; small when pickled, and as small afterwards.
 
-    `topics`, `names`: the rows refer to these by number.  `rows`: one after the other, in the form
-    of `_Layout`.  `has_offsets`: whether the rows hold offsets; the offsets are `RELATIVE`
-    otherwise.
+    `topics`, `files`: the rows refer to these by number.  `rows`: one after the other, of kind
+    `_COUNTED`, or `_WITH_OFFSETS` if the extents of the task keep offsets.  `held`: the batches of
+    extents that are in memory, by their numbers.
     """
 
-    __slots__ = ("_names", "_rows", "_topics", "has_offsets")
+    __slots__ = ("_held", "_rows", "_topics", "files", "has_offsets")
 
     def __init__(
-        self, topics: Iterable[str], names: Iterable[str], rows: bytes, has_offsets: bool
+        self,
+        topics: Iterable[str],
+        files: Iterable[StagedFile],
+        rows: bytes,
+        has_offsets: bool,
+        held: "Mapping[int, tuple[ScannedBatches, ...]] | None" = None,
     ) -> None:
         # Each of 80,000 messages brings the topics' names with it.
         self._topics = tuple(map(sys.intern, topics))
-        self._names = tuple(names)
+        self.files = tuple(files)
         self._rows = rows
         self.has_offsets = has_offsets
+        self._held = held
 
     @classmethod
     def of(cls, extents: Iterable[Extent]) -> "TaskExtents":
@@ -138,17 +122,21 @@ class TaskExtents:
         extents = [*extents]
         has_offsets = any(each.has_offsets for each in extents)
         topics: dict[str, int] = {}
-        names: dict[str, int] = {}
-        pack = (_WITH_OFFSETS if has_offsets else _COUNTED).row.pack
-        rows = bytearray()
-        for each in extents:
-            topic = topics.setdefault(each.topic, len(topics))
-            name = names.setdefault(each.name, len(names)) + (_OWN if each.is_own else 0)
-            rows += pack(topic, each.partition, name, *each[3 : 8 if has_offsets else 6])
-        return cls(topics, names, bytes(rows), has_offsets)
+        files: dict[StagedFile, int] = {}
+        rows = [
+            (
+                topics.setdefault(each.topic, len(topics)), each.partition,
+                files.setdefault(each.file, len(files)), each.start, each.end, each.n_records,
+                *((each.first_offset, each.last_offset) if has_offsets else ()),
+            )
+            for each in extents
+        ]  # fmt: skip
+        columns = np.array(rows, _WITH_OFFSETS if has_offsets else _COUNTED)
+        held = {number: each.held for number, each in enumerate(extents) if each.held}
+        return cls(topics, files, columns.tobytes(), has_offsets, held or None)
 
     def __len__(self) -> int:
-        return len(self._rows) // self._layout.row.size
+        return len(self._columns)
 
     def __iter__(self) -> Iterator[Extent]:
         return map(self.extent, range(len(self)))
@@ -156,20 +144,12 @@ class TaskExtents:
     def __reduce__(self) -> tuple[object, ...]:
         # As bytes: an unpickled array brings a description of its fields with it, which takes more
         # memory than the rows of many tasks.
-        return TaskExtents, (self._topics, self._names, self._rows, self.has_offsets)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Files that hold the extents."""
-        return self._names
-
-    @property
-    def _layout(self) -> _Layout:
-        return _WITH_OFFSETS if self.has_offsets else _COUNTED
+        fields = self._topics, self.files, self._rows, self.has_offsets, self._held
+        return TaskExtents, fields
 
     @property
     def _columns(self) -> NDArray[np.void]:
-        return np.frombuffer(self._rows, self._layout.columns)
+        return np.frombuffer(self._rows, _WITH_OFFSETS if self.has_offsets else _COUNTED)
 
     @property
     def counts(self) -> _Int64s:
@@ -179,16 +159,13 @@ class TaskExtents:
 
     def extent(self, number: int) -> Extent:
         """One extent."""
-        row = self._layout.row
-        topic, partition, name, start, end, n_records, *offsets = row.unpack_from(
-            self._rows, number * row.size
-        )
+        topic, partition, file, start, end, n_records, *offsets = self._columns[number].item()
         first, last = offsets or (RELATIVE, RELATIVE)
-        is_own = name >= _OWN
-        path = self._names[name - _OWN if is_own else name]
+        held = self._held.get(number, ()) if self._held else ()
         return Extent(
-            self._topics[topic], partition, path, start, end, n_records, first, last, is_own
-        )
+            self._topics[topic], partition, self.files[file], start, end, n_records, first, last,
+            held,
+        )  # fmt: skip
 
     def places(self, topics: dict[str, int]) -> _Int64s:
         """For each extent, the number of its topic times 2**32, plus its partition.
@@ -233,9 +210,9 @@ class JobExtents:
         return len(self._order)
 
     @property
-    def names(self) -> set[str]:
-        """Files that hold the extents."""
-        return {name for each in self._tasks for name in each.names}
+    def has_files(self) -> bool:
+        """Whether files hold the extents, or some of them."""
+        return any(file.name for each in self._tasks for file in each.files)
 
     @property
     def n_records(self) -> int:
@@ -275,7 +252,7 @@ class JobExtents:
         number = self._numbers.get(topic_partition)
         if number is None or any(each.has_offsets for each in self._tasks):
             return self.extents(topic_partition)
-        return [Extent(*topic_partition, "", 0, 0, self._n_records[number])]
+        return [Extent(*topic_partition, NO_FILE, 0, 0, self._n_records[number])]
 
 
 def _concatenated(columns: Iterable[_Int64s]) -> _Int64s:

@@ -1,7 +1,7 @@
 """A write job: the driver begins it, tasks on any machine stage rows, the driver commits them."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,16 +27,21 @@ from segmentlog.txn.held import hold
 from segmentlog.txn.repeated_writes import StreamBatch
 from segmentlog.txn.state import State
 from segmentlog.writes.bucket_job import BucketJob
-from segmentlog.writes.config import ProducerConfig
-from segmentlog.writes.directory import mark_new, prepare_directory
-from segmentlog.writes.job_files import JobFiles, end_stream, new_token, sweep_jobs
+from segmentlog.writes.config import ProducerConfig, WriteRequest
+from segmentlog.writes.job_files import (
+    JobFiles,
+    end_stream,
+    mark_new,
+    new_token,
+    prepare_directory,
+    sweep_jobs,
+)
 from segmentlog.writes.job_topics import JobTopics, complete_topics
-from segmentlog.writes.request import WriteRequest
 
 if TYPE_CHECKING:
     from segmentlog.txn.held import ConfigOf, HeldDirectory
-    from segmentlog.writes.commit_staged import CommitSettings, Committed
-    from segmentlog.writes.numbering import SequenceNumbers
+    from segmentlog.writes.commit_staged import Committed
+    from segmentlog.writes.sequences import SequenceNumbers
     from segmentlog.writes.stager import RowStager, Staged
 
 
@@ -90,6 +95,7 @@ class WriteJob:
             if auto_create_topics:
                 complete_topics(directory, topic)
             keeps_partitions = config.use_offsets and not request.overwrite
+            metadata = None if keeps_partitions else metadata_path(directory)
             topics = JobTopics.found(
                 directory,
                 topic,
@@ -97,7 +103,7 @@ class WriteJob:
                 auto_create_topics=auto_create_topics,
                 keeps_partitions=keeps_partitions,
                 is_named=config.use_offsets,
-                in_cluster={} if keeps_partitions else _partition_counts(directory),
+                in_cluster={} if metadata is None else read_partition_counts(metadata),
             )
             # Before the lock goes: the sweep of another job removes staged files without a mark.
             JobFiles(directory, token).make_mark()
@@ -114,10 +120,13 @@ class WriteJob:
         return self.request.config
 
     @storage_errors()
-    def stager(self, task: int, numbers: "SequenceNumbers | None" = None) -> "RowStager":
+    def stager(
+        self, task: int, numbers: "SequenceNumbers | None" = None, *, commits_here: bool = False
+    ) -> "RowStager":
         """The stager for the rows of a task attempt.
 
-        `numbers`: the sequences of an idempotent producer, if the rows have one.
+        `numbers`: the sequences of an idempotent producer, if the rows have one.  `commits_here`:
+        whether this process commits the job, so that batches may stay in its memory.
         """
         from segmentlog.writes.staged_files import (
             TaskStage,  # the compiled kernels load in the task
@@ -134,6 +143,8 @@ class WriteJob:
             segment_bytes,
             flush=self.config.flush,
             pace=None if rate is None else pace_of(rate, self.directory),
+            # With a limit of speed, held batches would reach the disk in one burst.
+            most_held=self.config.buffer_memory if commits_here and rate is None else 0,
         )
         topics = self.topics
         return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
@@ -178,7 +189,7 @@ class WriteJob:
         `LogDirectoryError` if the job has ended; if its rows were not spread over the partitions
         of the topic.
         """
-        from segmentlog.writes.commit_staged import commit_staged
+        from segmentlog.writes.commit_staged import CommitSettings, commit_staged
         from segmentlog.writes.extents import JobExtents, TaskExtents
 
         mine = [each for each in tasks if isinstance(each, TaskExtents)]
@@ -196,8 +207,15 @@ class WriteJob:
             new = self.topics.new_among(topics)
             try:
                 self.topics.named_by(staged.topic_partitions).make(topics)
-                settings = self._settings(
-                    staged.n_records, rolls=rolls, with_producers=with_producers, batch=batch
+                is_many = staged.n_records >= self.config.topic_config.flush_messages
+                settings = CommitSettings(
+                    flush=self.config.flush or is_many,
+                    numbered=self.request.numbered,
+                    batch=batch,
+                    topic=topic,
+                    emptied=self.topics.all_partitions() if self.request.overwrite else (),
+                    rolls=rolls,
+                    with_producers=with_producers,
                 )
                 committed = commit_staged(held, self.token, staged, settings)
             except (CommitInDoubtError, SyncFailedError):
@@ -207,27 +225,6 @@ class WriteJob:
                 raise
         self.abort()  # removes the files of attempts that lost, too
         return committed
-
-    def _settings(
-        self,
-        n_records: int,
-        *,
-        rolls: bool,
-        with_producers: Collection[TopicPartition],
-        batch: StreamBatch | None,
-    ) -> "CommitSettings":
-        from segmentlog.writes.commit_staged import CommitSettings
-
-        config = self.config.topic_config
-        return CommitSettings(
-            flush=self.config.flush or n_records >= config.flush_messages,
-            numbered=self.request.numbered,
-            batch=batch,
-            topic=self.topics.topic,
-            emptied=self.topics.all_partitions() if self.request.overwrite else (),
-            rolls=rolls,
-            with_producers=with_producers,
-        )
 
     def _remove_new(self, topics: Collection[str]) -> None:
         """Remove the topics that a failed commit has made; an interrupt may follow the decision.
@@ -257,12 +254,6 @@ class WriteJob:
     def files(self) -> JobFiles:
         """The job's own files in the log directory."""
         return JobFiles(self.directory, self.token)
-
-
-def _partition_counts(directory: str) -> Mapping[str, int]:
-    """The number of partitions of each topic, if the directory has the metadata of its cluster."""
-    path = metadata_path(directory)
-    return {} if path is None else read_partition_counts(path)
 
 
 def _config_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "ConfigOf":

@@ -58,7 +58,12 @@ class JobTopics:
         # The job travels to every task, so it keeps only the numbers that directories do not show.
         in_cluster = {each: partitions[each] for each in missing}
         if topic in partitions and asked not in {None, partitions[topic]}:
-            raise _other_number(topic, partitions[topic], asked)
+            accepted = (
+                f"topic {topic!r} exists and has {partitions[topic]} partitions: leave the option "
+                "out to write to these, choose another topic, or delete this one and its records: "
+                "segmentlog delete-topic"
+            )
+            raise OptionError("num_partitions", str(asked), accepted)
         n_new = (asked or 1) if auto_create_topics else 0
         topics = cls(
             directory, topic, partitions, in_cluster, missing, n_new, keeps_partitions,
@@ -146,15 +151,6 @@ def complete_topics(directory: str, topic: str | None) -> None:
         # The partition had records, or a link is in its place: an error only if rows come for it.
         with contextlib.suppress(UnknownTopicOrPartitionError, LogDirectoryError):
             create_partitions(directory, each, partitions[each])
-
-
-def _other_number(topic: str | None, found: int, asked: int | None) -> OptionError:
-    accepted = (
-        f"topic {topic!r} exists and has {found} partitions: leave the option out to write to "
-        "these"
-    )
-    remedy = "choose another topic, or delete this one and its records: segmentlog delete-topic"
-    return OptionError("num_partitions", str(asked), f"{accepted}, {remedy}")
 
 
 def _count_partitions(

@@ -23,14 +23,6 @@ _SHARE_OF_LIMIT = 4
 _LEAST_OPEN = 8
 
 
-def _most_open() -> int:
-    """Files to keep open; a process of macOS has 256 descriptors, one of Linux 1,024 or more."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return _MOST_OPEN
-    return max(_LEAST_OPEN, min(soft // _SHARE_OF_LIMIT, _MOST_OPEN))
-
-
 class OpenFiles:
     """Creates files and appends to them; the least recently used file is closed for the next.
 
@@ -41,7 +33,10 @@ class OpenFiles:
     def __init__(self, *, flush: bool, pace: Pace | None = None) -> None:
         self._pace = pace
         self._syncs = SyncTogether() if flush else None
-        self._most = _most_open()
+        # A process of macOS has 256 descriptors, one of Linux 1,024 or more.
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        share = _MOST_OPEN if limit == resource.RLIM_INFINITY else limit // _SHARE_OF_LIMIT
+        self._most = max(_LEAST_OPEN, min(share, _MOST_OPEN))
         self._descriptors: dict[str, int] = {}  # of paths, the least recently used one first
 
     def create(self, path: str) -> None:

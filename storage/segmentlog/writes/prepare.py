@@ -87,7 +87,19 @@ def ready_to_append(
         remove_indexes_without_log(partition_path(directory, each))
 
     def recover(plan: "RecoveryPlan") -> None:
-        _recover(plan, configs[plan.path], flush=flush)
+        from segmentlog.txn.recover_log import recover_log
+
+        loss = plan.loss
+        last_epoch = EpochStarts(plan.path).last
+        kept = recover_log(plan, configs[plan.path].index_interval_bytes, syncs_active=flush)
+        epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
+        if not read_leader_epochs(epochs):
+            # Consumers ask for the epoch of the batches to come.  The last leader has written its
+            # epoch before any batch; the recovery has forgotten it with the offset at which it
+            # began.
+            write_leader_epochs(epochs, [(max(last_epoch, 0), plan.end_offset)])
+        if kept:
+            logger.warning("%s: %s; kept in %s", plan.path, loss, ", ".join(kept))
 
     do_together(recover, [plan for plan, _ in plans.values() if plan is not None])
     for each, (_, end) in plans.items():
@@ -216,26 +228,11 @@ def _start_beyond(path: str, log_start: int, end: int) -> LogDirectoryError:
     return LogDirectoryError(path, reason)
 
 
-def _recover(plan: "RecoveryPlan", config: TopicConfig, *, flush: bool) -> None:
-    from segmentlog.txn.recover_log import recover_log
-
-    told = plan.loss
-    last_epoch = EpochStarts(plan.path).last
-    kept = recover_log(plan, config.index_interval_bytes, syncs_active=flush)
-    epochs = os.path.join(plan.path, LEADER_EPOCH_CHECKPOINT)
-    if not read_leader_epochs(epochs):
-        # Consumers ask for the epoch of the batches to come.  The last leader has written its
-        # epoch before any batch; the recovery has forgotten it with the offset at which it began.
-        write_leader_epochs(epochs, [(max(last_epoch, 0), plan.end_offset)])
-    if kept:
-        logger.warning("%s: %s; kept in %s", plan.path, told, ", ".join(kept))
-
-
 def _sizes(path: str, config: TopicConfig) -> SegmentSizes:
     """Sizes of the active segment, once its indexes are there and trimmed."""
     active = Segment(list_segments(path)[-1], is_sealed=False)
     if not _are_trimmed(active):
-        from segmentlog.txn.rebuild_indexes import rebuild_indexes
+        from segmentlog.log.index_builder import rebuild_indexes
 
         rebuild_indexes(active, config.index_interval_bytes)
     indexes = (active.offset_index_path, active.time_index_path)

@@ -19,12 +19,10 @@ from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.scan import measure_batches
 from segmentlog.format.kernels.sequences import read_sequences, renumber_batches
 from segmentlog.format.kernels.transactions import walk_headers
-from segmentlog.format.records.batch_error import batch_error
 from segmentlog.format.records.columns import Output
-from segmentlog.format.records.decoder import BatchScanner
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.encoder import EncodedBatches
-from segmentlog.format.records.filler import RecordFiller
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.format.records.schema import record_schema
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.writes.config import ProducerConfig

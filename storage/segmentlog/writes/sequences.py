@@ -1,5 +1,6 @@
-"""Check the sequences of staged batches against their log, as the leader of a partition does.
+"""The sequences of idempotent producers: number records, and check staged batches against a log.
 
+The check is that of the leader of a partition.
 A leader remembers the last five batches of a producer (``ProducerStateEntry``), because a
 producer has at most five requests in flight.  A flush may have any number of batches, and becomes
 visible as a whole, so the check looks further back: the log has all batches, unless retention or
@@ -12,7 +13,8 @@ sequence of it.  Here a producer is known as long as the log or its newest snaps
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from segmentlog.format.kernels import layout, producer_table, sequences
 from segmentlog.format.kernels.encode import N_BATCH_COLUMNS
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.sequences import (
+    assign_sequences,
     check_sequences,
     find_lost,
     read_sequences,
@@ -45,13 +48,71 @@ from segmentlog.store.readable import open_file
 from segmentlog.txn.held import hold
 from segmentlog.writes.config import Producer
 from segmentlog.writes.extents import Extent, JobExtents, TaskExtents
-from segmentlog.writes.numbering import FindSequences
-from segmentlog.writes.staged_batches import staged_batches, staged_errors
-from segmentlog.writes.staged_files import TaskStage
+from segmentlog.writes.staged_files import TaskStage, staged_batches, staged_errors
 
 _N_SEQUENCES = 2**31
 _NO_BATCHES: Int64s = np.empty((0, sequences.BATCH_COLUMNS), np.int64)
 _NONE_KNOWN: Int64s = np.empty((0, sequences.KNOWN_COLUMNS), np.int64)
+
+
+#: Finds the sequences that follow in the logs of some partitions.
+FindSequences: TypeAlias = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
+
+
+class SequenceNumbers:
+    """The sequences of one producer, flush by flush.
+
+    A flush that failed, or whose result is in doubt, is repeated with the same numbers: if the
+    flush did take place, its batches are recognised.
+
+    `after_the_log`: reads the logs of partitions without a given sequence.
+    """
+
+    def __init__(self, producer: Producer, after_the_log: FindSequences) -> None:
+        self._producer = producer
+        self._after_the_log = after_the_log
+        self._flushed: dict[TopicPartition, int] = {}
+        self._staged: dict[TopicPartition, int] = {}
+
+    def look_up(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Find the first sequences of partitions; their batches can be numbered then.
+
+        Raises `LogLockedError` or `CorruptLogError` if a log has to be read for its next sequence,
+        and cannot be.
+        """
+        unknown = []
+        for each in topic_partitions:
+            if each not in self._flushed:
+                given = self._producer.first_sequence(each.partition)
+                if given is None:
+                    unknown.append(each)
+                else:
+                    self._flushed[each] = given
+        if unknown:
+            self._flushed |= self._after_the_log(unknown)
+
+    def number(self, topic_partition: TopicPartition, batches: EncodedBatches) -> None:
+        """Give the next batches of a partition their sequences."""
+        self._staged[topic_partition] = assign_sequences(
+            batches.buffer,
+            batches.table,
+            self._producer.producer_id,
+            self._producer.producer_epoch,
+            self._staged.get(topic_partition, self._flushed[topic_partition]),
+        )
+
+    def flushed(self) -> None:
+        """All records that were numbered are in the log."""
+        self._flushed |= self._staged
+
+    def forget(self) -> None:
+        """Number the records since the last flush again."""
+        self._staged.clear()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Partitions with records since the last flush."""
+        return frozenset(self._staged)
 
 
 def next_sequence(path: str, end: int, producer_id: int, producer_epoch: int) -> int:
@@ -290,7 +351,10 @@ def _fields_of(directory: str, extents: Iterable[Extent]) -> Int64s:
     """
     found = [_NO_BATCHES]
     for extent in extents:
-        path = os.path.join(directory, extent.name)
+        found += [_fields(batches) for batches in extent.held]
+        if extent.held:
+            continue
+        path = os.path.join(directory, extent.file.name)
         with staged_errors(), open_file(path, follow=False) as file:
             walk = walk_file(path, file, extent.start, extent.end)
             found += [_fields(walked.scanned) for walked in walk]
@@ -331,7 +395,7 @@ def _stage_again(
 def _relative(batches: ScannedBatches) -> EncodedBatches:
     """A copy of batches that lie next to each other, with offsets from 0 on."""
     table: Int64s = np.zeros((len(batches.headers), N_BATCH_COLUMNS), np.int64)
-    table[:, : layout.N_HEADER_COLUMNS] = batches.headers
+    table[:, : layout.N_HEADER_COLUMNS] = batches.headers[:, : layout.N_HEADER_COLUMNS]
     table[:, layout.POSITION] -= table[0, layout.POSITION]
     copied = EncodedBatches(batches.data.copy(), table)
     renumber_batches(copied.buffer, table)

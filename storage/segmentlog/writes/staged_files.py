@@ -1,5 +1,9 @@
 """Staged batches: a writing task leaves them in the log directory, and the commit takes them.
 
+A task in the process of the commit keeps its batches in memory up to a bound: most of its commits
+have a few rows, which would otherwise be written, read back and written again.  Once there are
+more batches, all of them go to files.
+
 A staged file holds record batches only.  Its name begins with a letter and has no dash.  A broker
 looks at directories, and at files whose names begin with digits, so it passes over a staged file.
 
@@ -11,19 +15,44 @@ share one file; otherwise there would be as many files as tasks times partitions
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.errors import (
+    CorruptLogError,
+    SegmentLogError,
+    StagedFileError,
+    UnsupportedFormatError,
+)
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.format.kernels.memory import Bytes
+from segmentlog.format.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    partition_path,
+)
+from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.encoder import EncodedBatches
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.source import pooled_array
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
+from segmentlog.log.windows import BatchWindows
 from segmentlog.model import TopicPartition
 from segmentlog.store.pace import Pace
-from segmentlog.writes.batch_table import BatchTable, table_name
-from segmentlog.writes.extents import RELATIVE, Extent, TaskExtents, staged_name
-from segmentlog.writes.log_places import LogPlace, LogPlaces
+from segmentlog.store.readable import open_file
+from segmentlog.writes.extents import (
+    NO_FILE,
+    RELATIVE,
+    STAGE_SUFFIX,
+    Extent,
+    StagedFile,
+    TaskExtents,
+)
+from segmentlog.writes.ingest import BatchTable, least_moved_bytes, table_name
 from segmentlog.writes.open_files import OpenFiles
-from segmentlog.writes.staged_batches import staged_batches, staged_errors
 
 #: Files for partitions that have one large piece, but not enough for a segment yet.  Without a
 #: bound, 10,000 partitions with a piece each would be 10,000 files.
@@ -33,21 +62,21 @@ _MOST_EARLY_FILES = 256
 #: that begins and ends within pages takes three times as long to write as its share of these.
 _JOINED_BYTES = 256 << 10
 
+#: Bytes that each piece in memory takes besides its batches: two arrays, and tuples of them.
+_PIECE_BYTES = 512
 
-def least_moved_bytes(segment_bytes: int) -> int:
-    """Size at or above which a file is moved into the log as a segment instead of being copied.
+#: Offsets from here on are not guessed: the records of a task must not count beyond a long.
+_MOST_GUESSED = 2**62
 
-    Copying less takes about as long as syncing one more file, and leaves fewer segments.
-    """
-    return segment_bytes // 64
+_WINDOW_BYTES = 8 << 20  #: of a staged file that is read back
 
 
 class _File:
     """One staged file that is being written."""
 
-    def __init__(self, directory: str, name: str, files: OpenFiles) -> None:
-        self.name = name
-        self.path = os.path.join(directory, name)
+    def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
+        self.file = file
+        self.path = os.path.join(directory, file.name)
         self.size = 0
         self._files = files
         files.create(self.path)
@@ -59,47 +88,22 @@ class _File:
 
     def is_moved(self, segment_bytes: int) -> bool:
         """Whether the commit moves the file into the log; otherwise it copies the batches."""
-        return False
-
-    def remove(self) -> None:
-        """Remove the file if it exists: nobody needs it."""
-        _remove(self.path)
+        return self.file.is_own and self.size >= least_moved_bytes(segment_bytes)
 
 
 class _OwnFile(_File):
     """A staged file of one partition, and the table of its batches."""
 
-    def __init__(self, directory: str, name: str, files: OpenFiles, place: LogPlace) -> None:
-        super().__init__(directory, name, files)
-        self.place = place
-        self._directory = directory
-        self._table = BatchTable()
-
-    def append(self, batches: EncodedBatches, shift: int) -> None:
-        """Append batches to whose base offsets `shift` was added."""
-        self.write(batches.buffer)
-        self._table.add(batches, shift)
-
-    def is_moved(self, segment_bytes: int) -> bool:
-        """Whether the file is large enough to be moved."""
-        return self.size >= least_moved_bytes(segment_bytes)
-
-    def write_table(self, segment_bytes: int) -> None:
-        """Write the table, if the file is large enough to be moved."""
-        if self.is_moved(segment_bytes):
-            self._table.write(self._directory, self.name)
-
-    def remove(self) -> None:
-        """Remove the table, too."""
-        super().remove()
-        _remove(os.path.join(self._directory, table_name(self.name)))
+    def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
+        super().__init__(directory, file, files)
+        self.table = BatchTable()
 
 
 class _SharedFile(_File):
     """A staged file of many small pieces; some of its bytes are not written before `flush`."""
 
-    def __init__(self, directory: str, name: str, files: OpenFiles) -> None:
-        super().__init__(directory, name, files)
+    def __init__(self, directory: str, file: StagedFile, files: OpenFiles) -> None:
+        super().__init__(directory, file, files)
         self._joined: Bytes = np.empty(_JOINED_BYTES, np.uint8)
 
     def write(self, data: Bytes) -> None:
@@ -125,9 +129,12 @@ class _SharedFile(_File):
         self._files.write(self.path, self._joined[:n_bytes].data, self.size - n_bytes)
 
 
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+class _Piece(NamedTuple):
+    """Batches of one partition in memory, as `TaskStage.add` has taken them."""
+
+    topic_partition: TopicPartition
+    batches: EncodedBatches
+    offsets: tuple[int, int] | None
 
 
 class TaskStage:
@@ -136,7 +143,8 @@ class TaskStage:
     `task`: number of the task, for people who look at the directory.  `segment_bytes`: most bytes
     of a segment, and so of a file of one partition.  `flush`: whether the files that the commit
     will move are on the disk when the stage is closed.  `pace`: the limit of bytes a second, or
-    None.
+    None.  `most_held`: bytes of batches to keep in memory, if the stage is closed in the process
+    that commits; no file is made as long as they suffice.
     """
 
     def __init__(
@@ -148,6 +156,7 @@ class TaskStage:
         *,
         flush: bool,
         pace: Pace | None = None,
+        most_held: int = 0,
     ) -> None:
         # A second attempt of a task must not meet the files of the first.
         self._stem = f"segmentlog.{token}.{task}.{secrets.token_hex(4)}"
@@ -159,7 +168,10 @@ class TaskStage:
         self._shared: _SharedFile | None = None
         self._own: dict[TopicPartition, _OwnFile] = {}
         self._staged: dict[TopicPartition, tuple[int, int]] = {}  # bytes and records so far
-        self._places = LogPlaces(directory)
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}  # see `_expected_end`
+        self._high_watermarks: Mapping[TopicPartition, int] | None = None
+        self._held: list[_Piece] = []  # in the order in which they came
+        self._n_free = most_held  # bytes that may still be held; 0 once there are files
         self._extents: list[Extent] = []
         self._last_of: dict[TopicPartition, int] = {}  # where its last extent is among all
 
@@ -169,45 +181,55 @@ class TaskStage:
         batches: EncodedBatches,
         offsets: tuple[int, int] | None = None,
     ) -> None:
-        """Write batches of one partition after its earlier batches.
+        """Take batches of one partition after its earlier batches.
 
         `batches`: if offsets count from 0, the buffer is changed so that they count on: from the
         extent's beginning, or in a file of the partition's own from the log end.  `offsets`: the
         first and the last offset, if offsets are to be kept.
         """
+        n_bytes = batches.buffer.nbytes + batches.table.nbytes + _PIECE_BYTES
+        if n_bytes <= self._n_free:
+            self._n_free -= n_bytes
+            # The encoder's buffer is as long as any encoding of its rows could have become.
+            buffer = pooled_array(len(batches.buffer), np.uint8)
+            buffer[:] = batches.buffer
+            self._held.append(
+                _Piece(topic_partition, EncodedBatches(buffer, batches.table), offsets)
+            )
+            return
+        held, self._held, self._n_free = self._held, [], 0
+        for piece in held:
+            self._stage(*piece)
+        self._stage(topic_partition, batches, offsets)
+
+    def _stage(
+        self,
+        topic_partition: TopicPartition,
+        batches: EncodedBatches,
+        offsets: tuple[int, int] | None,
+    ) -> None:
+        """Write batches of one partition to a file, after its earlier batches."""
         n_records = int(batches.records_counts.sum())
         file = self._file_of(topic_partition, len(batches.buffer), n_records)
         number = self._last_of.get(topic_partition, -1)
         before = self._extents[number] if number >= 0 else None
-        if before is None or (before.name, before.end) != (file.name, file.size):
+        if before is None or (before.file, before.end) != (file.file, file.size):
             number = self._last_of[topic_partition] = len(self._extents)
             first = offsets[0] if offsets else RELATIVE
-            is_own = isinstance(file, _OwnFile)
-            before = Extent(*topic_partition, file.name, file.size, file.size, 0, first, first,
-                            is_own)  # fmt: skip
+            before = Extent(*topic_partition, file.file, file.size, file.size, 0, first, first)
             self._extents.append(before)
-        self._write(file, batches, 0 if offsets else before.n_records, moves=offsets is None)
+        shift = 0 if offsets else before.n_records + file.file.offset
+        if shift or file.file.leader_epoch:
+            positions = np.ascontiguousarray(batches.positions)
+            assign_offsets(batches.buffer, positions, shift, file.file.leader_epoch)
+        file.write(batches.buffer)
+        if isinstance(file, _OwnFile):
+            file.table.add(batches, shift)
         self._extents[number] = before._replace(
             end=file.size,
             n_records=before.n_records + n_records,
             last_offset=offsets[1] if offsets else RELATIVE,
         )
-
-    def _write(
-        self, file: "_OwnFile | _SharedFile", batches: EncodedBatches, shift: int, *, moves: bool
-    ) -> None:
-        """Append batches whose offsets are to count on from `shift`, if they move at all."""
-        leader_epoch = 0
-        if isinstance(file, _OwnFile):
-            leader_epoch = file.place.leader_epoch
-            shift += file.place.offset if moves else 0
-        if shift or leader_epoch:
-            positions = np.ascontiguousarray(batches.positions)
-            assign_offsets(batches.buffer, positions, shift, leader_epoch)
-        if isinstance(file, _OwnFile):
-            file.append(batches, shift)
-        else:
-            file.write(batches.buffer)
 
     def _file_of(
         self, topic_partition: TopicPartition, n_bytes: int, n_records: int
@@ -226,7 +248,10 @@ class TaskStage:
             if own is not None and own.size + n_bytes <= self._segment_bytes:
                 return own
             self._end_own(topic_partition)
-            self._own[topic_partition] = own = self._new_own(topic_partition, n_before)
+            end, leader_epoch = self._expected_end(topic_partition)
+            file = StagedFile(self._new_name(), True, end + n_before, leader_epoch)
+            self._own[topic_partition] = own = _OwnFile(self._directory, file, self._open)
+            self._files.append(own)
             return own
         # Later rows must not go back to the partition's own file: a moved file is one extent.
         # When they went back, rows were written twice, or every commit failed.
@@ -235,34 +260,55 @@ class TaskStage:
             self._shared = self._new_shared()
         return self._shared
 
-    def _new_own(self, topic_partition: TopicPartition, n_before: int) -> _OwnFile:
-        """A file for a partition of which the task has staged `n_before` records."""
-        end = self._places.end(topic_partition)
-        place = end._replace(offset=end.offset + n_before)
-        name = staged_name(self._stem, self._n_made, *place)
-        file = _OwnFile(self._directory, name, self._open, place)
-        self._n_made += 1
+    def _expected_end(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """The end and the leader epoch of a log, as a guess that takes no lock.
+
+        The commit gives each batch its offset and the leader epoch.  Most logs end where they
+        ended when the task began, so the first task that brings records of a partition guesses
+        right, and the commit has nothing to change in its file.  The commit compares the guess
+        with the log.
+
+        The end is the high watermark, which each of our commits moves to the log end: one file
+        contains it for all partitions.
+        """
+        if topic_partition not in self._ends:
+            path = partition_path(self._directory, topic_partition)
+            try:
+                if self._high_watermarks is None:
+                    name = HIGH_WATERMARK_CHECKPOINT
+                    self._high_watermarks = read_offsets(self._directory, name)
+                epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
+                end = self._high_watermarks.get(topic_partition, 0)
+            except (OSError, SegmentLogError):
+                # The commit reads both again, and reports what is wrong with them.
+                end, epochs = 0, ()
+            end = end if end < _MOST_GUESSED else 0
+            self._ends[topic_partition] = end, epochs[-1][0] if epochs else 0
+        return self._ends[topic_partition]
+
+    def _new_shared(self) -> _SharedFile:
+        file = _SharedFile(self._directory, StagedFile(self._new_name()), self._open)
         self._files.append(file)
         return file
 
-    def _new_shared(self) -> _SharedFile:
-        file = _SharedFile(self._directory, staged_name(self._stem, self._n_made), self._open)
+    def _new_name(self) -> str:
         self._n_made += 1
-        self._files.append(file)
-        return file
+        return f"{self._stem}.{self._n_made - 1}{STAGE_SUFFIX}"
 
     def _end_own(self, topic_partition: TopicPartition) -> None:
         """Nothing more goes to the partition's own file, if it has one."""
         own = self._own.pop(topic_partition, None)
-        if own is not None:
-            own.write_table(self._segment_bytes)
+        if own is not None and own.is_moved(self._segment_bytes):
+            own.table.write(self._directory, own.file.name)
 
     def close(self) -> TaskExtents:
-        """The extents that were written.
+        """The extents of all batches.
 
         Raises `StagedFileError` if the shared file is damaged; `SyncFailedError` if the disk did
         not keep some of the bytes.
         """
+        if self._held:
+            return TaskExtents.of(self._held_extents())
         for topic_partition in [*self._own]:
             self._end_own(topic_partition)
         self._group_shared()
@@ -272,6 +318,25 @@ class TaskStage:
                 self._open.drop(file.path)
         self._open.finish()
         return TaskExtents.of(self._extents)
+
+    def _held_extents(self) -> Iterator[Extent]:
+        """The batches in memory, with one extent for each partition."""
+        of_partition: dict[TopicPartition, list[_Piece]] = {}
+        for piece in self._held:
+            of_partition.setdefault(piece.topic_partition, []).append(piece)
+        for topic_partition, pieces in of_partition.items():
+            firsts = [each.offsets[0] for each in pieces if each.offsets]
+            lasts = [each.offsets[1] for each in pieces if each.offsets]
+            yield Extent(
+                *topic_partition,
+                file=NO_FILE,
+                start=0,
+                end=sum(each.batches.buffer.nbytes for each in pieces),
+                n_records=sum(int(each.batches.records_counts.sum()) for each in pieces),
+                first_offset=firsts[0] if firsts else RELATIVE,
+                last_offset=lasts[-1] if lasts else RELATIVE,
+                held=tuple(ScannedBatches("", *each.batches, 0) for each in pieces),
+            )
 
     def _group_shared(self) -> None:
         """Rewrite the shared file, with one extent for consecutive batches of a partition.
@@ -288,7 +353,7 @@ class TaskStage:
         last_run: dict[TopicPartition, list[Extent]] = {}
         for extent in self._extents:
             run = last_run.get(extent.topic_partition)
-            if run is None or extent.is_own or run[-1].is_own:
+            if run is None or extent.file.is_own or run[-1].file.is_own:
                 run = last_run[extent.topic_partition] = []
                 runs.append(run)
             run.append(extent)
@@ -297,7 +362,7 @@ class TaskStage:
         target = self._new_shared()
         with staged_errors():
             self._extents = [
-                run[0] if run[0].is_own else self._copy_run(run, target) for run in runs
+                run[0] if run[0].file.is_own else self._copy_run(run, target) for run in runs
             ]
         target.flush()
         self._open.drop(shared.path)
@@ -313,12 +378,69 @@ class TaskStage:
                 target.write(batches.data)
             n_records += extent.n_records
         return run[0]._replace(
-            name=target.name, start=start, end=target.size, n_records=n_records,
+            file=target.file, start=start, end=target.size, n_records=n_records,
             last_offset=run[-1].last_offset,
         )  # fmt: skip
 
     def discard(self) -> None:
         """Remove the files: the task has failed."""
+        self._held.clear()
         self._open.abandon()
         for file in self._files:
-            file.remove()
+            table = os.path.join(self._directory, table_name(file.file.name))
+            for path in (file.path, *([table] if file.file.is_own else [])):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+@contextlib.contextmanager
+def staged_errors() -> Iterator[None]:
+    """Raise a `StagedFileError` for damage: no log is damaged, and running the job again helps.
+
+    A newer format counts as damage, because this version has written the batches.
+    """
+    try:
+        yield
+    except (CorruptLogError, UnsupportedFormatError) as error:
+        raise StagedFileError(error.path, error.finding) from error
+
+
+def staged_batches(
+    directory: str, extent: Extent, shift: int, leader_epoch: int
+) -> Iterator[ScannedBatches]:
+    """Batches of an extent as they will stand in the log, window by window.
+
+    `shift`: is added to the base offset of each batch; see `Extent.shift_to`.  Yields batches with
+    the offsets of the log, valid until the next step; batches in memory are changed for good.
+    Raises `CorruptLogError` if the checksum of a staged batch is wrong.
+    """
+    for batches in extent.held:
+        n_before = 0 if extent.has_offsets else batches.next_offset
+        _place(batches, shift, leader_epoch)
+        yield batches
+        shift += n_before
+    if extent.held:
+        return
+    path = os.path.join(directory, extent.file.name)
+    scanner, windows = BatchScanner(path, 0), BatchWindows(_WINDOW_BYTES)
+    first, end_offset = extent.staged_from, extent.end_offset(extent.staged_from)
+    with open_file(path, follow=False) as file:
+        for batches in windows.batches(file.read_into, scanner, extent.start, extent.end):
+            # No checksum covers base offsets.  They rise, so the first and the last show the rest.
+            is_last = batches.position_of(0) + len(batches.data) == extent.end
+            if batches.headers[0, layout.BASE_OFFSET] < first or (
+                is_last and batches.next_offset != end_offset
+            ):
+                raise batches.malformed(0, "its offsets are not those that were staged")
+            first = batches.next_offset
+            _place(batches, shift, leader_epoch)
+            yield batches
+
+
+def _place(batches: ScannedBatches, shift: int, leader_epoch: int) -> None:
+    """Assign offsets like ``LogValidator.assignOffsetsNonCompressed``, and the leader epoch."""
+    headers = batches.headers
+    positions = np.ascontiguousarray(headers[:, layout.POSITION])
+    assign_offsets(batches.buf, positions, shift, leader_epoch)
+    headers[:, layout.BASE_OFFSET] += shift
+    headers[:, layout.LAST_OFFSET] += shift

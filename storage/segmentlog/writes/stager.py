@@ -1,8 +1,12 @@
-"""Turn the rows of a task into staged batches, a buffer at a time."""
+"""Turn the rows of a task into staged batches, a buffer at a time.
+
+The columns of the rows are checked first.  Then a partition is chosen for each row, as Kafka's
+producers do (``BuiltInPartitioner``), and the rows of each partition are encoded together.
+"""
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -10,26 +14,31 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from segmentlog.errors import (
+    ColumnError,
     InvalidRecordError,
     OffsetsOutOfOrderError,
     RecordTooLargeError,
 )
-from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels import partition as kernel
+from segmentlog.format.kernels import status
+from segmentlog.format.kernels.memory import Bytes, Int32s, Int64s
+from segmentlog.format.kernels.source import SourceArrays
+from segmentlog.format.records.columns import scalar
 from segmentlog.format.records.encoder import EncodedBatches, RecordEncoder
-from segmentlog.format.records.pieces import MOST_ROW_BYTES, cut_rows
-from segmentlog.format.records.source import pooled_array, record_source
+from segmentlog.format.records.source import (
+    MOST_ROW_BYTES,
+    array_view,
+    bitmap_view,
+    buffer_view,
+    cut_rows,
+    pooled_array,
+    record_source,
+)
 from segmentlog.model import TimestampType, TopicPartition
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.extents import TaskExtents
-from segmentlog.writes.numbering import SequenceNumbers
-from segmentlog.writes.partitioner import Partitioner, group_rows
-from segmentlog.writes.sink_columns import (
-    check_columns,
-    milliseconds,
-    partition_numbers,
-    restored,
-)
+from segmentlog.writes.sequences import SequenceNumbers
 from segmentlog.writes.staged_files import TaskStage
 
 if TYPE_CHECKING:
@@ -54,6 +63,229 @@ _COLUMNS = (
     "timestamp",
     "timestampType",
 )
+
+
+_PER_MILLISECOND = {"s": 1, "ms": 1, "us": 1000, "ns": 1_000_000}
+_LARGEST_LONG = 2**63 - 1
+
+_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "topic": (
+        lambda kind: (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_string_view(kind)
+        ),
+        "a string",
+    ),
+    "partition": (pa.types.is_integer, "an integer"),
+    "offset": (pa.types.is_int64, "int64"),
+    "timestamp": (pa.types.is_timestamp, "a timestamp"),
+    "timestampType": (pa.types.is_integer, "an integer"),
+}
+
+
+def check_columns(schema: pa.Schema, topic: str | None, config: ProducerConfig) -> None:
+    """Refuse rows with a missing column or a wrong type; other columns are ignored.
+
+    Keys, values and headers are checked where they are read
+    (`segmentlog.format.records.source.record_source`).
+
+    Raises `ColumnError` naming the column, its type, and what is accepted.
+    """
+    needed = ["value"]
+    if topic is None:
+        needed.append("topic")
+    if config.use_timestamps:
+        needed.append("timestamp")
+    if config.use_timestamp_types:
+        needed.append("timestampType")
+    if config.use_offsets:
+        needed += ["partition", "offset"]
+    for name in {*needed, *_TYPES, "key", "headers"}:
+        if schema.names.count(name) > 1:
+            raise ColumnError(name, "present more than once", "drop or rename all but one")
+    for name in needed:
+        if name not in schema.names:
+            raise ColumnError(name, "missing", f"the rows have: {', '.join(schema.names)}")
+    taken = {*needed, "partition"} - {"value"}
+    for field in schema:
+        if field.name in taken and not _TYPES[field.name][0](field.type):
+            accepted = f"it has to be {_TYPES[field.name][1]}"
+            raise ColumnError(field.name, str(field.type), accepted)
+
+
+class Restored(NamedTuple):
+    """Offsets and append times that rows keep from the log that they come from.
+
+    `offsets`: int64 array, shape (n_rows,), or None to take the next offsets of the log.
+    `append_times`: int64 array, shape (n_rows,), epoch milliseconds: when a log appended the row,
+    or -1 if the timestamp is its producer's; None if this holds for all rows.
+    """
+
+    offsets: Int64s | None
+    append_times: Int64s | None
+
+    def runs(self, rows: Int64s) -> list[tuple[int, int, int | None]]:
+        """Cut rows where a batch has to end: all rows of a batch have the same append time.
+
+        Returns start, end and append time of each run; the time is None if the producer's
+        timestamps hold.
+        """
+        if self.append_times is None:
+            return [(0, len(rows), None)]
+        times = self.append_times[rows]
+        ends = [*(np.flatnonzero(np.diff(times)) + 1).tolist(), len(rows)]
+        starts = [0, *ends[:-1]]
+        firsts = times[starts].tolist()
+        return [
+            (start, end, time if time >= 0 else None)
+            for start, end, time in zip(starts, ends, firsts, strict=True)
+        ]
+
+
+def restored(topic: str, rows: pa.RecordBatch, config: ProducerConfig, times: Int64s) -> Restored:
+    """Offsets and append times of rows, if `config` uses them.
+
+    `times`: int64 array, shape (n_rows,); their timestamps.  Raises `InvalidRecordError` if a row
+    has no value in such a column, or a type of timestamps that no record has.
+    """
+    offsets = append_times = None
+    if config.use_offsets:
+        _check_not_null(topic, rows, "partition")  # the key may not have chosen the partition
+        offsets = _numbers(topic, rows, "offset")
+    if config.use_timestamp_types:
+        kinds = _numbers(topic, rows, "timestampType")
+        _check_kinds(topic, kinds)
+        append_times = np.where(kinds == 1, times, -1)
+    return Restored(offsets, append_times)
+
+
+def milliseconds(topic: str, rows: pa.RecordBatch, default: int) -> Int64s:
+    """The column ``timestamp`` in epoch milliseconds, `default` where it is null.
+
+    Raises `InvalidRecordError` if a time in seconds is too large for milliseconds.
+    """
+    column = rows.column("timestamp")
+    whole = column.cast(pa.int64()).fill_null(scalar(0, pa.int64()))
+    # `to_numpy` would load pandas.
+    counts = buffer_view(whole.buffers()[1], np.int64, len(whole), 8 * whole.offset)
+    if column.type.unit == "s":
+        wrong = np.abs(counts) > _LARGEST_LONG // 1000
+        if wrong.any():
+            reason = "its timestamp does not fit 64-bit milliseconds"
+            raise InvalidRecordError(topic, -1, int(np.argmax(wrong)), reason)
+        counts = counts * 1000
+    # Rounded towards the past, as Kafka's source does.
+    found: Int64s = counts // _PER_MILLISECOND[column.type.unit]
+    if column.null_count:
+        found = np.where(column.is_null().to_numpy(zero_copy_only=False), default, found)
+    return found
+
+
+def partition_numbers(topic: str, rows: pa.RecordBatch) -> pa.Array:
+    """The column ``partition`` as int32, from any type of integers.
+
+    Raises `InvalidRecordError` if a row names a partition that no topic can have.
+    """
+    column = rows.column("partition")
+    try:
+        return column.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        numbers = column.to_pylist()
+        fits = [n is None or -(2**31) <= n < 2**31 for n in numbers]
+        row = fits.index(False)
+        reason = f"no topic has a partition {numbers[row]}"
+        raise InvalidRecordError(topic, -1, row, reason) from error
+
+
+def _check_not_null(topic: str, rows: pa.RecordBatch, name: str) -> None:
+    column = rows.column(name)
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InvalidRecordError(topic, -1, row, f"its {name} is null")
+
+
+def _check_kinds(topic: str, kinds: NDArray[np.int64]) -> None:
+    unknown = (kinds < -1) | (kinds > 1)
+    if unknown.any():
+        row = int(np.argmax(unknown))
+        reason = (
+            f"its timestampType is {kinds[row]}: it has to be 0 for CreateTime, 1 for "
+            "LogAppendTime, or -1 for none"
+        )
+        raise InvalidRecordError(topic, -1, row, reason)
+
+
+def _numbers(topic: str, rows: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    _check_not_null(topic, rows, name)
+    numbers: NDArray[np.int64] = rows.column(name).cast(pa.int64()).to_numpy()
+    return numbers
+
+
+_NO_PARTITIONS: Int32s = array_view(np.empty(0, np.int32))
+_NO_BITMAP: Bytes = array_view(np.empty(0, np.uint8))
+
+
+class Partitioner:
+    """Chooses partitions for the rows of one topic, batch by batch.
+
+    `batch_size`: bytes of rows without a key that go to one partition before the next partition.
+    `first_partition`: the partition that these rows begin with; parallel tasks begin with
+    different ones.
+    """
+
+    def __init__(
+        self, topic: str, n_partitions: int, batch_size: int, first_partition: int = 0
+    ) -> None:
+        self._topic = topic
+        self._n_partitions = n_partitions
+        self._batch_size = batch_size
+        self._sticky: Int64s = np.zeros(kernel.N_STICKY, np.int64)
+        self._sticky[kernel.STICKY_PARTITION] = first_partition % n_partitions
+
+    def choose(self, source: SourceArrays, explicit: pa.Array | None = None) -> Int32s:
+        """Partition of each row; int32 array, shape (n_rows,).
+
+        A partition that a row names takes precedence over the hash of its key; an empty key is a
+        key.  Rows without either stay together for about a batch's size.
+
+        `source`: the columns, as `segmentlog.format.records.source.record_source` gives them.
+        `explicit`: int32 column, null where a row leaves the choice to the partitioner.  Raises
+        `InvalidRecordError` if a row names a partition that the topic does not have.
+        """
+        named, valid, first_bit = _NO_PARTITIONS, _NO_BITMAP, 0
+        if explicit is not None and len(explicit):
+            start = explicit.offset * 4
+            named = buffer_view(explicit.buffers()[1], np.int32, len(explicit), start)
+            valid, first_bit = bitmap_view(explicit)
+        chosen: Int32s = pooled_array(len(source.timestamps), np.int32)
+        code, row = kernel.choose_partitions(
+            source, named, valid, first_bit,
+            self._n_partitions, self._batch_size, self._sticky, chosen,
+        )  # fmt: skip
+        if code != status.OK:
+            reason = f"it names partition {named[row]}, but the topic has partitions 0 to "
+            reason += f"{self._n_partitions - 1}; num_partitions "
+            reason += "(in Spark numPartitions) is the number of partitions of a new topic"
+            raise InvalidRecordError(self._topic, int(named[row]), row, reason)
+        return chosen
+
+
+def group_rows(partitions: Int32s, n_partitions: int) -> tuple[Int64s, Int64s]:
+    """Sort the rows by partition, keeping their order within each.
+
+    `partitions`: int32 array, shape (n_rows,); each from 0 to ``n_partitions - 1``.  Returns
+    `rows`, an int64 array, shape (n_rows,); `starts`, an int64 array, shape (n_partitions + 1,);
+    partition ``p`` has ``rows[starts[p] : starts[p + 1]]``.  Raises `IndexError` if a partition is
+    outside this range.
+    """
+    if len(partitions) and not 0 <= partitions.min() <= partitions.max() < n_partitions:
+        message = f"partitions are from 0 to {n_partitions - 1}"
+        raise IndexError(message)
+    rows: Int64s = pooled_array(len(partitions), np.int64)
+    starts: Int64s = np.empty(n_partitions + 1, np.int64)
+    kernel.group_rows(partitions, starts, rows)
+    return rows, starts
 
 
 class RowStager:
@@ -121,7 +353,11 @@ class RowStager:
             self._write_held()
         self._n_bytes += n_bytes
         self._held.append(rows)
-        if self._n_bytes >= self._most_held_bytes():
+        most = self._config.buffer_memory
+        if self._topic is not None:
+            _, n_partitions = self._partitioner(self._topic)
+            most = min(most, _HELD_BATCHES * self._config.batch_size * n_partitions)
+        if self._n_bytes >= most:
             self._write_held()
         elif rows.get_total_buffer_size() > self._config.buffer_memory:
             # Otherwise a few rows of a large batch could keep all memory of the batch alive.
@@ -147,13 +383,6 @@ class RowStager:
         """Forget everything: the task has failed."""
         self._held.clear()
         self._stage.discard()
-
-    def _most_held_bytes(self) -> int:
-        most = self._config.buffer_memory
-        if self._topic is not None:
-            _, n_partitions = self._partitioner(self._topic)
-            most = min(most, _HELD_BATCHES * self._config.batch_size * n_partitions)
-        return most
 
     def _write_held(self) -> None:
         held, self._held, self._n_bytes = self._held, [], 0
@@ -194,7 +423,12 @@ class RowStager:
 
     def _write_topic(self, topic: str, rows: pa.RecordBatch) -> None:
         partitioner, n_partitions = self._partitioner(topic)
-        timestamps = self._timestamps(topic, rows)
+        now = int(time.time() * 1000)
+        if self._config.use_timestamps and "timestamp" in rows.schema.names:
+            timestamps = milliseconds(topic, rows, now)
+        else:
+            timestamps = pooled_array(rows.num_rows, np.int64)
+            timestamps.fill(now)
         source = record_source(rows, timestamps)
         explicit = None
         if "partition" in rows.schema.names:
@@ -203,8 +437,8 @@ class RowStager:
         order, starts = group_rows(chosen, n_partitions)
         keeps = restored(topic, rows, self._config, timestamps)
         kind = self._config.of(topic).topic_config.message_timestamp_type
+        log_time = now if kind == TimestampType.LOG_APPEND_TIME else None
         encoder = self._encoders.get(topic, self._encoder)
-        now = int(time.time() * 1000) if kind == TimestampType.LOG_APPEND_TIME else None
         partitions = np.flatnonzero(np.diff(starts)).tolist()
         if self._numbers is not None:
             self._numbers.look_up(TopicPartition(topic, each) for each in partitions)
@@ -220,7 +454,7 @@ class RowStager:
                     source,
                     run,
                     offsets=offsets,
-                    append_time_ms=now if append_time is None else append_time,
+                    append_time_ms=log_time if append_time is None else append_time,
                 )
                 if self._numbers is not None:
                     self._numbers.number(topic_partition, batches)
@@ -249,15 +483,6 @@ class RowStager:
             )
             self._partitioners[topic] = partitioner, n_partitions
         return self._partitioners[topic]
-
-    def _timestamps(self, topic: str, rows: pa.RecordBatch) -> Int64s:
-        """Epoch milliseconds of each row: its own, if the settings use them, or now."""
-        now = int(time.time() * 1000)
-        if not self._config.use_timestamps or "timestamp" not in rows.schema.names:
-            times: Int64s = pooled_array(rows.num_rows, np.int64)
-            times.fill(now)
-            return times
-        return milliseconds(topic, rows, now)
 
 
 def _encoder(config: ProducerConfig) -> RecordEncoder:

@@ -17,8 +17,7 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.repeated_writes import NumberedWrite
-from segmentlog.writes.config import Producer, ProducerConfig
-from segmentlog.writes.request import WriteRequest, columns_left_out
+from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest, columns_left_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from segmentlog.txn.held import HeldDirectory
     from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob
-    from segmentlog.writes.numbering import SequenceNumbers
+    from segmentlog.writes.sequences import SequenceNumbers
 
 _P = ParamSpec("_P")
 
@@ -103,7 +102,7 @@ class LogWriter:
         self._numbers, self._held = numbers, held
         self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
         self._job: WriteJob | BucketJob | None = begin(True)
-        self._stager = self._job.stager(0, numbers)
+        self._stager = self._job.stager(0, numbers, commits_here=True)
         self._has_rows = False
         self._rolls = False
         self._is_open = True
@@ -327,7 +326,7 @@ class LogWriter:
                 self._job = None  # the job was idle for weeks and swept: a new one begins
         if self._job is None:
             self._job = self._begin(not self._has_committed)
-            self._stager = self._job.stager(0, self._numbers)
+            self._stager = self._job.stager(0, self._numbers, commits_here=True)
             self._has_rows = False
 
     @contextlib.contextmanager
@@ -428,8 +427,7 @@ def open_writer(
     """
     from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.numbering import SequenceNumbers
-    from segmentlog.writes.sequences import sequences_after_the_log
+    from segmentlog.writes.sequences import SequenceNumbers, sequences_after_the_log
 
     numbered = _numbered(txn_app_id, txn_version)
     if producer is not None:

@@ -215,7 +215,7 @@ def test_of_two_attempts_one_is_committed(tmp_path: Path) -> None:
     message = cloudpickle.loads(cloudpickle.dumps(second))
     cloudpickle.loads(cloudpickle.dumps(writer)).commit([message])
 
-    assert first.extents.names != second.extents.names
+    assert first.extents.files != second.extents.files
     assert [1, 2, 3] == visible(tmp_path)
     assert_nothing_is_left(tmp_path)
 

@@ -12,7 +12,7 @@ from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
 from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
 from segmentlog.writes.bucket_job import BucketJob
-from segmentlog.writes.request import WriteRequest
+from segmentlog.writes.config import WriteRequest
 
 _TOPICS = ("orders", "clicks")
 _PARTITIONS = 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segmentlog.cluster.epochs import EpochEnds, common_end
+from segmentlog.cluster.copies import EpochEnds, common_end
 
 
 def ends(log_end: int, *starts: tuple[int, int], log_start: int = 0) -> EpochEnds:

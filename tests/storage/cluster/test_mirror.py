@@ -13,7 +13,7 @@ from crashing import Crash, Forward, around_calls, copy_states, crash_at, cut_lo
 
 import segmentlog
 from segmentlog import LogDirectoryError, LogLockedError, MirroredPartition, StorageError
-from segmentlog.cluster import mirror
+from segmentlog.cluster import follower
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.log import swaps
 from segmentlog.store import copy
@@ -211,7 +211,7 @@ def test_indexes_of_another_file_are_not_copied(
             path.with_suffix(".index").write_bytes(bytes(8))
         return copy.digest_of(descriptor, end)
 
-    monkeypatch.setattr(mirror, "digest_of", compact)
+    monkeypatch.setattr(follower, "digest_of", compact)
     segmentlog.mirror(source, to=to)
     assert replaced.exists()
     names = files(to)
@@ -226,14 +226,14 @@ def test_a_segment_that_another_file_replaces_is_not_copied(
     """It was compacted, after it was listed."""
     source, to = filled(tmp_path / "a"), tmp_path / "b"
     path = min((source / "t-0").glob("*.log"))
-    begin = mirror._Follower.begin
+    begin = follower.Follower.begin
 
     def compact(follower: Any) -> None:
         path.rename(path.with_suffix(".log.deleted"))
         path.write_bytes(path.with_suffix(".log.deleted").read_bytes() * 2)
         begin(follower)
 
-    monkeypatch.setattr(mirror._Follower, "begin", compact)
+    monkeypatch.setattr(follower.Follower, "begin", compact)
     with pytest.raises(StorageError, match=r"another file has taken its place .* try again"):
         segmentlog.mirror(source, to=to)
     assert not [*(to / "t-0").glob("*.log")]

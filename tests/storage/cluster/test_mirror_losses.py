@@ -13,7 +13,7 @@ from crashing import Crash, Forward, around_calls, crash_at, cut_loop
 from preserved_rows import make, rows
 
 import segmentlog
-from segmentlog.cluster import mirror
+from segmentlog.cluster import follower
 from segmentlog.format.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_CHECKPOINT,
@@ -142,14 +142,14 @@ def test_indexes_are_those_of_the_copied_bytes_beside_a_writer(
     (source / CLEAN_SHUTDOWN_FILE).touch()
     to.mkdir()
     (to / CLEAN_SHUTDOWN_FILE).touch()
-    stage = mirror._Follower.stage_segments
+    stage = follower.Follower.stage_segments
 
-    def write_before(follower: mirror._Follower) -> None:
+    def write_before(one: follower.Follower) -> None:
         for i in range(5):
             write(source, f"b{i}", config=config)
-        stage(follower)
+        stage(one)
 
-    monkeypatch.setattr(mirror._Follower, "stage_segments", write_before)
+    monkeypatch.setattr(follower.Follower, "stage_segments", write_before)
     (found,) = segmentlog.mirror(source, to=to)
     assert 1 == found.log_end_offset
     assert ["a1"] == values(to)

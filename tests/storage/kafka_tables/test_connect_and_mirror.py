@@ -10,7 +10,7 @@ import pytest
 from coordinator_logs import Coordinator, text
 
 import segmentlog
-from segmentlog.kafka_tables.connect_secrets import hide_connect_secrets
+from segmentlog.kafka_tables.connect import hide_connect_secrets
 from segmentlog.masking import MASK
 
 Pair = tuple[bytes, bytes | None]

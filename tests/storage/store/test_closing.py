@@ -12,7 +12,7 @@ from segmentlog.log.sparse_indexes import OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
 from segmentlog.reads.planned_file import PlannedFile
-from segmentlog.store.closing import Closing
+from segmentlog.store.contract import Closing
 from segmentlog.store.index_file import SMALL_BYTES, IndexFile
 from segmentlog.store.local import LocalDisk
 

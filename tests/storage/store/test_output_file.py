@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog import OptionError
-from segmentlog.store.output_file import OutputFile
+from segmentlog.store.durable import OutputFile
 
 
 def names(directory: Path) -> list[str]:

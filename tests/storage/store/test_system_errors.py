@@ -16,9 +16,8 @@ from segmentlog import StorageError
 from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 

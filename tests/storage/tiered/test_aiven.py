@@ -16,6 +16,7 @@ from aiven_plugin import AivenPlugin, KeyPair, custom_metadata, new_id
 from stores_here import CountingStore, serve, store_of
 
 from segmentlog import OptionError, RemoteSegmentError, StorageError
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import aiven, chunked_file
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.bucket import Part, RemoteLog, RemoteSegment
@@ -129,7 +130,7 @@ def test_a_read_fetches_the_chunks_it_needs_and_neighbours_together(
     noted: list[tuple[int, int]] = []
     real = aiven.open_file
     monkeypatch.setattr(aiven, "open_file", lambda path: _Counting(real(path), noted))
-    monkeypatch.setattr(chunked_file, "_kept", chunked_file._KeptChunks())
+    monkeypatch.setattr(chunked_file, "_kept", KeptRanges(64 << 20))
     with tier.open(segment, Part.LOG) as file:
         chunks = file._chunks
         place = chunks.place

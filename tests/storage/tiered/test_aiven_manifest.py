@@ -19,6 +19,7 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
+from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 from segmentlog.tiered.chunks import ChunkIndex, ChunkIndexError, decode_sizes
 
 TOPIC_ID, SEGMENT_ID = "FgX88cFkRWirCb1Q_nEBwA", "-_Xh88cFkRWirCb1Q-nEBw"
@@ -77,7 +78,8 @@ def test_a_manifest_of_the_plugin_is_parsed():
         "offset": (0, 40), "timestamp": (40, 60), "producerSnapshot": (100, 56),
         "leaderEpoch": (156, 8),
     }  # fmt: skip
-    assert manifest.facts == ("tiered", TOPIC_ID, 0, SEGMENT_ID, 0, 331, 1_700_000_000_000, {0: 0})
+    log = RemoteLog("tiered", TOPIC_ID, 0)
+    assert manifest.facts == RemoteSegment(log, SEGMENT_ID, 0, 331, {0: 0}, 1_700_000_000_000)
 
 
 def test_the_plugins_own_metadata_may_be_missing():

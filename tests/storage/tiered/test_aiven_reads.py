@@ -8,6 +8,7 @@ from aiven_plugin import AivenPlugin, KeyPair, new_id
 
 from segmentlog import open_log_dir
 from segmentlog.reads.scan import scan_slice
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import chunked_file
 from segmentlog.tiered.chunked_file import ChunkedFile
 
@@ -79,7 +80,7 @@ def test_a_range_of_a_log_fetches_the_chunks_with_its_bytes(tmp_path, keys, monk
     log = open_log_dir(**options).log("segments", 0)
     log.end_offset()
     expected = open_log_dir(GOLDEN).log("segments", 0).scan(20, 22).read_all()
-    monkeypatch.setattr(chunked_file, "_kept", chunked_file._KeptChunks())
+    monkeypatch.setattr(chunked_file, "_kept", KeptRanges(64 << 20))
     fetched = []
     real = ChunkedFile._fetch
 

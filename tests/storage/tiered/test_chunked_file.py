@@ -9,6 +9,7 @@ import zstandard
 
 from segmentlog import RemoteSegmentError
 from segmentlog.store.readable import open_file
+from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import chunked_file, encryption
 from segmentlog.tiered.chunked_file import ChunkedFile
 from segmentlog.tiered.chunks import ChunkIndex
@@ -16,7 +17,7 @@ from segmentlog.tiered.chunks import ChunkIndex
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(chunked_file, "_kept", chunked_file._KeptChunks())
+    monkeypatch.setattr(chunked_file, "_kept", KeptRanges(64 << 20))
 
 
 def opened(path, frames, chunk_bytes=10, file_bytes=None):
@@ -115,16 +116,6 @@ def test_ranges_that_meet_inside_a_chunk_fetch_it_once(tmp_path, monkeypatch, in
         bytes([i]) * 10 for i in range(6)
     )
     assert sorted(fetched) == [(number, number) for number in range(6)]
-
-
-def test_kept_chunks_have_a_bound(monkeypatch):
-    monkeypatch.setattr(chunked_file, "_KEPT_BYTES", 25)
-    kept = chunked_file._KeptChunks()
-    for number in range(4):
-        kept.keep(("path", 1, number), bytes(10))
-        kept.find(("path", 1, 0))
-
-    assert [kept.find(("path", 1, number)) is not None for number in range(4)] == [1, 0, 0, 1]
 
 
 def test_chunks_of_a_replaced_object_are_not_used(tmp_path):

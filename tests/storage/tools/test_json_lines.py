@@ -9,13 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from segmentlog.format.records.header import BatchHeader, parse_header
-from segmentlog.format.records.one_batch import RECORDS_SCHEMA
+from segmentlog.format.records.one_batch import RECORDS_SCHEMA, parse_control
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.dump import dump_paths
-from segmentlog.tools.rows import Place, RecordText, record_rows
+from segmentlog.tools.records import (
+    Place,
+    RecordText,
+    json_lines,
+    sequence_after,
+    timestamp_type,
+)
 from segmentlog.tools.selection import Selection
-from segmentlog.tools.sinks import JsonSink, record_lines
-from segmentlog.tools.text import Encoding, to_json
+from segmentlog.tools.sinks import JsonSink
+from segmentlog.tools.text import Encoding, as_text, to_json
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLACE = Place("to\u202epic", 2, "file")
@@ -41,10 +47,37 @@ rows = st.lists(
 )  # fmt: skip
 
 
-def one_by_one(header: BatchHeader, records: pa.RecordBatch, text: RecordText) -> str:
-    """The expected lines, made row by row."""
-    found = record_rows(PLACE, header, records, text)
-    return "".join(to_json({"kind": "record"} | row) + "\n" for row in found)
+def one_by_one(
+    place: Place, header: BatchHeader, records: pa.RecordBatch, text: RecordText
+) -> str:
+    """The expected lines, each made of a dictionary."""
+    lines = []
+    for each in records.to_pylist():
+        key, value = each["key"], each["value"]
+        row = {
+            "kind": "record", "topic": place.topic, "partition": place.partition,
+            "offset": each["offset"], "timestampType": timestamp_type(header),
+            "timestamp": each["timestamp"],
+            "keySize": -1 if key is None else len(key),
+            "valueSize": -1 if value is None else len(value),
+            "sequence": sequence_after(
+                header.base_sequence, each["offset"] - header.base_offset
+            ),
+        }  # fmt: skip
+        if header.is_control:
+            control = parse_control(key, value)
+            row |= {"controlType": control.type, "coordinatorEpoch": control.coordinator_epoch}
+        else:
+            row["key"], row["value"] = text.of(place)(key, value)
+        row["headers"] = [
+            {
+                "key": as_text(header["key"]),
+                "value": None if header["value"] is None else text.value(header["value"]),
+            }
+            for header in each["headers"] or ()
+        ]
+        lines.append(to_json(row) + "\n")
+    return "".join(lines)
 
 
 @settings(max_examples=300, deadline=None)
@@ -60,9 +93,9 @@ def test_lines_are_those_of_rows(
     whole = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
     for records in (whole, whole.slice(1), whole.slice(0, 1), whole.filter(_every_other(whole))):
         text = RecordText(keys, values)
-        lines = "".join(record_lines(PLACE, header, records, text))
+        lines = "".join(json_lines(PLACE, header, records, text))
 
-        assert one_by_one(header, records, text) == lines
+        assert one_by_one(PLACE, header, records, text) == lines
 
 
 def _every_other(records: pa.RecordBatch) -> pa.Array:
@@ -81,19 +114,18 @@ def test_every_character_and_every_byte() -> None:
         for i, value in enumerate(values)
     ]
     records = pa.RecordBatch.from_pylist(found, schema=RECORDS_SCHEMA)
-    lines = "".join(record_lines(PLACE, HEADER, records, RecordText()))
+    lines = "".join(json_lines(PLACE, HEADER, records, RecordText()))
 
-    assert one_by_one(HEADER, records, RecordText()) == lines
+    assert one_by_one(PLACE, HEADER, records, RecordText()) == lines
     assert all(line.isprintable() for line in lines.splitlines())
     assert len(values) == len([json.loads(line) for line in lines.splitlines()])
 
 
 class RowSink(JsonSink):
-    """A sink that writes each record as a row."""
+    """A sink that makes each line of a dictionary."""
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        for row in record_rows(place, header, records, self._text):
-            self._write(to_json({"kind": "record"} | row) + "\n")
+        self._write(one_by_one(place, header, records, self._text))
 
 
 @pytest.mark.parametrize("name", ["kafka-2.8.2", "kafka-3.9.2", "kafka-4.3.1"])

@@ -6,7 +6,8 @@ import unicodedata
 
 import pytest
 
-from segmentlog.tools.text import Encoding, encoder, escape, iso_time, to_json
+from segmentlog.times import iso_time
+from segmentlog.tools.text import Encoding, encoder, escape, to_json
 
 HOSTILE = {
     "an ANSI sequence": "\x1b[2J\x1b]0;title\x07",

@@ -27,10 +27,9 @@ from segmentlog.txn import unfinished as settle
 from segmentlog.txn.guard import Guard
 from segmentlog.txn.state import State
 from segmentlog.writes import commit_staged as commit
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -295,7 +294,7 @@ def test_a_commit_on_a_full_disk_is_undone_although_nothing_can_be_made_there(
         (full if path.endswith("/state") else real)(path, *mode, **where)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    monkeypatch.setattr(commit._Commit, "append", full)
+    monkeypatch.setattr(commit, "_append", full)
     with pytest.raises(StorageError):
         job.commit(extents)
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""The table beside a staged file lists its batches, so that headers need not be read."""
+"""The table beside a staged file lists its batches, so that the file need not be read."""
 
 import logging
 import os
@@ -16,15 +16,15 @@ from plain_writes import numbers, write
 from soundness import assert_tidy
 
 from segmentlog.errors import StagedFileError, StorageError
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.crc32c import checksum
-from segmentlog.writes.batch_table import read_table, table_name
 from segmentlog.writes.extents import Extent, TaskExtents
-from segmentlog.writes.ingest import plan_segment
+from segmentlog.writes.ingest import plan_segment, read_table, table_name
 
 
 def own(extents: list[Extent]) -> Extent:
     """The first extent of a file that is moved."""
-    return next(each for each in extents if each.is_own and each.end > 300_000)
+    return next(each for each in extents if each.file.is_own and each.end > 300_000)
 
 
 def logs(directory: Path) -> dict[str, bytes]:
@@ -51,7 +51,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.linux
 def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit makes the segments and indexes that it makes without a table."""
+    """Without a table, the commit copies the batches, and makes the same segments and indexes."""
     job, extents = staged(tmp_path / "a", [*pieces(0, 3300)])
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     there = str(tmp_path / "b")
@@ -59,18 +59,18 @@ def test_a_commit_reads_a_few_headers(tmp_path: Path, monkeypatch: pytest.Monkey
     other = replace(job, request=request, topics=replace(job.topics, directory=there))
     for path in (tmp_path / "b").glob("*.batches.stage"):
         path.unlink()
-    name = own(extents).name
+    name = own(extents).file.name
+    moved = [(tmp_path / each / name).stat().st_ino for each in "ab"]
     with monkeypatch.context() as patch:
         found = reads(patch)
         job.commit([TaskExtents.of(extents)])
-    n_with, n_table = found[name], found[table_name(name)]
-    found.clear()
-    with monkeypatch.context() as patch:
-        found = reads(patch)
-        other.commit([TaskExtents.of(extents)])
+    other.commit([TaskExtents.of(extents)])
 
-    assert (16, 1) == (n_with, n_table)
-    assert found[name] > 2 * n_with
+    assert (16, 1) == (found[name], found[table_name(name)])
+    segments = [tmp_path / each / "t-0" / f"{0:020d}.log" for each in "ab"]
+    assert [True, False] == [
+        path.stat().st_ino == inode for path, inode in zip(segments, moved, strict=True)
+    ]
     assert logs(tmp_path / "a") == logs(tmp_path / "b")
     assert len(logs(tmp_path / "a")) > 2
     assert_tidy(tmp_path / "a")
@@ -100,12 +100,12 @@ _DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_table_is_not_used(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The headers give the same result, and a warning names the damaged table."""
+    """The file is copied with the same result, and a warning names the damaged table."""
     job, extents = staged(tmp_path, [*pieces(0, 3300)])
     extent = own(extents)
     assert read_table(job.directory, extent) is not None
-    plan = plan_segment(job.directory, extent, 0, 5, 3, LARGE.topic_config)
-    path = tmp_path / table_name(extent.name)
+    assert plan_segment(job.directory, extent, 0, 5, 3, LARGE.topic_config) is not None
+    path = tmp_path / table_name(extent.file.name)
     if damage in _DAMAGES:
         path.write_bytes(_DAMAGES[damage](path.read_bytes()))
     else:
@@ -115,7 +115,7 @@ def test_a_damaged_table_is_not_used(
     with caplog.at_level(logging.WARNING):
         assert read_table(job.directory, extent) is None
     assert (path.name in caplog.text) == (damage != "missing")
-    assert plan == plan_segment(job.directory, extent, 0, 5, 3, LARGE.topic_config)
+    assert plan_segment(job.directory, extent, 0, 5, 3, LARGE.topic_config) is None
     if damage == "directory":
         path.rmdir()
     job.commit([TaskExtents.of(extents)])
@@ -129,10 +129,10 @@ def test_a_table_that_is_whole_and_wrong(tmp_path: Path, at: int) -> None:
     """A table with a right checksum is refused if its format or its batches are wrong."""
     job, extents = staged(tmp_path, [*pieces(0, 3300)])
     extent = own(extents)
-    path = tmp_path / table_name(extent.name)
+    path = tmp_path / table_name(extent.file.name)
     data = bytearray(path.read_bytes()[:-4])
     data[at] ^= 1
-    named = np.frombuffer(extent.name.encode() + data, np.uint8)
+    named = np.frombuffer(extent.file.name.encode() + data, np.uint8)
     path.write_bytes(data + checksum(named, 0, len(named)).to_bytes(4, "little"))
 
     assert read_table(job.directory, extent) is None
@@ -149,9 +149,9 @@ def test_the_table_of_another_file(tmp_path: Path) -> None:
         for batch in pieces(0, 3300)
     ]
     job, extents = staged(tmp_path, rows, rows, config=config)
-    first, second = (each for each in extents if each.is_own and each.end > 300_000)
+    first, second = (each for each in extents if each.file.is_own and each.end > 300_000)
     assert first[3:] == second[3:]
-    shutil.copy(tmp_path / table_name(first.name), tmp_path / table_name(second.name))
+    shutil.copy(tmp_path / table_name(first.file.name), tmp_path / table_name(second.file.name))
 
     assert read_table(job.directory, first) is not None
     assert read_table(job.directory, second) is None
@@ -166,9 +166,9 @@ def test_a_file_that_is_not_what_its_table_says(tmp_path: Path, damage: str) -> 
     extent = own(extents)
     rows = read_table(job.directory, extent)
     assert rows is not None
-    path = tmp_path / extent.name
+    path = tmp_path / extent.file.name
     data = bytearray(path.read_bytes())
-    data[0 if damage == "first" else extent.end - int(rows["size"][-1])] ^= 1
+    data[0 if damage == "first" else extent.end - int(rows[-1, layout.SIZE])] ^= 1
     if damage == "shorter":
         del data[-1:]
     path.write_bytes(data)

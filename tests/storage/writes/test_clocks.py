@@ -11,9 +11,8 @@ import pytest
 import segmentlog
 from segmentlog.errors import LogDirectoryError
 from segmentlog.txn.state import STATE_FILE
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 ONE = pa.table({"value": [b"v"]})
 HOUR, DAY = 3600, 24 * 3600

@@ -12,10 +12,9 @@ from soundness import assert_tidy
 from segmentlog.model import TopicPartition
 from segmentlog.txn.held import hold
 from segmentlog.writes.commit_staged import CommitSettings, commit_staged
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 
 def test_a_commit_empties_the_partitions_that_it_names_and_no_other(tmp_path: Path) -> None:

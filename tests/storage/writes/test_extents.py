@@ -4,7 +4,7 @@ import pickle
 import tracemalloc
 
 from segmentlog.model import TopicPartition
-from segmentlog.writes.extents import Extent, JobExtents, TaskExtents
+from segmentlog.writes.extents import Extent, JobExtents, StagedFile, TaskExtents
 
 
 def plainly(extents: list[Extent]) -> dict[TopicPartition, list[Extent]]:
@@ -27,13 +27,12 @@ def task(number: int, topics: list[str], partitions: list[int], *, keeps: bool) 
             Extent(
                 topics[i % len(topics)],
                 partition,
-                f"file {number} {i % 3}",
+                StagedFile(f"file {number} {i % 3}", i % 3 > 0, number, i % 3),
                 at,
                 end,
                 i + 1,
                 first,
                 first + i if keeps else -1,
-                i % 3 > 0,
             )
         )
         at = end
@@ -83,7 +82,7 @@ def test_an_extent_costs_the_driver_some_fifty_bytes() -> None:
     n_tasks, n_partitions = 50, 1000
     messages = [
         pickle.dumps(TaskExtents.of([
-            Extent("orders", partition, f"segmentlog.0123456789abcdef.{number}.stage",
+            Extent("orders", partition, StagedFile(f"segmentlog.0123456789abcdef.{number}.stage"),
                    10**9 + partition, 10**9 + 2 * partition, 1000 + partition)
             for partition in range(n_partitions)
         ]))

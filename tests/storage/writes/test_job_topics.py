@@ -13,8 +13,8 @@ from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPart
 from segmentlog.model import TopicPartition
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.topics import create_partitions
+from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job_topics import JobTopics, complete_topics
-from segmentlog.writes.request import WriteRequest
 
 CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
 

@@ -21,9 +21,8 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes import commit_staged as commit
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 
 @pytest.fixture(params=["tmpfs", "bind"])
@@ -120,7 +119,7 @@ def test_the_first_segment_of_a_new_log_is_moved_into_its_place(
         stager.add(batch)
     extents = stager.finish()
     long_ago = 1_600_000_000_000_000_000
-    os.utime(tmp_path / next(iter(extents)).name, ns=(long_ago, long_ago))
+    os.utime(tmp_path / next(iter(extents)).file.name, ns=(long_ago, long_ago))
     job.commit([extents])
 
     assert moved == [0]
@@ -162,7 +161,7 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
         stager.add(batch)
     extents = stager.finish()
     own = max(extents, key=lambda extent: extent.end)
-    path = tmp_path / own.name
+    path = tmp_path / own.file.name
     data = bytearray(path.read_bytes())
     if damage == "shorter":
         del data[-1:]
@@ -179,7 +178,7 @@ def test_a_staged_file_that_is_not_what_the_task_wrote(tmp_path: Path, damage: s
     path.write_bytes(data)
     with pytest.raises(StagedFileError, match="run the job again") as caught:
         job.commit([extents])
-    assert own.name in str(caught.value)
+    assert own.file.name in str(caught.value)
     job.abort()
 
     assert [*range(50)] == numbers(tmp_path)[0]

@@ -14,12 +14,10 @@ import segmentlog
 from segmentlog import Producer
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
-from segmentlog.model import TopicPartition
 from segmentlog.writes.extents import TaskExtents
-from segmentlog.writes.log_places import LogPlaces
+from segmentlog.writes.job import WriteJob
 
 LONG_AGO = 1_600_000_000_000_000_000
-T = TopicPartition("t", 0)
 
 
 def age(directory: Path) -> None:
@@ -54,24 +52,40 @@ def epochs(directory: Path) -> dict[int, set[int]]:
     return found
 
 
+def staged_place(job: WriteJob) -> tuple[int, int]:
+    """The offset and the leader epoch for which a task stages a file of its own."""
+    stager = job.stager(0)
+    stager.add(wide_rows(0, 700))
+    (extent,) = stager.finish()
+    assert extent.file.is_own
+    return extent.file.offset, extent.file.leader_epoch
+
+
+def place(directory: Path) -> tuple[int, int]:
+    """The place that a task of a new job takes for the end of the log."""
+    job = staged(directory)[0]
+    found = staged_place(job)
+    job.abort()
+    return found
+
+
 def test_the_end_of_a_log_and_its_epoch(tmp_path: Path) -> None:
-    """Checkpoints give the places, once for each task.
+    """Checkpoints give the places.
 
     A missing or damaged checkpoint gives none.
     """
-    assert (0, 0) == LogPlaces(str(tmp_path)).end(T)
+    assert (0, 0) == place(tmp_path)
     write(tmp_path, wide_rows(0, 7))
-    places = LogPlaces(str(tmp_path))
-    assert (7, 0) == places.end(T)
-    assert (0, 0) == places.end(TopicPartition("t", 1))
+    assert (7, 0) == place(tmp_path)
     set_epoch(tmp_path, 5, 7)
     write(tmp_path, wide_rows(7, 1))
-    assert (7, 0) == places.end(T)
-    assert (8, 5) == LogPlaces(str(tmp_path)).end(T)
+    assert (8, 5) == place(tmp_path)
+    job, _ = staged(tmp_path)
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nt 0 9999999999999999999\n")
-    assert 0 == LogPlaces(str(tmp_path)).end(T).offset
+    assert (0, 0) == staged_place(job)
     (tmp_path / "replication-offset-checkpoint").write_text("nonsense")
-    assert (0, 0) == LogPlaces(str(tmp_path)).end(T)
+    assert (0, 0) == staged_place(job)
+    job.abort()
 
 
 def test_a_partition_of_one_task_is_staged_in_its_place(tmp_path: Path) -> None:
@@ -131,10 +145,10 @@ def test_the_attempt_that_is_committed_counts(tmp_path: Path) -> None:
     """Two attempts of a task stage for the same place, and one of them is committed there."""
     write(tmp_path, *pieces(0, 50), config=LARGE)
     job, (*both,) = staged(tmp_path, [*pieces(50, 3300)], [*pieces(50, 3300)])
-    names = [each.name for each in both]
+    names = [each.file.name for each in both]
     (second,) = {name.split(".")[3] for name in names} - {names[0].split(".")[3]}
     age(tmp_path)
-    mine = [each for each in both if each.name.split(".")[3] == second]
+    mine = [each for each in both if each.file.name.split(".")[3] == second]
     job.commit([TaskExtents.of(mine)])
 
     assert [50] == untouched(tmp_path)

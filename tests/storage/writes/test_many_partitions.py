@@ -23,9 +23,8 @@ from segmentlog.txn.guard import list_guards
 from segmentlog.txn.steps import RecoveryKind
 from segmentlog.txn.topics import create_partitions
 from segmentlog.txn.unfinished import recover_commits
-from segmentlog.writes.config import Producer, ProducerConfig
+from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 
@@ -191,7 +190,7 @@ def test_a_task_has_one_extent_for_each_partition_of_its_shared_file(
                 stager.add(pa.RecordBatch.from_pydict({**rows, "offset": [0] * 200}))
     extents = stager.finish()
     assert 3 <= len(extents) <= (3 if keeps_offsets else 5)
-    names = {extent.name for extent in extents} | {job.files.mark.name}
+    names = {extent.file.name for extent in extents} | {job.files.mark.name}
     assert names == {path.name for path in tmp_path.glob("segmentlog.*")}
     job.commit([extents])
 

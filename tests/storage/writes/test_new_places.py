@@ -17,9 +17,8 @@ from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
 from segmentlog.txn import topics
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 

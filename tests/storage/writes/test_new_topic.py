@@ -14,8 +14,8 @@ from plain_writes import ONE, values, write
 import segmentlog
 from segmentlog.errors import InvalidRecordError, LogDirectoryError, OptionError
 from segmentlog.writes.append import LogAppender
+from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 SPREAD = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
 

@@ -17,10 +17,9 @@ from segmentlog.txn.held import hold
 from segmentlog.txn.repeated_writes import CommittedBatch, NumberedWrite
 from segmentlog.txn.state import STATE_FILE, Deletion, State
 from segmentlog.writes import commit_staged as commit
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 DAY = 24 * 3600
 LATER = 1_900_000_000_000  #: epoch ms, in 2030

@@ -25,9 +25,8 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.state import State
 from segmentlog.txn.unfinished import recover_commits
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 AT_ONCE = {"file.delete.delay.ms": "0"}
 CONFIG = ProducerConfig(TopicConfig(segment_bytes=2000), batch_size=300)

@@ -14,9 +14,8 @@ from plain_writes import ONE, values, write
 
 import segmentlog
 from segmentlog.errors import LogDirectoryError, SyncFailedError
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 pytestmark = pytest.mark.linux
 

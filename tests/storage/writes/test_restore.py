@@ -10,9 +10,8 @@ from soundness import assert_tidy
 import segmentlog
 from segmentlog.errors import InvalidRecordError, OffsetsOutOfOrderError, OptionError
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 
 GOLDEN = sorted(path for path in Path("tests/golden").glob("kafka-*") if path.is_dir())
 RESTORE = ProducerConfig(use_timestamps=True, use_timestamp_types=True, use_offsets=True)

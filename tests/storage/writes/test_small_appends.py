@@ -12,7 +12,7 @@ import pytest
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log import segment
-from segmentlog.store import boot
+from segmentlog.store import durable
 from segmentlog.txn import recover_log
 from segmentlog.writes.config import ProducerConfig
 
@@ -44,10 +44,10 @@ def another_boot(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     path = directory / "boot_id"
     path.write_text("another\n")
     with monkeypatch.context() as patch:
-        patch.setattr(boot, "_PATH", str(path))
-        boot.boot_id.cache_clear()
+        patch.setattr(durable, "_BOOT_ID", str(path))
+        durable.boot_id.cache_clear()
         yield
-    boot.boot_id.cache_clear()
+    durable.boot_id.cache_clear()
 
 
 @pytest.fixture
@@ -89,11 +89,11 @@ def test_an_unflushed_append_without_an_id_of_the_boot_checks_the_segment(
     tmp_path: Path, checked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some systems have no id of the boot."""
-    monkeypatch.setattr(boot, "_PATH", str(tmp_path / "none"))
-    boot.boot_id.cache_clear()
+    monkeypatch.setattr(durable, "_BOOT_ID", str(tmp_path / "none"))
+    durable.boot_id.cache_clear()
     append_unflushed(tmp_path, 1)
     append_unflushed(tmp_path, 1)
-    boot.boot_id.cache_clear()
+    durable.boot_id.cache_clear()
     assert len(checked) == 1
 
 

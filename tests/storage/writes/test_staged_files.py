@@ -1,11 +1,12 @@
-"""The files of a task: which of them are on the disk when the task has ended."""
+"""The files of a task: when it makes some, and which are on the disk when the task has ended."""
 
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from plain_writes import values
+from plain_writes import numbers, values
 
+import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store import sync_together
 from segmentlog.writes import WriteJob, WriteRequest
@@ -46,3 +47,62 @@ def test_a_task_syncs_only_the_files_that_the_commit_moves(
     }
     assert 1 == synced_files(tmp_path / "moved", monkeypatch, MOVED_BYTES)
     assert 0 == synced_files(tmp_path / "none", monkeypatch, MOVED_BYTES, flush=False)
+
+
+def rows(first: int, n_rows: int) -> pa.Table:
+    """Numbered values of a hundred bytes, for two partitions in turn, with offsets."""
+    numbers = range(first, first + n_rows)
+    return pa.table(
+        {
+            "value": pa.array([b"%0100d" % number for number in numbers], pa.binary()),
+            "partition": pa.array([number % 2 for number in numbers], pa.int32()),
+            "offset": pa.array([5 * number for number in numbers], pa.int64()),
+        }
+    )
+
+
+def staged(directory: Path) -> list[Path]:
+    """The staged files of all jobs."""
+    return [*directory.glob("segmentlog.*.stage")]
+
+
+@pytest.mark.parametrize("use_offsets", [False, True])
+def test_a_writer_makes_files_only_beyond_its_memory(tmp_path: Path, use_offsets: bool) -> None:
+    """Batches in memory are staged before those that do not fit, and all keep their order."""
+    config = ProducerConfig(batch_size=1000, buffer_memory=20_000, use_offsets=use_offsets)
+    n_files, first = [], 0
+    with segmentlog.open_writer(tmp_path, "t", num_partitions=2, config=config) as writer:
+        for n_rows in (20, 120, 600):
+            for _ in range(2):
+                writer.append(rows(first, n_rows // 2))
+                first += n_rows // 2
+            n_files.append(len(staged(tmp_path)))
+            writer.flush()
+            assert [] == staged(tmp_path)
+    assert [0, 0] == n_files[:2]
+    assert n_files[2] > 0
+    assert {0: [*range(0, first, 2)], 1: [*range(1, first, 2)]} == numbers(tmp_path)
+    log = segmentlog.open_log_dir(tmp_path).log("t", 1)
+    offsets = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
+    n_rows = first // 2
+    assert offsets == ([5 + 10 * n for n in range(n_rows)] if use_offsets else [*range(n_rows)])
+
+
+def test_a_writer_with_a_limit_of_speed_keeps_no_batch_in_memory(tmp_path: Path) -> None:
+    """The commit would write them in one burst."""
+    config = ProducerConfig(batch_size=100, max_bytes_per_second=1 << 30)
+    with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
+        writer.append(rows(0, 400).drop_columns("partition"))
+        assert 1 == len(staged(tmp_path))
+    assert 400 == len(values(tmp_path))
+
+
+def test_rows_in_memory_go_with_their_writer(tmp_path: Path) -> None:
+    """A writer that is aborted leaves none of them."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(rows(0, 10).drop_columns("partition"))
+    writer = segmentlog.open_writer(tmp_path, "t")
+    writer.append(rows(10, 10).drop_columns("partition"))
+    writer.abort()
+    assert {0: [*range(10)]} == numbers(tmp_path)
+    assert ["segmentlog.state"] == [path.name for path in tmp_path.glob("segmentlog.*")]

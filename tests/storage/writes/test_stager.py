@@ -22,9 +22,8 @@ from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
 from segmentlog.writes import commit_staged as commit
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 from segmentlog.writes.staged_files import TaskStage
 from segmentlog.writes.stager import RowStager
 
@@ -111,7 +110,7 @@ def test_each_of_many_partitions_with_much_is_moved_in_files_of_its_own(
     extents = stager.finish()
     assert 0 == descriptors_below(tmp_path)
     assert 32 < most <= (DESCRIPTORS + before) // 2 + 4
-    own = Counter(each.partition for each in extents if each.is_own)
+    own = Counter(each.partition for each in extents if each.file.is_own)
     assert [*range(N)] == sorted(own)
     job.commit([extents])
 

@@ -11,9 +11,9 @@ from soundness import assert_tidy
 from segmentlog.errors import LogDirectoryError, StreamBatchError
 from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, CommittedBatch, StreamBatch
 from segmentlog.txn.state import State
+from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.job_files import end_stream
-from segmentlog.writes.request import WriteRequest
 
 CHECKPOINT = "/checkpoints/orders"
 

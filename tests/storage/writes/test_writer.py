@@ -34,10 +34,9 @@ from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.state import State
 from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes import commit_staged as commit
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents, TaskExtents
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.request import WriteRequest
 from segmentlog.writes.stager import RowStager
 
 
@@ -214,7 +213,7 @@ def test_a_log_that_is_shorter_than_before_the_commit(
     job, extents = staged(tmp_path, 20, flush=flush)
     with monkeypatch.context() as patch:
         # The guard stands, nothing is appended, and nothing can be undone.
-        patch.setattr(commit._Commit, "append", lambda *_, **__: crash_at(patch, 0) and None)
+        patch.setattr(commit, "_append", lambda *_, **__: crash_at(patch, 0) and None)
         with pytest.raises(Crash):
             job.commit(extents)
     (guard,) = list_guards(str(tmp_path))

@@ -11,9 +11,7 @@ from typing import Self
 import pytest
 from crashing import CALLS, Forward, around_calls, in_child
 
-from segmentlog.maintain.compaction.compact import begin_compaction
-from segmentlog.maintain.compaction.settings import CompactionSettings
-from segmentlog.maintain.compaction.shared import CompactionTask
+from segmentlog.maintain import CompactionSettings, CompactionTask, begin_compaction
 
 __all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
 
@@ -61,10 +59,7 @@ def leading(directory: Path, settings: Mapping[str, str]) -> Iterator[list[Compa
         for each in job.due:
             job.begin(each)
         with job.lock.shared(len(job.due)) as share:
-            yield [
-                CompactionTask(job.directory, share, number, each, job.limits)
-                for number, each in enumerate(job.due, 1)
-            ]
+            yield [job.task(each, share, number) for number, each in enumerate(job.due, 1)]
 
 
 class Leader:

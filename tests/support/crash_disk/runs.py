@@ -59,6 +59,7 @@ class Job(NamedTuple):
     leaves : by partition, the values that it leaves of the earlier jobs.
     is_idempotent : whether its number is the id of an idempotent producer.
     is_exchanged : whether it exchanges files after its decision: readers may see the files before.
+    is_staged : whether its batches are staged in files, and not kept in memory.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Job(NamedTuple):
     leaves: Mapping[int, Sequence[int]] = MappingProxyType({})
     is_idempotent: bool = False
     is_exchanged: bool = False
+    is_staged: bool = False
 
     def values(self, partition: int) -> list[int]:
         """The rows that it writes to one partition; no two are equal."""
@@ -95,13 +97,14 @@ class Job(NamedTuple):
     def config(self) -> ProducerConfig:
         """Small batches and segments; with large rows, staged files that become segments."""
         is_large = self.value_bytes >= _LARGE_BYTES
+        memory = 40_000 if is_large else 20_000
         return ProducerConfig(
             topic_config=TopicConfig(
                 segment_bytes=100_000 if is_large else 1000,
                 index_interval_bytes=INDEX_INTERVAL_BYTES,
             ),
             batch_size=100,
-            buffer_memory=40_000 if is_large else 20_000,
+            buffer_memory=200 if self.is_staged else memory,
             use_timestamps=True,
             flush=self.flush,
         )

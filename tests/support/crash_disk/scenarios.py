@@ -157,9 +157,14 @@ def _singles() -> Iterator[Scenario]:
     yield Scenario("mirror", [follows])
     yield Scenario("mirror that adds segments", [partial(follows, rows=ROLLING)])
     yield Scenario("mirror of an erasure", [partial(follows, erases_one=True)])
-    for number in (33, 48):  # before the decision, and after it
+    yield Scenario("append of staged rows", [partial(writes, rows={0: 4, 1: 2}, is_staged=True)])
+    for number in (30, 45):  # before the decision, and after it
         yield Scenario(f"die at call {number}", [partial(dies, number=number, rows=ROLLING)])
-    yield Scenario("fail", [partial(fails, number=33, rows=ROLLING)])
+    yield Scenario("fail", [partial(fails, number=28, rows=ROLLING)])
+    yield Scenario(
+        "fail to remove staged files",
+        [partial(fails, number=44, rows={0: 4, 1: 2}, is_staged=True)],
+    )
 
 
 SINGLES: Mapping[str, Scenario] = {each.name: each for each in _singles()}

@@ -15,7 +15,6 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.kernels import status as st
 from segmentlog.format.kernels.batch_fates import DROPS_RECORDS, ENDS_NOTHING, STAYS_EMPTY
 from segmentlog.format.kernels.crc32c import crc32c
-from segmentlog.format.kernels.keyed_record import parse_any
 from segmentlog.format.kernels.memory import (
     Bytes,
     Int64s,
@@ -27,6 +26,7 @@ from segmentlog.format.kernels.memory import (
     store_u8,
 )
 from segmentlog.format.kernels.offset_map import AT, N_WAITING, OFFSET, offset_of, seek_key
+from segmentlog.format.kernels.record import parse_any
 from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.varint import varint_bytes, write_varint
 from segmentlog.native import inlined, internal, kernel

@@ -2,7 +2,7 @@
 
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels import status as st
-from segmentlog.format.kernels.crc_tables import byte_tables, checksum_by_table
+from segmentlog.format.kernels.crc32c import byte_tables, checksum_by_table
 from segmentlog.format.kernels.memory import Bytes, Int64Table, load_i32, load_i64, load_u8
 from segmentlog.native import inlined, internal, kernel
 

@@ -1,6 +1,6 @@
-"""One record of magic 2: parse it, and name its fault.
+"""One record: parse it, and name its fault.
 
-::
+The fields of magic 2::
 
     length | attributes | timestamp delta | offset delta | key length | key | value length | value
     varint | 1 byte     | varlong         | varint       | varint     |     | varint       |
@@ -8,11 +8,14 @@
       varint         varint             varint
 
 `parse_record` checks everything and names each fault.  `parse_quickly` checks only for the usual
-form, and leaves every other record to `parse_record`.
+form, and leaves every other record to `parse_record`.  `parse_any` takes records of all formats,
+for compaction.
 """
 
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels import status as st
-from segmentlog.format.kernels.memory import Bytes, load_u8
+from segmentlog.format.kernels.memory import Bytes, Int64s, load_i32, load_i64, load_u8
+from segmentlog.format.kernels.message import message_body
 from segmentlog.format.kernels.varint import (
     INT_STOPS,
     LONG_STOPS,
@@ -124,3 +127,57 @@ def parse_quickly(buf: Bytes, at: int, end: int) -> tuple[bool, int, int, int, i
     after = value_at + max(value_length, 0)
     adds_up = after + 1 == record_end and load_u8(buf, after) == 0
     return adds_up, record_end, delta_ms, delta, key_length, key_at, value_length, value_at
+
+
+@internal
+def parse_any(
+    source: Bytes, header: Int64s, at: int
+) -> tuple[int, tuple[int, int, int, int, int, int, int, int, int]]:
+    """Fields of the record at byte `at` of a batch.
+
+    Messages of magic 0 and 1 have been checked by `scan_batches` or `resolve_wrappers`.
+
+    Parameters
+    ----------
+    source : uint8 array; holds the records of the batch
+    header : int64 array, shape (`layout.N_HEADER_COLUMNS`,); of the batch
+    at : where the record begins; below ``header[RECORDS_END]``
+
+    Returns
+    -------
+    status : `OK`, or the fault of the record
+    fields : position after the record, offset, timestamp in epoch milliseconds, key length, key
+        position, value length, value position, number of headers and their position; a negative
+        length stands for null
+    """
+    status = st.OK
+    is_append_time = header[layout.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK != 0
+    if header[layout.ATTRIBUTES] & layout.LEGACY_MASK != 0:
+        after = at + layout.LOG_OVERHEAD + load_i32(source, at + layout.BATCH_LENGTH_AT)
+        offset = load_i64(source, at) + header[layout.OFFSET_SHIFT]
+        ms = -1
+        if load_u8(source, at + layout.MAGIC_AT) != 0:
+            ms = load_i64(source, at + layout.LEGACY_TIMESTAMP_AT)
+        key_length, key_at, value_length, value_at = message_body(source, at)
+        n_headers, headers_at = 0, after
+    else:
+        status, fields = parse_record(source, at, header[layout.RECORDS_END])
+        (
+            after,
+            _,
+            ms,
+            offset,
+            key_length,
+            key_at,
+            value_length,
+            value_at,
+            n_headers,
+            headers_at,
+        ) = fields
+        offset += header[layout.BASE_OFFSET]
+        ms += header[layout.BASE_TIMESTAMP]
+    if is_append_time:
+        ms = header[layout.MAX_TIMESTAMP]
+    return status, (
+        after, offset, ms, key_length, key_at, value_length, value_at, n_headers, headers_at
+    )  # fmt: skip

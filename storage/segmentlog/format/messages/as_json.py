@@ -45,15 +45,11 @@ def record_as_json(
     None if the bytes are not a record of a type that is known.
     """
     try:
-        if topic in FRAMED_TOPICS:
-            return None if value is None else _framed(topic, value)
-        return _of_coordinator(topic, key, value)
+        if topic not in FRAMED_TOPICS:
+            return _of_coordinator(topic, key, value)
+        found = None if value is None else read_frame(value, framed_schemas(topic))
     except ValueError:
         return None
-
-
-def _framed(topic: str, value: bytes) -> tuple[None, str] | None:
-    found = read_frame(value, framed_schemas(topic))
     if found is None:
         return None
     kind = _NEXT_WORD.sub("_", found.name).upper()
@@ -74,17 +70,15 @@ def _of_coordinator(
         return as_key, None
     data = found.value
     if data.get("protocol_type") == "consumer":  # the fields of other clients are their own
-        data = {**data, "members": [_decoded(each) for each in data["members"]]}
+        members = [
+            member | {
+                field: read_protocol(name, member[field]) or member[field]
+                for field, name in _OF_CONSUMERS.items()
+            }
+            for member in data["members"]
+        ]  # fmt: skip
+        data = {**data, "members": members}
     return as_key, _text({"version": found.version, "data": data})
-
-
-def _decoded(member: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A member of a classic group, with its subscription and its assignment as messages."""
-    found = {
-        field: read_protocol(name, member[field]) or member[field]
-        for field, name in _OF_CONSUMERS.items()
-    }
-    return {**member, **found}
 
 
 def _text(message: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ is not zero or empty.  ``=<json null>`` is a default that the generator of Kafka
 may be null, and its default is an empty value.  ``[T]`` is an array, ``{…}`` a struct.
 
 The names are those of the JSON files in Kafka's jars (``common/message``, ``common/metadata``,
-``message``).
+``message``).  The last ones are not in the JSON of 4.4.0: they come from that of 4.0.1, and from
+``OffsetSync`` and ``Checkpoint`` of MirrorMaker 2, whose schemas are code.
 """
 
 __all__ = [
@@ -134,4 +135,30 @@ QuorumStateData v0-1 flex 0+: ClusterId str v0, LeaderId i32 =-1, LeaderEpoch i3
 SnapshotFooterRecord v0 flex 0+: Version i16
 SnapshotHeaderRecord v0 flex 0+: Version i16, LastContainedLogTimestamp i64
 VotersRecord v0 flex 0+: Version i16, Voters [{VoterId i32, VoterDirectoryId uuid, Endpoints [{Name str, Host str, Port u16}], KRaftVersionFeature {MinSupportedVersion i16, MaxSupportedVersion i16}}]
+"""
+
+
+#: Records of share groups in ``__consumer_offsets`` that Kafka 4.0 wrote in another form: 4.1
+#: changed the bytes and not the version, and removed type 9.
+OFFSETS_4_0 = """
+ShareGroupPartitionMetadataKey [9] v0: GroupId str
+ShareGroupPartitionMetadataValue [9] v0 flex 0+: Topics [{TopicId uuid, TopicName str, NumPartitions i32, PartitionMetadata [{Partition i32, Racks [str]}]}]
+ShareGroupMetadataValue [11] v0 flex 0+: Epoch i32
+ShareGroupStatePartitionMetadataValue [15] v0 flex 0+: InitializedTopics [TopicPartitionsInfo], DeletingTopics [TopicInfo]; TopicPartitionsInfo = {TopicId uuid, TopicName str, Partitions [i32]}; TopicInfo = {TopicId uuid, TopicName str}
+"""
+
+#: ``__share_group_state`` as Kafka 4.0 wrote it: 4.1 changed the bytes and not the version.
+SHARE_STATE_4_0 = """
+ShareSnapshotKey [0] v0: GroupId str, TopicId uuid, Partition i32
+ShareSnapshotValue [0] v0 flex 0+: SnapshotEpoch u16, StateEpoch i32, LeaderEpoch i32, StartOffset i64, StateBatches [{FirstOffset i64, LastOffset i64, DeliveryState i8, DeliveryCount i16}]
+ShareUpdateKey [1] v0: GroupId str, TopicId uuid, Partition i32
+ShareUpdateValue [1] v0 flex 0+: SnapshotEpoch u16, LeaderEpoch i32, StartOffset i64, StateBatches [{FirstOffset i64, LastOffset i64, DeliveryState i8, DeliveryCount i16}]
+"""
+
+#: Topics of MirrorMaker 2; the value of a checkpoint has its version before it.
+MIRROR = """
+OffsetSyncKey v0: topic str, partition i32
+OffsetSyncValue v0: upstreamOffset i64, offset i64
+CheckpointKey v0: group str, topic str, partition i32
+CheckpointValue v0: upstreamOffset i64, offset i64, metadata str
 """

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from segmentlog.format.messages import extra_lines, lines
+from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import Reader, read_struct
 from segmentlog.format.messages.schema import Schema, parse_schemas
 from segmentlog.format.newer import NewerFormatError, note, notes_of
@@ -28,8 +28,8 @@ _COORDINATORS = {
     "__share_group_state": lines.SHARE_STATE,
 }
 _CHANGED_BY_4_1 = {
-    "__consumer_offsets": extra_lines.OFFSETS_4_0,
-    "__share_group_state": extra_lines.SHARE_STATE_4_0,
+    "__consumer_offsets": lines.OFFSETS_4_0,
+    "__share_group_state": lines.SHARE_STATE_4_0,
 }
 _FRAMED = {"__cluster_metadata": lines.METADATA, "__remote_log_metadata": lines.REMOTE_LOG}
 

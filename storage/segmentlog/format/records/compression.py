@@ -1,4 +1,4 @@
-"""Inflate the records of compressed batches, never beyond a bound.
+"""Inflate the records of compressed batches, never beyond a bound, and compress them.
 
 Each codec has one library, chosen by time on a broker's 16 KB batches (one core of a Zen 5):
 lz4 ``lz4.frame`` 2.5 µs (cramjam 4.0 µs), zstd ``zstandard``'s stream reader 8.4 µs (cramjam
@@ -15,7 +15,9 @@ whose header checksum covers too much, so the checksum of their frames is correc
 
 import struct
 import zlib
+from collections.abc import Callable
 from functools import cached_property
+from typing import NamedTuple
 
 import cramjam
 import lz4.frame
@@ -23,6 +25,7 @@ import numpy as np
 import xxhash
 import zstandard
 
+from segmentlog.errors import OptionError
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes
 from segmentlog.model import Codec
 
@@ -132,9 +135,11 @@ class Inflater:
         self.end += len(piece)
 
     def _append_lz4(self, payload: memoryview, start: int) -> None:
-        # LZ4 inflates to at most 255 times its size, so a small frame that claims no content size
-        # cannot exceed the bound, and the quick call, which takes no bound, is safe.
-        if len(payload) * 255 <= self._max_batch_bytes and _claims_no_size(payload):
+        # LZ4 inflates to at most 255 times its size, so a small frame that claims no content size,
+        # which the library would allocate unchecked, cannot exceed the bound, and the quick call,
+        # which takes no bound, is safe.
+        claims_no_size = len(payload) > 4 and not payload[4] & 0x08
+        if len(payload) * 255 <= self._max_batch_bytes and claims_no_size:
             piece, n_read = lz4.frame.decompress(payload, return_bytes_read=True)
             self._put(start, piece)
             payload = payload[n_read:]
@@ -262,11 +267,6 @@ def _is_whole_zstd(frames: memoryview) -> bool:
     return at == len(frames)
 
 
-def _claims_no_size(frame: memoryview) -> bool:
-    """Whether an LZ4 frame lacks a content size, which a library would allocate unchecked."""
-    return len(frame) > 4 and not frame[4] & 0x08
-
-
 def _with_header_checksum(frame: memoryview) -> memoryview:
     """The LZ4 frame with the checksum of its descriptor alone (``Lz4BlockInputStream``)."""
     if len(frame) < _LZ4_DESCRIPTOR_AT + 3:
@@ -278,3 +278,92 @@ def _with_header_checksum(frame: memoryview) -> memoryview:
     right = bytearray(frame)
     right[end] = xxhash.xxh32_intdigest(frame[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
     return memoryview(right)
+
+
+#: xerial's stream, as ``SnappyOutputStream`` writes it: magic, version, least compatible version.
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_SNAPPY_BLOCK_BYTES = 32 << 10
+_LZ4_DEFAULT_LEVEL = 9
+_LZ4_LEAST_HC_LEVEL = 3
+
+
+class _Levels(NamedTuple):
+    """Compression levels of a codec (``org.apache.kafka.common.record.CompressionType``)."""
+
+    default: int
+    least: int
+    most: int
+
+
+_LEVELS = {
+    Codec.GZIP: _Levels(-1, 1, 9),
+    Codec.LZ4: _Levels(_LZ4_DEFAULT_LEVEL, 1, 17),
+    Codec.ZSTD: _Levels(3, -131072, 22),
+}
+
+
+class Deflater:
+    """Compresses with one codec at one level.
+
+    `level`: by Kafka's scale (KIP-390); None for Kafka's default.  Raises `OptionError` if the
+    codec has no such level, or no levels at all.
+    """
+
+    def __init__(self, codec: Codec, level: int | None = None) -> None:
+        level = _checked(codec, level)
+        self.compress: Callable[[memoryview], bytes]  # the records of one batch
+        if codec == Codec.GZIP:
+            self.compress = lambda records: zlib.compress(records, level, _GZIP_WINDOW_BITS)
+        elif codec == Codec.SNAPPY:
+            self.compress = _snappy
+        elif codec == Codec.LZ4:
+            self.compress = _lz4(level)
+        else:  # one frame without a content size, as Kafka streams it
+            zstd = zstandard.ZstdCompressor(level=level, write_content_size=False)
+            self.compress = zstd.compress
+
+
+def _checked(codec: Codec, level: int | None) -> int:
+    """The level, or the codec's default; 0 for a codec without levels."""
+    name = f"compression.{codec.name.lower()}.level"
+    levels = _LEVELS.get(codec)
+    if levels is None:
+        if level is not None:
+            raise OptionError(name, str(level), f"{codec.name.lower()} has no levels")
+        return 0
+    if level is None:
+        return levels.default
+    if level != levels.default and not levels.least <= level <= levels.most:
+        accepted = f"give {levels.default}, the default, or {levels.least} to {levels.most}"
+        raise OptionError(name, str(level), accepted)
+    return level
+
+
+def _snappy(records: memoryview) -> bytes:
+    parts: list[bytes | cramjam.Buffer] = [_XERIAL_HEADER]
+    for at in range(0, len(records), _SNAPPY_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(records[at : at + _SNAPPY_BLOCK_BYTES])
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _lz4(level: int) -> Callable[[memoryview], bytes]:
+    """Independent blocks of 64 KiB and no content size: Kafka's reader refuses linked blocks.
+
+    Kafka's default level selects the quick compressor, and every other level selects LZ4-HC
+    (``Lz4BlockOutputStream``).  In the library, levels below the least HC level select the quick
+    compressor.
+    """
+    library_level = 0 if level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_HC_LEVEL)
+
+    def compress(records: memoryview) -> bytes:
+        frame: bytes = lz4.frame.compress(
+            records,
+            compression_level=library_level,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
+        return frame
+
+    return compress

@@ -1,30 +1,167 @@
 """Bytes of a log to Arrow batches: scan, check, inflate, fill.
 
 A `BatchScanner` finds the batches of a buffer and turns a kernel's status into an error with
-file, byte and offset.  A `RecordDecoder` turns these batches into Arrow batches of bounded size.
+file, byte and offset.  A `RecordFiller` fills columns with their records; each reader has its own
+limits for the size of an Arrow batch.  A `RecordDecoder` makes Arrow batches of bounded size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.format.kernels import layout, status
+from segmentlog.errors import (
+    CorruptLogError,
+    SegmentLogError,
+    TimestampOverflowError,
+    UnsupportedFormatError,
+)
+from segmentlog.format.kernels import layout, output, status
+from segmentlog.format.kernels.decode import fill_records
 from segmentlog.format.kernels.memory import Bytes, Int64s
+from segmentlog.format.kernels.message import resolve_wrappers
 from segmentlog.format.kernels.scan import measure_batches, scan_batches, select_batches
-from segmentlog.format.records.batch_error import batch_error
 from segmentlog.format.records.columns import Constants, Output
-from segmentlog.format.records.filler import RecordFiller
-from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.format.records.compression import InflateError, Inflater
+from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
 from segmentlog.format.records.schema import CONSTANT_COLUMNS, is_in_milliseconds
 from segmentlog.model import (
     ALL_OFFSETS,
     MAX_INFLATED_BATCH_BYTES,
+    Codec,
     OffsetRange,
     TimestampType,
     TopicPartition,
 )
+
+_INFLATE_BYTES = 4 << 20  # inflated before filling: small enough for the processor's caches
+
+#: Makes an `Output` for the rest of some batches, for at least this many bytes and headers.
+MakeRoom = Callable[[Int64s, int, int], Output]
+
+
+class RecordFiller:
+    """Fills columns with the records of batches.
+
+    `max_inflated_batch_bytes`: most bytes that one batch may inflate to.  `in_microseconds`:
+    partition whose timestamps are requested in microseconds, which may overflow; None for
+    milliseconds as they are stored.  `state`: int64 array, the progress of `fill`; see
+    `segmentlog.format.kernels.output`.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetRange = ALL_OFFSETS,
+        max_inflated_batch_bytes: int = MAX_INFLATED_BATCH_BYTES,
+        *,
+        in_microseconds: TopicPartition | None = None,
+    ) -> None:
+        self._offsets = offsets
+        self._in_microseconds = in_microseconds
+        self._inflater = Inflater(max_inflated_batch_bytes)
+        self.state: Int64s = np.zeros(output.N_STATE, np.int64)
+
+    @property
+    def inflated(self) -> Bytes:
+        """The bytes that headers of inflated batches point at; a later `inflate` replaces them."""
+        return self._inflater.buffer
+
+    def inflate(self, batches: ScannedBatches) -> int:
+        """Inflate compressed batches and point headers at the result; return the rows ready.
+
+        A call inflates about `_INFLATE_BYTES`, because a window of a few MiB may inflate to
+        gigabytes.  It overwrites the result of the previous call.  It ends before a bad batch, so
+        that the rows before that batch are returned before its error is raised.
+
+        No other Python loop runs once for each batch, so this loop does as little as possible.
+
+        Raises `MalformedBatchError` or `UnsupportedFormatError` if the first of `batches` cannot
+        be inflated.
+        """
+        self._inflater.clear()
+        headers = batches.headers
+        attributes = headers[:, layout.ATTRIBUTES]
+        rows = np.flatnonzero(attributes & layout.CODEC_MASK)
+        if not len(rows):
+            return len(headers)
+        codecs = (attributes[rows] & layout.CODEC_MASK).tolist()
+        are_magic_0 = (attributes[rows] & layout.NO_TIMESTAMP_MASK != 0).tolist()
+        begins = headers[rows, layout.RECORDS_START].tolist()
+        ends = headers[rows, layout.RECORDS_END].tolist()
+        view, append, inflater = batches.buf.data, self._inflater.append, self._inflater
+        ranges = []
+        try:
+            for codec, begin, end, is_magic_0 in zip(
+                codecs, begins, ends, are_magic_0, strict=True
+            ):
+                if inflater.end >= _INFLATE_BYTES:
+                    break
+                ranges.append(append(codec, view[begin:end], is_magic_0=is_magic_0))
+        except (InflateError, ValueError) as error:
+            if rows[len(ranges)] == 0:
+                if codecs[0] > Codec.ZSTD:
+                    path, at = batches.path, batches.position_of(0)
+                    raise UnsupportedFormatError(path, at, "codec", codecs[0]) from error
+                raise batches.malformed(0, str(error)) from error
+        done = rows[: len(ranges)]
+        headers[done, layout.RECORDS_START] = [begin for begin, _ in ranges]
+        headers[done, layout.RECORDS_END] = [end for _, end in ranges]
+        n_ready = len(headers) if len(done) == len(rows) else int(rows[len(done)])
+        if not (attributes[rows] & layout.LEGACY_MASK).any():
+            return n_ready
+        code, row = resolve_wrappers(self._inflater.buffer, headers[:n_ready])
+        if code == status.OK:
+            return n_ready
+        if row == 0:
+            raise self._error(batches, row, code)
+        again = done >= row  # of the next call
+        headers[done[again], layout.RECORDS_START] = np.array(begins)[: len(done)][again]
+        headers[done[again], layout.RECORDS_END] = np.array(ends)[: len(done)][again]
+        return row
+
+    def fill(self, batches: ScannedBatches, make_room: MakeRoom) -> Iterator[Output]:
+        """Columns of `batches`, whose records are all inflated; `state` has the number of rows.
+
+        The records of the batches before a bad batch are returned before the error is raised.
+
+        Raises `MalformedBatchError` if records contradict their header or themselves;
+        `TimestampOverflowError` if a record's timestamp is requested and does not fit
+        microseconds.
+        """
+        headers, state, error = batches.headers, self.state, None
+        scale = 1000 if self._in_microseconds else 1
+        state[output.BATCH], state[output.RECORD] = 0, -1
+        n_bytes = n_headers = 0
+        while state[output.BATCH] < len(headers):
+            room = make_room(headers[state[output.BATCH] :], n_bytes, n_headers)
+            begun = state.copy()
+            room.begin(state)
+            code = fill_records(
+                batches.buf, self._inflater.buffer, headers, *self._offsets, scale, room.arrays,
+                state,
+            )  # fmt: skip
+            if code not in (status.OK, status.OUTPUT_FULL):
+                bad = int(state[output.BATCH])
+                error = self._error(batches, bad, code)
+                headers, state[:] = headers[:bad], begun
+                continue
+            n_bytes = n_headers = 0
+            if code == status.OUTPUT_FULL:
+                # The record that did not fit gets enough room in the next output.
+                n_bytes, n_headers = int(state[output.DETAIL]), int(state[output.DETAIL_2])
+            if state[output.N_ROWS]:
+                yield room
+        if error is not None:
+            raise error
+
+    def _error(self, batches: ScannedBatches, row: int, code: int) -> SegmentLogError:
+        """The error for a status of `fill_records`, with its place."""
+        if code == status.TIMESTAMP_OVERFLOW and self._in_microseconds:
+            offset, timestamp_ms = self.state[output.DETAIL : output.DETAIL_2 + 1].tolist()
+            return TimestampOverflowError(*self._in_microseconds, offset, timestamp_ms)
+        return batches.malformed(row, status.REASONS[code])
+
 
 # The size of an Arrow batch.
 FIRST_ROWS = 1_000  #: so that ``show()`` does not wait for a full batch
@@ -166,7 +303,9 @@ class RecordDecoder:
         """Arrow batches of `batches`, which may be compressed, and of several timestamp types."""
         begin = 0
         while begin < len(batches.headers):
-            until = self._run(batches, begin)
+            types = batches.headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
+            until = begin + _length_of_first_run(types)
+            until = begin + self._filler.inflate(batches.only(slice(begin, until)))
             yield from self._fill(batches.only(slice(begin, until)))
             begin = until
 
@@ -184,35 +323,20 @@ class RecordDecoder:
             try:
                 if header[0, layout.ATTRIBUTES] & layout.CODEC_MASK:
                     self._filler.inflate(one)
-                for _ in self._filler.fill(one, self._make_dry_room):
+                # Without columns, every record is checked, and nothing written.
+                for _ in self._filler.fill(one, partial(self._room_for, _NO_COLUMNS)):
                     pass
             except (CorruptLogError, UnsupportedFormatError) as error:
                 yield row, error
-
-    def _run(self, batches: ScannedBatches, begin: int) -> int:
-        """Choose the batches to fill together, from `begin` on, and inflate the compressed ones.
-
-        All batches of a run have the same timestamp type.
-        """
-        types = batches.headers[begin:, layout.ATTRIBUTES] & _TIMESTAMP_MASKS
-        until = begin + _length_of_first_run(types)
-        return begin + self._filler.inflate(batches.only(slice(begin, until)))
 
     def _fill(self, batches: ScannedBatches) -> Iterator[pa.RecordBatch]:
         """Arrow batches of `batches`, whose records are all inflated and of one timestamp type."""
         if not len(batches.headers):
             return
         timestamp_type = _timestamp_type(int(batches.headers[0, layout.ATTRIBUTES]))
-        for room in self._filler.fill(batches, self._make_room):
+        for room in self._filler.fill(batches, partial(self._room_for, self._schema)):
             self._n_rows = MOST_ROWS
             yield room.to_arrow(self._filler.state, self._constants, timestamp_type)
-
-    def _make_room(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
-        return self._room_for(self._schema, headers, n_bytes, n_headers)
-
-    def _make_dry_room(self, headers: Int64s, n_bytes: int, n_headers: int) -> Output:
-        """Without columns: every record is checked, and nothing written."""
-        return self._room_for(_NO_COLUMNS, headers, n_bytes, n_headers)
 
     def _room_for(
         self, schema: pa.Schema, headers: Int64s, n_bytes: int, n_headers: int

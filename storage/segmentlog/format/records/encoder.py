@@ -23,7 +23,7 @@ from segmentlog.format.kernels.encode import (
 )
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.source import SourceArrays, most_row_bytes
-from segmentlog.format.records.deflater import Deflater
+from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.source import array_view, pooled_array
 from segmentlog.model import (
     BATCH_SIZE,

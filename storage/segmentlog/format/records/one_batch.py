@@ -16,8 +16,7 @@ from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.scan import measure_batches
 from segmentlog.format.records.columns import Constants, Output
-from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema

@@ -14,8 +14,7 @@ from segmentlog.format.kernels import output, status, windows
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.scan import SMALLEST_RECORD_BYTES
 from segmentlog.format.kernels.windows import decode_windows
-from segmentlog.format.records.arenas import Arenas
-from segmentlog.format.records.columns import Constants, Output
+from segmentlog.format.records.columns import Arenas, Constants, Output
 from segmentlog.format.records.decoder import FIRST_ROWS, MOST_BYTES, MOST_ROWS
 from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.format.records.schema import CONSTANT_COLUMNS, is_in_milliseconds

@@ -20,55 +20,48 @@ from segmentlog.log.producer_state import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps, swap_in
 from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
-from segmentlog.maintain.compaction.batch_fates import BatchFates
-from segmentlog.maintain.compaction.clean_segments import Cleaning, Counts, SegmentCleaner
-from segmentlog.maintain.compaction.cleanable import Cleanable, find_cleanable
-from segmentlog.maintain.compaction.cleaned_segment import CleanedSegment
+from segmentlog.maintain.compaction.clean_segments import (
+    BatchFates,
+    CleanedSegment,
+    SegmentCleaner,
+)
+from segmentlog.maintain.compaction.cleanable import (
+    CleanerConfig,
+    CompactedPartition,
+    LogToClean,
+    find_cleanable,
+)
 from segmentlog.maintain.compaction.key_map import build_offset_map
-from segmentlog.maintain.compaction.plan import CompactedPartition, PlannedPartition
-from segmentlog.maintain.compaction.settings import CleanerLimits
-from segmentlog.model import ReadUpTo, TopicPartition
+from segmentlog.model import ReadUpTo
 from segmentlog.reads.log import Log
 from segmentlog.store.readable import status_of
 
 logger = logging.getLogger(__name__)
 
 
-class _Pass(NamedTuple):
-    """The result of one pass; numbers of segments and bytes are before and after."""
-
-    clean_to: int
-    n_segments: tuple[int, int]
-    n_bytes: tuple[int, int]
-    counts: Counts
-
-
 def clean_partition(
     directory: str,
-    planned: PlannedPartition,
-    limits: CleanerLimits,
+    planned: LogToClean,
+    cleaner: CleanerConfig,
     *,
-    on_pass: Callable[[int], None] | None = None,
+    on_pass: Callable[[int], None] = lambda _: None,
     before_step: Callable[[], None] = lambda: None,
     on_phase: Callable[[str], object] = lambda _: None,
 ) -> CompactedPartition | None:
     """Compact a partition as far as a broker would; None if it is not due.
 
-    The swap of an earlier attempt is finished or undone first.  All positional arguments
-    can be pickled.
+    The swap of an earlier attempt is finished or undone first.
 
     `directory`: the log directory, without unfinished commits; the caller holds its lock, or its
-    share of this partition (`segmentlog.store.lock`).  `planned`: by
-    `segmentlog.maintain.compaction.plan`; it is looked at again.  `limits`: of all partitions of
-    the compaction.  `on_pass`: is called with the new first dirty offset once a pass is on the
-    disk.  `before_step`: is called before each segment is written, and before segments are
-    replaced; if it raises, none is replaced.  `on_phase`: is called with the log, and what is done
-    to it.  Raises `CorruptLogError` or `UnsupportedFormatError` at a damaged batch, which it
-    names; nothing of the pass is put in place.  Raises `SyncFailedError` or `OSError` if the disk
-    is full or fails.
+    share of this partition (`segmentlog.store.lock`).  `planned`: it is looked at again.
+    `on_pass`: is called with the new first dirty offset once a pass is on the disk.
+    `before_step`: is called before each segment is written, and before segments are replaced; if
+    it raises, none is replaced.  `on_phase`: is called with the log, and what is done to it.
+    Raises `CorruptLogError` or `UnsupportedFormatError` at a damaged batch, which it names;
+    nothing of the pass is put in place.  Raises `SyncFailedError` or `OSError` if the disk is full
+    or fails.
     """
-    config, checkpoint = planned.config, planned.checkpoint
-    first, passes = planned.cleanable, list[_Pass]()
+    checkpoint, done = planned.checkpoint, None
     path = partition_path(directory, planned.topic_partition)
     settle_swaps(path)
     while True:
@@ -80,18 +73,98 @@ def clean_partition(
             high_watermark_checkpoint=planned.high_watermark,
             is_file=False,
         )
-        cleanable = find_cleanable(log, checkpoint, config, limits.now_ms)
-        if not cleanable.is_due(config.min_cleanable_dirty_ratio):
-            break
-        first = first if passes else cleanable
-        active = _active_producers(log, limits.now_ms - limits.producer_expiration_ms)
-        passes.append(_clean_once(log, cleanable, planned, limits, active, before_step, on_phase))
-        checkpoint = passes[-1].clean_to
-        if on_pass is not None:
-            on_pass(checkpoint)
-        if checkpoint >= cleanable.end_offset:
-            break
-    return _summed(planned.topic_partition, first, passes) if passes else None
+        dirty = find_cleanable(log, checkpoint, planned.config, cleaner.now_ms)
+        if not dirty.is_due:
+            return done
+        last = _clean_once(log, dirty, cleaner, before_step, on_phase)
+        # "Before" is the rest after the last pass, and all that was removed.
+        done = last if done is None else last._replace(
+            first_dirty_offset=done.first_dirty_offset,
+            dirty_ratio=done.dirty_ratio,
+            n_passes=done.n_passes + 1,
+            segments_before=last.segments_before + done.segments_before - done.segments_after,
+            bytes_before=last.bytes_before + done.bytes_before - done.bytes_after,
+            records_before=last.records_before + done.records_before - done.records_after,
+            records_without_key=last.records_without_key + done.records_without_key,
+        )  # fmt: skip
+        checkpoint = done.clean_to
+        on_pass(checkpoint)
+        if checkpoint >= dirty.end_offset:
+            return done
+
+
+def _clean_once(
+    log: Log,
+    dirty: LogToClean,
+    cleaner: CleanerConfig,
+    before_step: Callable[[], None],
+    on_phase: Callable[[str], object],
+) -> CompactedPartition:
+    """One pass (``Cleaner.doClean``); it logs what Kafka's cleaner logs."""
+    name, segments, config = log.topic_partition, log.segments, dirty.config
+    first_dirty, end_offset = dirty.first_dirty_offset, dirty.end_offset
+    logger.info("beginning cleaning of log %s", name)
+    active = _active_producers(log, cleaner.now_ms - cleaner.producer_expiration_ms)
+    on_phase(f"{name}: reads the keys")
+    logger.info("building offset map for log %s in range [%d, %d)", name, first_dirty, end_offset)
+    known = build_offset_map(segments, first_dirty, end_offset, cleaner)
+    clean_to = known.latest_offset + 1
+    logger.info("offset map for log %s complete: %d keys", name, known.n_keys)
+    cleaned = [each for each in segments if each.base_offset < clean_to]
+    clean_part = [each for each in segments if each.base_offset < first_dirty]
+    from_ms = 0
+    if clean_part:
+        modified_ms = status_of(clean_part[-1].path).modified_ns // 10**6
+        from_ms = modified_ms - config.delete_retention_ms
+    transactions = EndMarkers(partial(walk_batches, segments))
+    # An empty batch keeps the offset at which a follower or a reader goes on.  Kafka 4.4 has seen
+    # that only the one at the high watermark is needed for that (KAFKA-20452).
+    kept_end = end_offset
+    if not cleaner.keeps_last_batch:
+        kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
+    fates = BatchFates(active, _indexed(segments), transactions, kept_end, cleaner.now_ms)
+    filtered = SegmentCleaner(
+        log.path, config, known, fates,
+        now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
+    )  # fmt: skip
+    made: list[CleanedSegment] = []
+    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
+    groups = group_segments(
+        [_sizes_of(each) for each in cleaned],
+        config.segment_bytes, config.segment_index_bytes, end_offset,
+    )  # fmt: skip
+    logger.info(
+        "cleaning log %s (cleaning prior to offset %d, %d segments into %d, discarding tombstones "
+        "of older formats prior to %d)", name, clean_to, len(cleaned), len(groups), from_ms,
+    )  # fmt: skip
+    try:
+        for i, group in enumerate(groups):
+            before_step()
+            on_phase(f"{name}: writes segment {i + 1} of {len(groups)}")
+            made.append(filtered.clean(cleaned[group], ends[group]))
+            logger.info(
+                "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
+                len(cleaned[group]), name, made[-1].base_offset, made[-1].size,
+            )  # fmt: skip
+        before_step()
+    except BaseException:
+        for each in made:
+            each.remove()
+        raise
+    # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
+    logger.info("swapping in %d cleaned segments of log %s", len(made), name)
+    swap_in(log.path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
+    counts = filtered.counts
+    done = CompactedPartition(
+        *name, first_dirty, clean_to, dirty.dirty_ratio, 1, len(cleaned), len(made),
+        sum(each.size for each in cleaned), sum(each.size for each in made),
+        counts.n_read, counts.n_kept, counts.n_without_key,
+    )  # fmt: skip
+    logger.info(
+        "cleaned log %s up to offset %d: %d of %d records and %d of %d bytes remain", name,
+        clean_to, done.records_after, done.records_before, done.bytes_after, done.bytes_before,
+    )  # fmt: skip
+    return done
 
 
 def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
@@ -111,59 +184,6 @@ def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:
         for each in producers.known
         if each.timestamp_ms > since_ms or each.current_txn_first_offset >= 0
     ]
-
-
-def _clean_once(
-    log: Log,
-    cleanable: Cleanable,
-    planned: PlannedPartition,
-    limits: CleanerLimits,
-    active: Sequence[ProducerSnapshot],
-    before_step: Callable[[], None],
-    on_phase: Callable[[str], object],
-) -> _Pass:
-    """One pass (``Cleaner.doClean``)."""
-    on_phase(f"{log.topic_partition}: reads the keys")
-    path, segments, end_offset = log.path, log.segments, cleanable.end_offset
-    config = planned.config
-    known = build_offset_map(segments, cleanable.first_dirty_offset, end_offset, limits.bounds)
-    clean_to = known.latest_offset + 1
-    cleaned = [each for each in segments if each.base_offset < clean_to]
-    clean_part = [each for each in segments if each.base_offset < cleanable.first_dirty_offset]
-    from_ms = 0
-    if clean_part:
-        from_ms = _modified_ms(clean_part[-1]) - config.delete_retention_ms
-    transactions = EndMarkers(partial(walk_batches, segments))
-    # An empty batch keeps the offset at which a follower or a reader goes on.  Kafka 4.4 has seen
-    # that only the one at the high watermark is needed for that (KAFKA-20452).
-    kept_end = end_offset
-    if not planned.keeps_last_batch:
-        kept_end = log.end_offset(ReadUpTo.HIGH_WATERMARK)
-    fates = BatchFates(active, _indexed(segments), transactions, kept_end, limits.now_ms)
-    cleaning = Cleaning(path, config, known, fates, limits.now_ms, from_ms)
-    cleaner = SegmentCleaner(cleaning)
-    made: list[CleanedSegment] = []
-    sizes = [_sizes_of(each) for each in cleaned]
-    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
-    groups = group_segments(sizes, config.segment_bytes, config.segment_index_bytes, end_offset)
-    try:
-        for i, group in enumerate(groups):
-            before_step()
-            on_phase(f"{log.topic_partition}: writes segment {i + 1} of {len(groups)}")
-            made.append(cleaner.clean(cleaned[group], ends[group]))
-        before_step()
-    except BaseException:
-        for each in made:
-            each.remove()
-        raise
-    # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
-    swap_in(path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
-    n_bytes = sum(each.size for each in cleaned), sum(each.size for each in made)
-    return _Pass(clean_to, (len(cleaned), len(made)), n_bytes, cleaner.counts)
-
-
-def _modified_ms(segment: Segment) -> int:
-    return status_of(segment.path).modified_ns // 10**6
 
 
 class SegmentSize(NamedTuple):
@@ -191,28 +211,6 @@ def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:
         except CorruptIndexError as error:
             logger.warning("%s; its entries are built from the log instead", error)
     return found
-
-
-def _summed(
-    topic_partition: TopicPartition, first: Cleanable, passes: Sequence[_Pass]
-) -> CompactedPartition:
-    """All passes together; "before" is the rest after the last pass, and all that was removed."""
-    last = passes[-1]
-
-    def before_and_after(pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        return pairs[-1][1] + sum(a - b for a, b in pairs), pairs[-1][1]
-
-    return CompactedPartition(
-        *topic_partition,
-        first.first_dirty_offset,
-        last.clean_to,
-        first.dirty_ratio,
-        len(passes),
-        *before_and_after([each.n_segments for each in passes]),
-        *before_and_after([each.n_bytes for each in passes]),
-        *before_and_after([each.counts[:2] for each in passes]),
-        sum(each.counts.n_without_key for each in passes),
-    )
 
 
 def group_segments(

@@ -1,32 +1,148 @@
 """Write what compaction keeps of the segments of a log into new segments, beside the old ones.
 
+The active producers of a log and its transactions decide the fate of each batch, and the map of
+keys that of each record.  The header of an active producer's last batch stays, for its sequence
+number and its epoch: without it, the next batch of the producer would be refused
+(``Cleaner.cleanInto``).
+
 An erasure does the same with other rules, after it has gone through the segments without writing.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import contextlib
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from segmentlog.format.kernels import compaction, layout, status
+from segmentlog.format.kernels import batch_fates, compaction, layout, status
+from segmentlog.format.kernels.batch_fates import judge_batches
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
-from segmentlog.format.records.decoder import BatchScanner
-from segmentlog.format.records.filler import RecordFiller
+from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, FileState, segment_file_name
+from segmentlog.format.records.compression import Deflater
+from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.end_markers import EndMarkers
+from segmentlog.log.index_builder import IndexBuilder
+from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.segment import Segment
-from segmentlog.log.transaction_index import AbortedTransaction
+from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.log.windows import BatchWindows
-from segmentlog.maintain.compaction.batch_fates import Fates
-from segmentlog.maintain.compaction.cleaned_segment import CleanedSegment
-from segmentlog.maintain.compaction.compressed import Recompressor, inflated_runs
-from segmentlog.maintain.compaction.key_map import OffsetMap
+from segmentlog.maintain.compaction.key_map import OffsetMap, inflated_runs
+from segmentlog.model import Codec
+from segmentlog.store.durable import create_file, remove_file, sync_file, write_all
 from segmentlog.store.readable import open_file, status_of
 
 _WINDOW_BYTES = 4 << 20
 _OUTPUT_BYTES = 8 << 20
 _LARGEST = 2**63 - 1
+_NO_PRODUCER = -1
+
+
+#: Judges the batches of one log in their order, as they were scanned: gives their fates, and the
+#: aborted transactions that end among them and still have some.
+Fates: TypeAlias = Callable[[ScannedBatches], tuple[Bytes, list[AbortedTransaction]]]
+
+
+def keep_headers(indexed: Sequence[AbortedTransaction]) -> Fates:
+    """The fates of an erasure: each header stays, and so does each end marker.
+
+    A batch that loses all its records stays as an empty batch.  A cleaner keeps such a batch only
+    for a producer that is active by the clock, or at the end of its range.  Two replicas of a log
+    differ in clocks, in producer snapshots and in the borders of segments, and would then differ
+    in their batches.
+
+    `indexed`: entries of the log's transaction indexes; they stay as they are.
+    """
+    by_end = sorted(indexed, key=attrgetter("last_offset"))
+
+    def judge(batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        headers = batches.headers
+        first, end = (
+            bisect_left(by_end, offset, key=attrgetter("last_offset"))
+            for offset in (int(headers[0, layout.BASE_OFFSET]), batches.next_offset)
+        )
+        return np.full(len(headers), batch_fates.STAYS_EMPTY, np.uint8), by_end[first:end]
+
+    return judge
+
+
+class BatchFates:
+    """The fates of a compaction (`Fates`).
+
+    `active`: producers that count as active, by their state at the log end.  `indexed`: entries of
+    the log's transaction indexes, for the new ones.  `kept_end`: a batch that ends here stays, if
+    only empty.  `now_ms`: its time (epoch).
+    """
+
+    def __init__(
+        self,
+        active: Sequence[ProducerSnapshot],
+        indexed: Sequence[AbortedTransaction],
+        transactions: EndMarkers,
+        kept_end: int,
+        now_ms: int,
+    ) -> None:
+        self._indexed = {(each.producer_id, each.last_offset): each for each in indexed}
+        self._transactions, self._kept_end, self._now_ms = transactions, kept_end, now_ms
+        self._rows: dict[int, int] = {}
+        self._producers: Int64s = np.zeros((1, batch_fates.PRODUCER_COLUMNS), np.int64)
+        self._first_offsets: dict[int, int] = {}
+        self._add([each.producer_id for each in active])
+        for each in active:
+            row = self._producers[self._rows[each.producer_id]]
+            row[batch_fates.LAST_DATA_OFFSET] = each.last_offset
+            row[batch_fates.EPOCH], row[batch_fates.IS_ACTIVE] = each.producer_epoch, 1
+
+    def __call__(self, batches: ScannedBatches) -> tuple[Bytes, list[AbortedTransaction]]:
+        """Judge the next batches."""
+        is_aborted = self._transactions.find_aborted(batches, batches.next_offset)
+        headers = batches.headers
+        ids = headers[:, layout.PRODUCER_ID]
+        rows: Int64s = np.full(len(headers), len(self._producers) - 1, np.int64)
+        if (ids != _NO_PRODUCER).any():
+            different, which = np.unique(ids, return_inverse=True)
+            self._add([each for each in different.tolist() if each not in self._rows])
+            last = len(self._producers) - 1
+            found = [self._rows.get(each, last) for each in different.tolist()]
+            rows = np.array(found, np.int64)[which]
+        fates: Bytes = np.empty(len(headers), np.uint8)
+        aborts: Int64s = np.empty(len(headers), np.int64)
+        begun = headers[is_aborted != 0][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
+        n_aborts = judge_batches(
+            batches.buf, headers, rows, is_aborted, self._producers,
+            self._kept_end, self._now_ms, fates, aborts,
+        )  # fmt: skip
+        ended = headers[aborts[:n_aborts]][:, [layout.PRODUCER_ID, layout.BASE_OFFSET]].tolist()
+        return fates, self._entries(begun, ended)
+
+    def _add(self, ids: Sequence[int]) -> None:
+        """Give new producers rows of the table; its last row stands for no producer."""
+        new = [each for each in ids if each != _NO_PRODUCER]
+        self._rows.update({each: len(self._producers) - 1 + i for i, each in enumerate(new)})
+        room: Int64s = np.zeros((len(new), batch_fates.PRODUCER_COLUMNS), np.int64)
+        self._producers = np.concatenate([self._producers[:-1], room, self._producers[-1:]])
+
+    def _entries(self, begun: list[list[int]], ended: list[list[int]]) -> list[AbortedTransaction]:
+        """Index entries of transactions; an entry that the old index lacks is made again.
+
+        `begun`: producer and base offset of aborted batches.  `ended`: the same for markers after
+        some of them.
+        """
+        entries = []
+        both = [*((at, False, of) for of, at in begun), *((at, True, of) for of, at in ended)]
+        for offset, is_end, producer_id in sorted(both):
+            if not is_end:
+                self._first_offsets.setdefault(producer_id, offset)
+                continue
+            first = self._first_offsets.pop(producer_id)
+            stable = min([offset + 1, *self._first_offsets.values()])
+            made = AbortedTransaction(producer_id, first, offset, stable)
+            entries.append(self._indexed.get((producer_id, offset), made))
+        return entries
 
 
 class Counts(NamedTuple):
@@ -44,38 +160,38 @@ class Counts(NamedTuple):
     last_replaced: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """The rules and the state of one pass."""
-
-    path: str  # of the partition's directory
-    config: TopicConfig  # of the topic
-    offset_map: OffsetMap  # the last offset of each key
-    fates: Fates  # of its batches
-    now_ms: int = 0  # the time of the pass (epoch)
-    #: tombstones of magic 0 and 1 stay in segments that were written later
-    old_tombstones_from_ms: int = 0
-    #: whether the keys of the map are erased, and all else stays; no time counts then
-    erases: bool = False
-
-
 class SegmentCleaner:
     """Cleans the segments of one log, from the first on.
 
-    `cleaning`: the rules and the state of the pass.
+    `path`: of the partition's directory.  `fates`: of its batches.  `now_ms`: the time of the pass
+    (epoch).  `old_tombstones_from_ms`: tombstones of magic 0 and 1 stay in segments that were
+    written later.  `erases`: whether the keys of the map are erased, and all else stays; no time
+    counts then.
     """
 
-    def __init__(self, cleaning: Cleaning) -> None:
-        self._cleaning = cleaning
+    def __init__(
+        self,
+        path: str,
+        config: TopicConfig,
+        offset_map: OffsetMap,
+        fates: Fates,
+        *,
+        now_ms: int = 0,
+        old_tombstones_from_ms: int = 0,
+        erases: bool = False,
+    ) -> None:
+        self._path, self._config = path, config
+        self._offset_map, self._fates = offset_map, fates
+        self._old_tombstones_from_ms = old_tombstones_from_ms
         self._filler = RecordFiller()
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._recompress = Recompressor()
         self._rules: Int64s = np.zeros(compaction.RULE_COLUMNS, np.int64)
-        self._rules[compaction.LATEST_OFFSET] = cleaning.offset_map.latest_offset
-        self._rules[compaction.NOW_MS] = cleaning.now_ms
-        horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
-        self._rules[compaction.HORIZON_MS] = -1 if cleaning.erases else min(horizon, _LARGEST)
-        self._rules[compaction.ERASES] = cleaning.erases
+        self._rules[compaction.LATEST_OFFSET] = offset_map.latest_offset
+        self._rules[compaction.NOW_MS] = now_ms
+        horizon = now_ms + config.delete_retention_ms
+        self._rules[compaction.HORIZON_MS] = -1 if erases else min(horizon, _LARGEST)
+        self._rules[compaction.ERASES] = erases
         self._counts: Int64s
         self._forget_counts()
         self._kept: Int64s = np.empty(0, np.int64)
@@ -102,21 +218,20 @@ class SegmentCleaner:
             pass
         return self.counts
 
-    def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> CleanedSegment:
+    def clean(self, group: Sequence[Segment], ends: Sequence[int]) -> "CleanedSegment":
         """Write what stays of some segments into one, whose files are synced.
 
         `ends`: the base offset of each one's successor.  Raises `CorruptLogError` or
         `UnsupportedFormatError` at a bad batch; `SyncFailedError` or `OSError` if the disk is full
         or fails.  In each case the new files are removed.
         """
-        cleaning = self._cleaning
-        interval = cleaning.config.index_interval_bytes
-        target = CleanedSegment(cleaning.path, group[0].base_offset, interval)
+        interval = self._config.index_interval_bytes
+        target = CleanedSegment(self._path, group[0].base_offset, interval)
         try:
             aborted: list[AbortedTransaction] = []
             for segment, end_offset in zip(group, ends, strict=True):
                 modified_ms = status_of(segment.path).modified_ns // 10**6
-                keeps = modified_ms > cleaning.old_tombstones_from_ms
+                keeps = modified_ms > self._old_tombstones_from_ms
                 self._rules[compaction.KEEPS_OLD_TOMBSTONES] = keeps
                 for data, lines in self._kept_of(segment, end_offset, aborted):
                     target.append(*self._recompress(data, lines))
@@ -140,7 +255,7 @@ class SegmentCleaner:
                     row = int(np.argmax(batches.headers[:, layout.LAST_OFFSET] >= end_offset))
                     reason = f"it reaches beyond {end_offset}, where the next segment begins"
                     raise batches.malformed(row, reason)
-                fates, found = self._cleaning.fates.judge(batches)
+                fates, found = self._fates(batches)
                 aborted += found
                 for run, rows in inflated_runs(self._filler, batches):
                     yield from self._filtered(run, fates[rows])
@@ -154,7 +269,7 @@ class SegmentCleaner:
         if len(self._out) < room:
             self._out = np.empty(room, np.uint8)
         lines: Int64s = np.empty((len(run.headers), compaction.N_OUT_COLUMNS), np.int64)
-        known, begin = self._cleaning.offset_map, 0
+        known, begin = self._offset_map, 0
         while begin < len(run.headers):
             code, begin, n_lines, end = compaction.filter_batches(
                 run.buf, self._filler.inflated, run.headers, begin, fates, self._rules,
@@ -165,3 +280,121 @@ class SegmentCleaner:
                 raise run.malformed(begin, status.REASONS[code])
             if n_lines:
                 yield self._out[:end], lines[:n_lines]
+
+
+class CleanedSegment:
+    """A new segment: its ``.cleaned`` files, which no reader takes for the log.
+
+    `index_interval_bytes`: bytes of log between index entries (``index.interval.bytes``).
+    """
+
+    def __init__(self, partition_path: str, base_offset: int, index_interval_bytes: int) -> None:
+        self._partition_path = partition_path
+        self.base_offset = base_offset
+        self._indexes = IndexBuilder.unlimited(base_offset, index_interval_bytes)
+        self._ends: dict[FileKind, int] = {}
+        self._files: dict[FileKind, int] = {}
+        self._paths: list[str] = []
+        try:
+            for kind in LOG_AND_SPARSE_INDEXES:
+                self._open(kind)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes of its log so far."""
+        return self._ends[FileKind.LOG]
+
+    def append(self, data: Bytes, lines: Int64s) -> None:
+        """Append batches that lie next to each other in `data`.
+
+        `data`: uint8 array, shape (n_bytes,).  `lines`: int64 array, shape (n_batches, at least
+        `layout.N_HEADER_COLUMNS`); sizes, last offsets and largest timestamps of the batches.
+        """
+        taken = self._indexes.take(lines)
+        self._write(FileKind.LOG, data.data)
+        self._write(FileKind.OFFSET_INDEX, taken.offset_entries)
+        self._write(FileKind.TIME_INDEX, taken.time_entries)
+
+    def finish(self, aborted: Iterable[AbortedTransaction], modified_ms: int) -> None:
+        """Close the indexes, and sync all files; the caller syncs their names.
+
+        `aborted`: transactions for its ``.txnindex``; the file is made only if there are some.
+        `modified_ms`: time at which the segments that it replaces were last written (epoch): older
+        formats, and records without timestamps, age by it.  Raises `SyncFailedError` or `OSError`
+        if the disk is full or fails.
+        """
+        self._write(FileKind.TIME_INDEX, self._indexes.last_time())
+        if entries := encode_transactions(aborted):
+            self._open(FileKind.TRANSACTION_INDEX)
+            self._write(FileKind.TRANSACTION_INDEX, entries)
+        modified_ns = modified_ms * 10**6
+        for descriptor, path in zip(self._files.values(), self._paths, strict=True):
+            with contextlib.suppress(PermissionError):  # a mount that forces another owner
+                os.utime(descriptor, ns=(modified_ns, modified_ns))
+            sync_file(descriptor, path)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files as they are."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def remove(self) -> None:
+        """Remove the files: the compaction is given up."""
+        self.close()
+        for path in self._paths:
+            remove_file(path, missing_ok=True)
+
+    def _open(self, kind: FileKind) -> None:
+        name = f"{segment_file_name(self.base_offset, kind)}.{FileState.CLEANED}"
+        path = os.path.join(self._partition_path, name)
+        self._files[kind] = create_file(path)
+        self._paths.append(path)
+        self._ends[kind] = 0
+
+    def _write(self, kind: FileKind, data: bytes | memoryview) -> None:
+        if len(data):
+            write_all(self._files[kind], data, self._ends[kind])
+            self._ends[kind] += len(data)
+
+
+class Recompressor:
+    """Compresses and seals batches; each codec at Kafka's default level."""
+
+    def __init__(self) -> None:
+        self._deflaters: dict[int, Deflater] = {}
+
+    def __call__(self, data: Bytes, lines: Int64s) -> tuple[Bytes, Int64s]:
+        """Seal all batches.
+
+        `data`: uint8 array, shape (n_bytes,); batches that lie next to each other.  `lines`: int64
+        array, shape (n_batches, `compaction.N_OUT_COLUMNS`); a batch with a codec is neither
+        compressed nor sealed.
+        """
+        todo = np.flatnonzero(lines[:, compaction.CODEC])
+        if not len(todo):
+            return data, lines
+        pieces: list[bytes | memoryview] = []
+        view, done = data.data, 0
+        starts = lines[todo, layout.RECORDS_START].tolist()
+        ends = lines[todo, layout.RECORDS_END].tolist()
+        codecs = lines[todo, compaction.CODEC].tolist()
+        for row, start, end, codec in zip(todo.tolist(), starts, ends, codecs, strict=True):
+            payload = self._deflater(codec).compress(view[start:end])
+            pieces += (view[done:start], payload)
+            lines[row, layout.SIZE] = layout.HEADER_BYTES + len(payload)
+            done = end
+        pieces.append(view[done:])
+        joined: Bytes = np.frombuffer(bytearray().join(pieces), np.uint8)
+        after = np.cumsum(lines[:, layout.SIZE])
+        lines[:, layout.POSITION] = after - lines[:, layout.SIZE]
+        compaction.seal_batches(joined, lines[todo])
+        return joined, lines
+
+    def _deflater(self, codec: int) -> Deflater:
+        if codec not in self._deflaters:
+            self._deflaters[codec] = Deflater(Codec(codec))
+        return self._deflaters[codec]

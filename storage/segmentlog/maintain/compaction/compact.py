@@ -4,103 +4,166 @@ A compaction holds the directory, finishes what earlier compactions left, plans,
 checkpoint.  `segmentlog.maintain.compaction.cleanable` decides which logs are due, and up to where
 they are cleaned; `segmentlog.maintain.compaction.clean_partition` cleans one;
 `segmentlog.log.swaps` has the durable steps.
+
+Several processes can share a compaction.  One leads: it holds the lock of the log directory,
+plans, and keeps ``cleaner-offset-checkpoint``.  A process that cleans a partition (`clean_task`)
+has a share in the lock (`segmentlog.store.lock`).  So
+
+- a second attempt at a partition, after a lost machine or by speculative execution, waits until
+  the first has ended, finishes or undoes what that has left, and cleans the log that it finds;
+- no broker, no writer and no other compaction has the directory before the last task has ended,
+  even if the leader dies.  A task that notices this ends before it replaces segments.
+
+The locks are the file system's: all processes need the directory at the same path, on one machine
+or on a network file system with locks.
 """
 
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from segmentlog.arguments import keywords_of
+from segmentlog.arguments import instance_of, keywords_of, whole_number
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import partition_path
-from segmentlog.log.checkpoint import OffsetCheckpoint
 from segmentlog.log.swaps import settle_swaps
-from segmentlog.maintain.compaction.plan import (
+from segmentlog.maintain.compaction.cleanable import (
+    ENTRY_BYTES,
+    CleanerConfig,
     CompactedPartition,
-    PlannedPartition,
-    plan_compaction,
+    LogToClean,
+    logs_to_clean,
 )
-from segmentlog.maintain.compaction.settings import CleanerLimits, CompactionSettings
 from segmentlog.maintain.places import log_directory, partitions_for_upkeep
-from segmentlog.model import TopicPartition
+from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.aside import remove_deleted
-from segmentlog.store.failures import Failures
-from segmentlog.store.lock import DirectoryLock
+from segmentlog.store.failures import Failures, OnFailure
+from segmentlog.store.lock import DirectoryLock, LockShare, TaskLock
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.held import HeldDirectory, hold
 from segmentlog.txn.topics import check_partition_path
 
 logger = logging.getLogger(__name__)
 
+_FIRST_LEVEL_OF_4_4 = 31  #: of ``metadata.version``: 4.4-IV0
+_POLL_SECONDS = 0.2
 _MANY_BYTES = 8 << 20  #: of a log: to compact it again costs more than to write the checkpoint
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """The arguments of `segmentlog.compact` after the path, which documents them.
+
+    Raises `OptionError` if a number is not accepted.
+    """
+
+    topics: str | Collection[str] = ()
+    _: KW_ONLY
+    settings: Mapping[str, str] | None = None
+    dry_run: bool = False
+    dedupe_buffer_bytes: int = 128 << 20
+    load_factor: float = 0.9
+    producer_expiration_ms: int = 24 * 3600 * 1000
+    now_ms: int | None = None
+    lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+    metadata: str | os.PathLike[str] | None = None
+    server_properties: str | os.PathLike[str] | None = None
+    roll: bool = False
+    purge: bool = False
+    on_log: Callable[[str], object] = lambda _: None
+    on_phase: Callable[[str], object] = lambda _: None
+    on_failure: OnFailure | None = None
+
+    def __post_init__(self) -> None:
+        memory, factor = self.dedupe_buffer_bytes, self.load_factor
+        whole_number("dedupe_buffer_bytes", memory)
+        accepted = "give the part of the map that is filled, above 0 and below 1"
+        instance_of("load_factor", factor, (float, int), accepted)
+        if not 0 < factor < 1:
+            raise OptionError("load_factor", str(factor), accepted)
+        if memory // ENTRY_BYTES * factor < 1:
+            accepted = f"give at least {int(ENTRY_BYTES * (1 / factor + 1))} bytes"
+            raise OptionError("dedupe_buffer_bytes", str(memory), accepted)
+        whole_number("producer_expiration_ms", self.producer_expiration_ms, what="milliseconds")
+        if self.now_ms is not None:
+            whole_number("now_ms", self.now_ms, what="epoch milliseconds")
+
+
 class CompactionJob(NamedTuple):
-    """The partitions that are due, and the steps before and after a partition is cleaned."""
+    """The logs that are due, and the steps before and after a log is cleaned."""
 
     held: HeldDirectory  # the log directory
     partitions: list[TopicPartition]  # all that were looked at
-    due: list[PlannedPartition]  # of these, the partitions to compact, in their order
-    limits: CleanerLimits  # of all partitions
+    due: list[LogToClean]  # of these, the logs to compact, in their order
+    cleaner: CleanerConfig  # of all logs
     #: called with the name of each log's directory before the log is made ready
     on_log: Callable[[str], object]
     failures: Failures  # the logs that could not be compacted
-
-    @property
-    def directory(self) -> str:
-        """Absolute path of the log directory."""
-        return self.held.directory
 
     @property
     def lock(self) -> DirectoryLock | None:
         """The lock of the directory; None in a dry run, which changes no file."""
         return self.held.lock
 
-    @property
-    def cleaned(self) -> OffsetCheckpoint:
-        """``cleaner-offset-checkpoint``."""
-        return self.held.checkpoints.cleaned
-
-    def begin(self, planned: PlannedPartition) -> None:
+    def begin(self, log: LogToClean) -> None:
         """Make a log ready, as for an append: nothing of it is lost or half written then.
 
         Raises `LogDirectoryError` if the log is damaged.
         """
         from segmentlog.writes.prepare import ready_to_append
 
-        self.on_log(str(planned.topic_partition))
-        ready_to_append(self.held, [planned.topic_partition], flush=True)
+        self.on_log(str(log.topic_partition))
+        ready_to_append(self.held, [log.topic_partition], flush=True)
 
-    def reached(self, planned: PlannedPartition, offset: int) -> None:
+    def reached(self, log: LogToClean, offset: int) -> None:
         """Say where the compacted part of a log ends: durably, unless it is one of very many.
 
         A crash before that is durable only has the log compacted again.
         """
-        self.cleaned.put({planned.topic_partition: offset})
-        if planned.cleanable.n_bytes >= _MANY_BYTES:
-            self.cleaned.write()
+        cleaned = self.held.checkpoints.cleaned
+        cleaned.put({log.topic_partition: offset})
+        if log.n_bytes >= _MANY_BYTES:
+            cleaned.write()
 
-    def end(self, planned: PlannedPartition) -> None:
+    def end(self, log: LogToClean) -> None:
         """Remove files that left the log ``file.delete.delay.ms`` ago."""
-        where = partition_path(self.directory, planned.topic_partition)
-        # Readers detect by one of the two that they were overtaken (`DirectorySnapshot`).
-        remove_deleted(where, planned.config.file_delete_delay_ms, self.cleaned.write)
+        self._remove_deleted(log.topic_partition, log.config.file_delete_delay_ms)
 
     def purge(self) -> None:
         """Remove all files that left the logs, whenever that was."""
         for each in self.partitions:
-            remove_deleted(partition_path(self.directory, each), 0, self.cleaned.write)
+            self._remove_deleted(each, 0)
+
+    def _remove_deleted(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        where = partition_path(self.held.directory, topic_partition)
+        # Readers detect by one of the two that they were overtaken (`DirectorySnapshot`).
+        remove_deleted(where, delay_ms, self.held.checkpoints.cleaned.write)
+
+    def task(self, log: LogToClean, share: LockShare, number: int) -> "CompactionTask":
+        """The cleaning of one log, for another process; `number`: of the log, from 1 on."""
+        return CompactionTask(self.held.directory, share, number, log, self.cleaner)
 
     def close(self) -> None:
         """Make durable how far all logs are compacted."""
-        self.cleaned.write()
+        self.held.checkpoints.cleaned.write()
         self.held.checkpoints.write()
+
+
+class CompactionTask(NamedTuple):
+    """A log to clean; it can be pickled."""
+
+    directory: str  # the absolute path of the log directory
+    share: LockShare  # of the leader's lock, which tasks have
+    number: int  # of the log among those of the leader, from 1 on
+    log: LogToClean
+    cleaner: CleanerConfig
 
 
 @contextlib.contextmanager
@@ -111,8 +174,7 @@ def begin_compaction(
 
     The errors are those of `segmentlog.compact`.
     """
-    limits, settings = given.limits(), given.settings
-    failures = Failures(given.on_failure)
+    settings, failures = given.settings, Failures(given.on_failure)
     directory = log_directory(path)
     with (
         storage_errors(directory),
@@ -123,20 +185,41 @@ def begin_compaction(
             directory, settings, given.metadata, given.server_properties
         )
         held.config_of = known.config
+        cleaner = CleanerConfig(
+            given.dedupe_buffer_bytes,
+            given.load_factor,
+            given.producer_expiration_ms,
+            int(time.time() * 1000) if given.now_ms is None else given.now_ms,
+            keeps_last_batch=(known.metadata_level or 0) < _FIRST_LEVEL_OF_4_4,
+        )
         partitions = partitions_for_upkeep(directory, given.topics, has_settings=bool(settings))
         if held.may_write:
-            _finish_earlier(held, partitions, failures)
+            # Finish or undo interrupted compactions, and remove files that left the logs long ago.
+            for each in partitions:
+                config, where = known.config(each.topic), partition_path(directory, each)
+                if "compact" in config.cleanup_policy:
+                    with failures.of(each):
+                        check_partition_path(where)
+                        settle_swaps(where)
+                        remove_deleted(where, config.file_delete_delay_ms)
             if given.roll:
                 _roll(held, partitions, failures)
         cleaned = held.checkpoints.cleaned
-        planned = plan_compaction(
-            directory, partitions, known, cleaned.offsets, limits.now_ms, failures
+        logs = logs_to_clean(
+            directory, partitions, known.config, cleaned.offsets, cleaner.now_ms, failures
         )
-        if held.may_write:
-            _reset(cleaned, planned)
-        failed = failures.errors
-        due = [each for each in planned if each.is_due and str(each.topic_partition) not in failed]
-        job = CompactionJob(held, partitions, due, limits, given.on_log, failures)
+        for log in logs if held.may_write else ():
+            if log.is_reset:  # a broker replaces such a checkpoint even if it cleans nothing
+                logger.warning(
+                    "%s: the compacted part ended at offset %s, outside of the log; compaction "
+                    "starts at offset %d",
+                    log.topic_partition, log.checkpoint, log.first_dirty_offset,
+                )  # fmt: skip
+                cleaned.put({log.topic_partition: log.first_dirty_offset})
+        due = [
+            log for log in logs if log.is_due and str(log.topic_partition) not in failures.errors
+        ]
+        job = CompactionJob(held, partitions, due, cleaner, given.on_log, failures)
         try:
             yield job
             if held.may_write and given.purge:
@@ -147,20 +230,6 @@ def begin_compaction(
             raise
         job.close()
     failures.end()
-
-
-def _finish_earlier(
-    held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures
-) -> None:
-    """Finish or undo interrupted compactions, and remove files that left the logs long ago."""
-    for each in partitions:
-        config = held.config_of(each.topic)
-        if "compact" in config.cleanup_policy:
-            where = partition_path(held.directory, each)
-            with failures.of(each):
-                check_partition_path(where)
-                settle_swaps(where)
-                remove_deleted(where, config.file_delete_delay_ms)
 
 
 def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: Failures) -> None:
@@ -177,18 +246,6 @@ def _roll(held: HeldDirectory, partitions: Iterable[TopicPartition], failures: F
     if rolls:
         move = LogStartMove(held, rolls, failures)
         move.commit({}, move.partitions)
-
-
-def _reset(cleaned: OffsetCheckpoint, planned: Iterable[PlannedPartition]) -> None:
-    """Replace checkpoints that their logs cannot have, as a broker does even without cleaning."""
-    for each in planned:
-        if each.cleanable.is_reset:
-            offset = each.cleanable.first_dirty_offset
-            logger.warning(
-                "%s: the compacted part ended at offset %s, outside of the log; compaction "
-                "starts at offset %d", each.topic_partition, each.checkpoint, offset,
-            )  # fmt: skip
-            cleaned.put({each.topic_partition: offset})
 
 
 @one_dialect()
@@ -262,10 +319,45 @@ def compact(path: str | os.PathLike[str], given: CompactionSettings) -> list[Com
         for each in job.due:
             with job.failures.of(each.topic_partition):
                 job.begin(each)
-                reached = partial(job.reached, each)
                 found = clean_partition(
-                    job.directory, each, job.limits, on_pass=reached, on_phase=given.on_phase
+                    job.held.directory,
+                    each,
+                    job.cleaner,
+                    on_pass=partial(job.reached, each),
+                    on_phase=given.on_phase,
                 )
                 done += [found] if found else []
                 job.end(each)
     return done
+
+
+@storage_errors()
+def clean_task(task: CompactionTask) -> CompactedPartition | None:
+    """Clean the partition of a task; None if nothing was left to do.
+
+    Raises `LogDirectoryError` if the leader has ended; nothing of the pass is replaced then.
+    """
+    from segmentlog.maintain.compaction.clean_partition import (
+        clean_partition,  # the kernels load here
+    )
+
+    def check_leader() -> None:
+        if not lock.is_shared():
+            raise LogDirectoryError(task.directory, ended)
+
+    ended = (
+        "the process that led the compaction has ended, or cannot be seen from this machine; "
+        f"{task.log.topic_partition} is unchanged: compact again"
+    )
+    try:
+        lock = TaskLock(task.share, task.number)
+    except FileNotFoundError as error:
+        raise LogDirectoryError(task.directory, ended) from error
+
+    with lock:
+        check_leader()
+        while not lock.take():
+            time.sleep(_POLL_SECONDS)
+            check_leader()
+        check_leader()  # nobody else can have the directory from here on
+        return clean_partition(task.directory, task.log, task.cleaner, before_step=check_leader)

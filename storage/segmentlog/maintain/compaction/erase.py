@@ -15,7 +15,7 @@ if none is left, its header stays.
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,7 +198,13 @@ def erase(
         for each, copy in [*search.partitions(left_out), *search.in_tier(chosen)]:
             copies.setdefault(each, []).append(copy)
         copies[_NO_PARTITION] = [*copies.get(_NO_PARTITION, ()), *search.staged()]
-    return _with_copies(found, copies, dry_run=dry_run)
+    erased_at = {TopicPartition(*each[:2]): each for each in found}
+    for place, remaining in copies.items():
+        if remaining:
+            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
+            found_there = erased_at.get(place, none)
+            erased_at[place] = found_there._replace(remaining=tuple(remaining))
+    return [erased_at[place] for place in sorted(erased_at)]
 
 
 def _chosen(
@@ -245,21 +251,6 @@ def _is_of(each: NamedPartition, topic: str) -> bool:
     return each.topic_partition.topic == topic or is_deleted_directory(each.name, topic)
 
 
-def _with_copies(
-    found: Sequence[ErasedPartition],
-    copies: Mapping[TopicPartition, Sequence[RemainingCopy]],
-    *,
-    dry_run: bool,
-) -> list[ErasedPartition]:
-    """The results with the copies, and results for partitions that have nothing but copies."""
-    erased = {TopicPartition(*each[:2]): each for each in found}
-    for place, remaining in copies.items():
-        if remaining:
-            none = ErasedPartition(*place, 0, 0, 0, -1, -1, (), 0, -1 if dry_run else 0)
-            erased[place] = erased.get(place, none)._replace(remaining=tuple(remaining))
-    return [erased[place] for place in sorted(erased)]
-
-
 def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
     """The different keys as bytes."""
     accepted = "give a key as bytes or text, or several keys"
@@ -279,15 +270,14 @@ def _bytes_of(keys: bytes | str | Collection[bytes | str]) -> list[bytes]:
 
 def _cleaner_of(log: Log, config: TopicConfig, keys: "OffsetMap") -> "SegmentCleaner":
     """Cleans segments of a log of these keys."""
-    from segmentlog.maintain.compaction.batch_fates import KeptHeaders
-    from segmentlog.maintain.compaction.clean_segments import Cleaning, SegmentCleaner
+    from segmentlog.maintain.compaction.clean_segments import SegmentCleaner, keep_headers
 
     indexed = [
         entry
         for segment in log.segments
         for entry in read_transaction_index(segment.transaction_index_path)
     ]
-    return SegmentCleaner(Cleaning(log.path, config, keys, KeptHeaders(indexed), erases=True))
+    return SegmentCleaner(log.path, config, keys, keep_headers(indexed), erases=True)
 
 
 def _find(

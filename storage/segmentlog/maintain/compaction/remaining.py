@@ -212,7 +212,12 @@ class CopySearch:
         """The number of such records, and the reason for which there may be more."""
         if file.type is not FileType.FILE:
             return -1, _NOT_SEARCHED
-        cleaner = self._cleaner = self._cleaner or _cleaner_of(self._keys)
+        from segmentlog.maintain.compaction.clean_segments import SegmentCleaner, keep_headers
+
+        if self._cleaner is None:
+            fates = keep_headers([])
+            self._cleaner = SegmentCleaner("", TopicConfig(), self._keys, fates, erases=True)
+        cleaner = self._cleaner
         try:
             counts, reason = cleaner.count(file.segment, _LARGEST), ""
         except SegmentLogError as error:
@@ -220,13 +225,6 @@ class CopySearch:
         except OSError as error:
             return -1, f"it cannot be read: {error.strerror or error}"
         return counts.n_read - counts.n_kept, reason
-
-
-def _cleaner_of(keys: "OffsetMap") -> "SegmentCleaner":
-    from segmentlog.maintain.compaction.batch_fates import KeptHeaders
-    from segmentlog.maintain.compaction.clean_segments import Cleaning, SegmentCleaner
-
-    return SegmentCleaner(Cleaning("", TopicConfig(), keys, KeptHeaders([]), erases=True))
 
 
 def _files_in(path: str) -> Iterator[_File]:

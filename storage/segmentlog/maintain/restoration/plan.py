@@ -1,23 +1,25 @@
-"""The plan of a restoration: where each partition goes, and every reason against it."""
+"""The plan of a restoration: its records, where each partition goes, every reason against it."""
 
 import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.cluster.placement import Placement, TargetCluster
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import partition_path
 from segmentlog.log.metadata import known_topic_id
-from segmentlog.maintain.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.model import (
     INTERNAL_TOPICS,
+    IsolationLevel,
     OffsetRange,
     OnCorruptBatch,
     ReadUpTo,
+    ScanPolicy,
     TopicPartition,
 )
 from segmentlog.reads.log import Log
@@ -25,11 +27,83 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.local import device_of
 from segmentlog.tiered.metadata import REMOTE_LOG_METADATA
+from segmentlog.times import Time
 from segmentlog.txn.topics import check_partition_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Topics that are not restored.  The list of remote segments names segments of the lost cluster;
 #: Kafka does not count its topic among the internal topics.
 TOPICS_OF_BROKERS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA}
+
+#: Columns with which a row keeps its place.
+_COLUMNS = (
+    "topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers",
+)  # fmt: skip
+
+
+class OpenTransactions(StrEnum):
+    """The treatment of transactions that the lost cluster has not ended."""
+
+    REFUSE = "refuse"  #: such a partition is not restored
+    END = "end"  #: they are aborted: their records are left out
+    LEAVE_OUT = "leave-out"  #: all records from the beginning of the first one are left out
+
+
+class RestoredRecords:
+    """The records of the sources that are restored.
+
+    `source`: the log directories of the lost cluster.  `times`: bounds, as `Log.scan` takes them;
+    None for none.  `on_corrupt_batch`: of the sources; a log without its corrupt batches keeps its
+    offsets.
+    """
+
+    def __init__(
+        self,
+        source: LogDirectory,
+        times: tuple[Time | None, Time | None],
+        treatment: OpenTransactions,
+        on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
+    ) -> None:
+        self._source, self.treatment = source, treatment
+        self.on_corrupt_batch = on_corrupt_batch
+        self._since, self._until = times
+
+    def of(
+        self,
+        topic_partition: TopicPartition,
+        offsets: OffsetRange,
+        on_records: Callable[[int], object] = lambda _: None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """The records of a partition, in the order of their offsets.
+
+        `offsets`: of the log; a bound by time takes the place of a bound by offset.  `on_records`:
+        called with the number of records of each batch.
+        """
+        log = self._source.log(*topic_partition)
+        ended: tuple[tuple[int, int], ...] = ()
+        isolation_level = IsolationLevel.READ_COMMITTED
+        if self.treatment is OpenTransactions.END:
+            ended = tuple(log.open_transactions(ReadUpTo.LOG_END, self.on_corrupt_batch).items())
+            isolation_level = IsolationLevel.READ_UNCOMMITTED  # the bounds may lie after them
+        bounds = log.bounds(
+            offsets.start_offset if self._since is None else None,
+            offsets.end_offset if self._until is None else None,
+            since=self._since, until=self._until,
+            read_up_to=ReadUpTo.LOG_END, isolation_level=isolation_level,
+            on_corrupt_batch=self.on_corrupt_batch,
+        )  # fmt: skip
+        policy = ScanPolicy(
+            IsolationLevel.READ_COMMITTED,
+            self.on_corrupt_batch,
+            ended=ended,
+            header_names_as_bytes=True,
+        )
+        with log.scan_offsets(bounds, _COLUMNS, policy) as batches:
+            for batch in batches:
+                yield batch
+                on_records(batch.num_rows)
 
 
 class RestoredPartition(NamedTuple):
@@ -122,12 +196,10 @@ class Preflight:
         server_properties: str | os.PathLike[str] | None,
         records: RestoredRecords,
         times_ms: tuple[int, int],
-        treatment: OpenTransactions,
         leaves_out_replicas: bool,
     ) -> None:
         self._source, self._cluster, self._records = source, cluster, records
-        self._times_ms, self._treatment = times_ms, treatment
-        self._leaves_out_replicas = leaves_out_replicas
+        self._times_ms, self._leaves_out_replicas = times_ms, leaves_out_replicas
         self._opened = {each: open_log_dir(each) for each in cluster.directories}
         self._settings = {
             each: DirectorySettings.read(
@@ -154,7 +226,7 @@ class Preflight:
         topic, partition = topic_partition = log.topic_partition
         opened = log.open_transactions(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
         end, n_ended = log.log_end_offset, 0
-        if opened and self._treatment is OpenTransactions.END:
+        if opened and self._records.treatment is OpenTransactions.END:
             n_ended = len(opened)
         elif opened:
             end = log.last_stable_offset(ReadUpTo.LOG_END, self._records.on_corrupt_batch)
@@ -165,7 +237,7 @@ class Preflight:
             problems = [*self._lacks_of_replicas(topic_partition, placement)]
         if not problems:
             problems = [*self._losses(log, placement), *self._refusals(topic, placement)]
-        if opened and self._treatment is OpenTransactions.REFUSE:
+        if opened and self._records.treatment is OpenTransactions.REFUSE:
             problems.append(
                 f"a transaction is open since offset {end}, and {n_left_out} offsets follow; "
                 "open_transactions (--open-transactions) 'end' leaves out its records, and "

@@ -36,16 +36,17 @@ from segmentlog.log.checkpoint import read_leader_epochs, write_leader_epochs
 from segmentlog.maintain.restoration.plan import (
     TOPICS_OF_BROKERS,
     GroupOffset,
+    OpenTransactions,
     Preflight,
     Restoration,
     RestoredPartition,
+    RestoredRecords,
 )
-from segmentlog.maintain.restoration.records import OpenTransactions, RestoredRecords
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, OnCorruptBatch, TopicPartition
 from segmentlog.reads.choose import missing_of, only_in_a_tier, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.store.disjoint import identity_of, refuse_overlap
-from segmentlog.store.output_file import OutputFile
+from segmentlog.store.destinations import identity_of, refuse_overlap
+from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import local_path
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import Time, epoch_milliseconds
@@ -153,10 +154,10 @@ def restore(
     names = topic_names("topics", topics)
     on_corrupt = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
     treatment = one_of("open_transactions", open_transactions, OpenTransactions)
-    for each in names:
-        if each in TOPICS_OF_BROKERS:
+    for name in names:
+        if name in TOPICS_OF_BROKERS:
             accepted = "give topics of applications: brokers write their own topics by themselves"
-            raise OptionError("topics", each, accepted)
+            raise OptionError("topics", name, accepted)
     times_ms = (
         LEAST_LONG if since is None else epoch_milliseconds("since", since),
         LARGEST_LONG if until is None else epoch_milliseconds("until", until),
@@ -175,18 +176,18 @@ def restore(
             map_file = stack.enter_context(OutputFile("offset_map", offset_map))
         # All processes take the locks in one order, so two restorations never wait for each other.
         held = {
-            each: stack.enter_context(
-                take(each, lock_timeout_seconds, dry_run=True)
+            directory: stack.enter_context(
+                take(directory, lock_timeout_seconds, dry_run=True)
                 if dry_run
-                else hold(each, lock_timeout_seconds)
+                else hold(directory, lock_timeout_seconds)
             )
-            for each in sorted(directories, key=os.path.realpath)
+            for directory in sorted(directories, key=os.path.realpath)
         }
         holders = directories if target_metadata is None else [local_path(target_metadata)]
         cluster = TargetCluster(directories, holders)
         plan = Preflight(
             source, cluster, metadata=target_metadata, server_properties=server_properties,
-            records=records, times_ms=times_ms, treatment=treatment,
+            records=records, times_ms=times_ms,
             leaves_out_replicas=leave_out_replicas,
         ).plan(chosen)  # fmt: skip
         absent = tuple(_absent(source, chosen))
@@ -195,17 +196,25 @@ def restore(
         )
         if dry_run:
             return plan
-        _refuse_problems(plan, directories)
-        return _placed(_carry_out(records, plan, cluster, held, map_file, on_records, on_phase))
-
-
-def _refuse_problems(plan: Restoration, directories: Collection[str]) -> None:
-    problems = [*plan.problems]
-    for partition in plan.partitions:
-        problems += [f"{partition.topic_partition}: {each}" for each in partition.problems]
-    if problems:
-        reason = f"cannot take the records: {'; '.join(problems)}"
-        raise LogDirectoryError(", ".join(directories), reason)
+        problems = [*plan.problems]
+        for each in plan.partitions:
+            problems += [f"{each.topic_partition}: {problem}" for problem in each.problems]
+        if problems:
+            reason = f"cannot take the records: {'; '.join(problems)}"
+            raise LogDirectoryError(", ".join(directories), reason)
+        _make_replicas(plan, cluster, held)
+        # The order on the disk is: the rows of the map under a temporary name, the records, the
+        # name of the map.  So a full disk is noticed before a record is visible, and a run that
+        # fails leaves the map of an earlier run.  After a kill before the last step, the
+        # restoration is repeated, and the map is written again.
+        plan = _write(records, plan, held, map_file, on_records, on_phase)
+        if map_file is not None:
+            try:
+                map_file.publish()
+            except BaseException:
+                logger.warning("the records are restored, without the offset map: restore again")
+                raise
+        return _placed(plan)
 
 
 def _targets(
@@ -244,60 +253,31 @@ def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterato
             yield f"{number} more partitions of {topic} are not in the sources"
 
 
-def _carry_out(
-    records: RestoredRecords,
-    plan: Restoration,
-    cluster: TargetCluster,
-    held: Mapping[str, HeldDirectory],
-    map_file: OutputFile | None,
-    on_records: Callable[[int], object],
-    on_phase: Callable[[str], object],
-) -> Restoration:
-    """Write all replicas, and the offset map.
-
-    The order on the disk is: the rows of the map under a temporary name, the records, the name of
-    the map.  So a full disk is noticed before a record is visible, and a run that fails leaves the
-    map of an earlier run.  After a kill before the last step, the restoration is repeated, and the
-    map is written again.
-    """
-    _make_replicas(plan, cluster, held)
-    restored = _write(records, plan, held, map_file, on_records, on_phase)
-    if map_file is not None:
-        try:
-            map_file.publish()
-        except BaseException:
-            logger.warning("the records are restored, without the offset map: restore again")
-            raise
-    return restored
-
-
 def _make_replicas(
     plan: Restoration, cluster: TargetCluster, held: Mapping[str, HeldDirectory]
 ) -> None:
     """Make the partitions that brokers have not made yet, and give all replicas one epoch.
 
-    A leader writes its epoch before it appends.  Followers that were never in touch with a leader
-    have none, and their batches would differ.
+    It is that of an earlier run, or the current one.  A leader writes its epoch before it appends.
+    Followers that were never in touch with a leader have none, and their batches would differ.
     """
     for directory, of_directory in held.items():
         for each in plan.partitions:
             if directory not in each.directories or directory in each.restored_before:
                 continue
-            path = partition_path(directory, each.topic_partition)
+            epoch = int(cluster.partitions[each.topic_partition]["leader_epoch"])
+            for earlier in each.restored_before:
+                if known := read_leader_epochs(_epochs_path(earlier, each)):
+                    epoch = known[0][0]
+                    break
             create_replica(directory, each.topic_partition, each.topic_id or "")
-            checkpoint = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
-            write_leader_epochs(checkpoint, [(_epoch(each, cluster), 0)])
+            write_leader_epochs(_epochs_path(directory, each), [(epoch, 0)])
         of_directory.forget_checkpoints()
 
 
-def _epoch(partition: RestoredPartition, cluster: TargetCluster) -> int:
-    """The leader epoch of the batches: that of an earlier run, or the current one."""
-    for each in partition.restored_before:
-        path = partition_path(each, partition.topic_partition)
-        epochs = read_leader_epochs(os.path.join(path, LEADER_EPOCH_CHECKPOINT))
-        if epochs:
-            return epochs[0][0]
-    return int(cluster.partitions[partition.topic_partition]["leader_epoch"])
+def _epochs_path(directory: str, partition: RestoredPartition) -> str:
+    path = partition_path(directory, partition.topic_partition)
+    return os.path.join(path, LEADER_EPOCH_CHECKPOINT)
 
 
 def _write(
@@ -335,9 +315,8 @@ def _write(
 
 def _writer(held: HeldDirectory) -> "LogWriter":
     """A writer of rows that keep their places, for a directory that stays held."""
-    from segmentlog.writes.config import ProducerConfig
+    from segmentlog.writes.config import ProducerConfig, WriteRequest
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
-    from segmentlog.writes.request import WriteRequest
     from segmentlog.writes.writer import LogWriter
 
     request = WriteRequest(held.directory, ProducerConfig().preserving(), auto_create_topics=False)

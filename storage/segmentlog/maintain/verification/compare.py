@@ -163,12 +163,16 @@ def compare(
                 for side, held in zip(sides, known, strict=True)
             ]
             n_bytes = sum(log.size_bytes for log in logs if log is not None)
+            left_log, right_log = logs
             with storage_errors():
-                result = _compared(each, logs[0], logs[1], on_corrupt)
-            if result.comparison == Comparison.MISSING:
-                side = sides[logs.index(None)]
-                result = result._replace(error=side.where_renamed(*each) or None)
-            found.append(result)
+                if left_log is not None and right_log is not None:
+                    found.append(_Both(each, left_log, right_log, on_corrupt).result())
+                else:
+                    one, other = (None if log is None else _alone(log, on_corrupt) for log in logs)
+                    renamed = sides[logs.index(None)].where_renamed(*each) or None
+                    found.append(
+                        ComparedPartition(*each, Comparison.MISSING, one, other, error=renamed)
+                    )
         except SegmentLogError as error:
             unread = ComparedPartition(*each, Comparison.UNREADABLE, None, None, None, str(error))
             found.append(unread)
@@ -177,26 +181,11 @@ def compare(
     return found
 
 
-def _compared(
-    topic_partition: TopicPartition,
-    left: Log | None,
-    right: Log | None,
-    on_corrupt_batch: OnCorruptBatch,
-) -> ComparedPartition:
-    if left is None or right is None:
-        one, other = (
-            _digested(log, on_corrupt_batch) if log is not None else None for log in (left, right)
-        )
-        return ComparedPartition(*topic_partition, Comparison.MISSING, one, other)
-    return _Both(topic_partition, left, right, on_corrupt_batch).result()
-
-
-def _digested(log: Log, on_corrupt_batch: OnCorruptBatch) -> Side:
-    """A log that is alone."""
+def _alone(log: Log, on_corrupt_batch: OnCorruptBatch) -> Side:
+    """A log that only one of the directories has."""
     digest = _Digest()
     with _scan(log, on_corrupt_batch) as batches:
-        for _, rows in _windows(batches):
-            digest.add(rows)
+        digest.add_all(batches)
     return digest.side(log)
 
 
@@ -206,8 +195,7 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> tuple[int, str]:
     `batches`: with the columns `COMPARED`, in the order of their offsets.
     """
     digest = _Digest()
-    for _, rows in _windows(batches):
-        digest.add(rows)
+    digest.add_all(batches)
     return digest.n_records, digest.hexdigest()
 
 
@@ -224,6 +212,11 @@ class _Digest:
         self._hash.update(found)
         self.n_records += len(rows)
         return found
+
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Take all windows of a log that is read alone."""
+        for _, rows in _windows(batches):
+            self.add(rows)
 
     def hexdigest(self) -> str:
         """The digest of all windows so far."""
@@ -296,33 +289,24 @@ class _Both:
 
         With it, the fields in which they differ.
         """
-        sides = [self._in_common(each) for each in (left, right)]
-        n_equal = _n_equal(*sides)
-        rows = [each.slice(n_equal, 1) for each in sides if len(each) > n_equal]
-        offsets = [each["offset"][0].as_py() for each in rows]
+        sides = []
+        for each in (left, right):
+            rows = pa.table({"offset": pa.array([], pa.int64())}) if each is None else each
+            start, end = np.searchsorted(rows["offset"].to_numpy(), self._common)
+            sides.append(rows.slice(start, end - start))
+        # The number of rows that are equal, from the first one on, is found by halving.
+        low, high = 0, min(map(len, sides))
+        while low < high:
+            middle = (low + high + 1) // 2
+            one, other = (each.slice(low, middle - low) for each in sides)
+            low, high = (middle, high) if one.equals(other) else (low, middle - 1)
+        found = [each.slice(low, 1) for each in sides if len(each) > low]
+        offsets = [each["offset"][0].as_py() for each in found]
         if len({*offsets}) == 1 < len(offsets):
-            one, other = rows
+            one, other = found
             differing = (name for name in COMPARED if not one[name].equals(other[name]))
             return offsets[0], tuple(differing)
         return min(offsets, default=None), ()
-
-    def _in_common(self, rows: pa.Table | None) -> pa.Table:
-        if rows is None:
-            return pa.table({"offset": pa.array([], pa.int64())})
-        start, end = np.searchsorted(rows["offset"].to_numpy(), self._common)
-        return rows.slice(start, end - start)
-
-
-def _n_equal(left: pa.Table, right: pa.Table) -> int:
-    """Number of rows that are equal, from the first one on; found by halving."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left.slice(low, middle - low).equals(right.slice(low, middle - low)):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _scan(log: Log, on_corrupt_batch: OnCorruptBatch) -> pa.RecordBatchReader:

@@ -1,10 +1,11 @@
 """The findings of a verification, and their severity."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.model import TopicPartition
 
 
@@ -84,21 +85,42 @@ class Finding(NamedTuple):
     end_offset: int = -1
 
 
-class MakeFinding(NamedTuple):
-    """Makes findings about the log of one topic-partition."""
+#: The usual severity of a kind, if it is not an error.
+_SEVERITIES = dict.fromkeys(
+    (
+        FindingKind.TORN_TAIL, FindingKind.INDEX_WITHOUT_LOG, FindingKind.LEADER_EPOCHS,
+        FindingKind.RECOVERY_CUT, FindingKind.START_SPLITS, FindingKind.START_REBUILDS,
+        FindingKind.START_DROPS, FindingKind.START_WITHOUT_LOG,
+    ),
+    Severity.WARNING,
+) | dict.fromkeys(
+    (
+        FindingKind.ZEROS_AT_THE_END, FindingKind.VANISHED_SEGMENT, FindingKind.OFFSET_GAP,
+        FindingKind.MARKER_WITHOUT_DATA, FindingKind.OPEN_TRANSACTION, FindingKind.DISKLESS,
+        FindingKind.LEFTOVERS, FindingKind.START_UNKNOWN, FindingKind.NOT_CLEANLY_STOPPED,
+    ),
+    Severity.NOTE,
+)  # fmt: skip
 
-    topic_partition: TopicPartition
+
+class MakeFinding(NamedTuple):
+    """Makes findings about the log of one topic-partition, or about a whole log directory."""
+
+    topic_partition: TopicPartition = TopicPartition("", -1)
 
     def __call__(
         self,
-        severity: Severity,
         kind: FindingKind,
         path: str,
-        position: int,
-        offset: int,
         message: str,
+        *,
+        position: int = -1,
+        offset: int = -1,
         end_offset: int = -1,
+        severity: Severity | None = None,
     ) -> Finding:
+        """`severity`: by default, the usual one of the kind."""
+        severity = severity or _SEVERITIES.get(kind, Severity.ERROR)
         where = (*self.topic_partition, path, position, offset)
         return Finding(severity, kind, *where, message, end_offset)
 
@@ -106,9 +128,35 @@ class MakeFinding(NamedTuple):
 def unfinished_commits(guards: Iterable[str]) -> Iterator[Finding]:
     """Findings about the guards in log directories, given their paths."""
     for guard in guards:
-        yield Finding(
-            Severity.ERROR, FindingKind.UNFINISHED_COMMIT, "", -1, guard, -1, -1,
+        yield MakeFinding()(
+            FindingKind.UNFINISHED_COMMIT, guard,
             "a write job is committing, or died during its commit; brokers refuse to start until "
             "the next writer, or "
             f"segmentlog recover {os.path.dirname(guard)}, finishes or undoes it",
         )  # fmt: skip
+
+
+_OF_START: Mapping[StartAction, FindingKind] = {
+    StartAction.REFUSE: FindingKind.START_REFUSED,
+    StartAction.OFFLINE: FindingKind.START_OFFLINE,
+    StartAction.UNSERVED: FindingKind.START_OFFLINE,
+    StartAction.STRAY: FindingKind.START_STRAY,
+    StartAction.EMPTY: FindingKind.START_EMPTIES,
+    StartAction.TRUNCATE: FindingKind.START_TRUNCATES,
+    StartAction.SPLIT: FindingKind.START_SPLITS,
+    StartAction.REBUILD: FindingKind.START_REBUILDS,
+    StartAction.DROP: FindingKind.START_DROPS,
+    StartAction.MISSING: FindingKind.START_WITHOUT_LOG,
+    StartAction.RECOVER: FindingKind.NOT_CLEANLY_STOPPED,
+    StartAction.DELETE: FindingKind.LEFTOVERS,
+    StartAction.KEEP: FindingKind.LEFTOVERS,
+    StartAction.UNKNOWN: FindingKind.START_UNKNOWN,
+}
+
+
+def as_finding(step: StartStep) -> Finding:
+    """A step of a start as a finding."""
+    return MakeFinding(TopicPartition(step.topic, step.partition))(
+        _OF_START[step.action], step.path, step.message,
+        offset=step.offset, end_offset=step.end_offset,
+    )  # fmt: skip

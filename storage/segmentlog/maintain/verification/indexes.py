@@ -94,10 +94,6 @@ class IndexCheck:
         self._largest = -1
         self._is_largest_known = True
 
-    @property
-    def _remedy(self) -> str:
-        return index_remedy(self._segment)
-
     def follow(self, batches: ScannedBatches) -> Iterator[Finding]:
         """Check the entries that point to these batches."""
         headers = batches.headers
@@ -151,16 +147,20 @@ class IndexCheck:
         is_good: NDArray[np.bool_],
         message: str,
     ) -> Iterator[Finding]:
-        for slot in (np.flatnonzero(~is_good) + part.start).tolist():
+        bad = (np.flatnonzero(~is_good) + part.start).tolist()
+        remedy = index_remedy(self._segment) if bad else ""
+        for slot in bad:
             offset, other = int(entries.offsets[slot]), int(entries.others[slot])
             yield self._finding(
-                Severity.ERROR, kind, entries.path, slot * entries.entry_bytes, offset,
-                f"entry {slot}: {message.format(offset=offset, other=other)}; {self._remedy}",
+                kind, entries.path,
+                f"entry {slot}: {message.format(offset=offset, other=other)}; {remedy}",
+                position=slot * entries.entry_bytes, offset=offset,
             )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
         """Entries without a batch, and files that are missing or cut short."""
         yield from self._cut_short()
+        remedy = index_remedy(self._segment)
         for kind, entries in (
             (FindingKind.OFFSET_INDEX, self._by_offset),
             (FindingKind.TIME_INDEX, self._by_time),
@@ -173,23 +173,25 @@ class IndexCheck:
             yield from self._report(kind, entries, rest, nothing, "{other}, {offset} is not there")
             if entries.stray >= 0:
                 yield self._finding(
-                    Severity.ERROR, kind, entries.path, entries.stray, -1,
+                    kind, entries.path,
                     f"its entries end at entry {len(entries.offsets)}, and the bytes from "
-                    f"{entries.stray} on cannot be entries; {self._remedy}",
+                    f"{entries.stray} on cannot be entries; {remedy}",
+                    position=entries.stray,
                 )  # fmt: skip
             if entries.n_bytes % entries.entry_bytes:
                 yield self._finding(
-                    Severity.WARNING, kind, entries.path, entries.n_bytes, -1,
+                    kind, entries.path,
                     f"its size of {entries.n_bytes} bytes is not a multiple of "
-                    f"{entries.entry_bytes}; {self._remedy}",
+                    f"{entries.entry_bytes}; {remedy}",
+                    position=entries.n_bytes, severity=Severity.WARNING,
                 )  # fmt: skip
             elif self._segment.size and not exists(entries.path) and not is_bucket(entries.path):
-                severity, remedy = Severity.WARNING, self._remedy
+                severity, reason = Severity.WARNING, remedy
                 if self._is_leaving:
-                    severity, remedy = Severity.NOTE, "the segment lies below the log start"
+                    severity, reason = Severity.NOTE, "the segment lies below the log start"
                 yield self._finding(
-                    severity, kind, entries.path, -1, self._segment.base_offset,
-                    f"the file is missing; {remedy}",
+                    kind, entries.path, f"the file is missing; {reason}",
+                    offset=self._segment.base_offset, severity=severity,
                 )  # fmt: skip
 
     def _has_grown(self) -> bool:
@@ -212,7 +214,8 @@ class IndexCheck:
         if self._segment.is_active or last >= largest or not exists(entries.path):
             return
         yield self._finding(
-            Severity.WARNING, FindingKind.TIME_INDEX, entries.path, entries.n_bytes, -1,
+            FindingKind.TIME_INDEX, entries.path,
             f"its last entry has timestamp {last}, and the segment has {largest}: a broker does "
-            f"not find newer records by time; {self._remedy}",
+            f"not find newer records by time; {index_remedy(self._segment)}",
+            position=entries.n_bytes, severity=Severity.WARNING,
         )  # fmt: skip

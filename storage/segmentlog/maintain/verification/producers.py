@@ -81,8 +81,8 @@ class ProducerCheck:
                 "are in the log twice, or the producer has begun again without a new epoch"
             )
         return self._finding(
-            Severity.ERROR, kind, batches.path, batches.position_of(row),
-            int(batch[sequences.BASE_OFFSET]), message,
+            kind, batches.path, message,
+            position=batches.position_of(row), offset=int(batch[sequences.BASE_OFFSET]),
         )  # fmt: skip
 
     def go_on_from(self, offset: int) -> None:
@@ -94,9 +94,10 @@ class ProducerCheck:
         """Report the number of gaps in one segment that compaction may have left."""
         if self._n_explained:
             yield self._finding(
-                Severity.NOTE, FindingKind.SEQUENCE_GAP, segment.path, *self._first,
+                FindingKind.SEQUENCE_GAP, segment.path,
                 f"{self._n_sequences} sequences of producers are missing before "
                 f"{self._n_explained} batches, of which this is the first, and so are their "
                 "offsets: compacted away, or lost",
+                position=self._first[0], offset=self._first[1], severity=Severity.NOTE,
             )  # fmt: skip
         self._n_explained = self._n_sequences = 0

@@ -18,6 +18,7 @@ some partitions of its cluster, so such a log is suspect only if the metadata of
 it, or if the log directory has its name with another topic id.
 """
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -28,7 +29,6 @@ from segmentlog.errors import (
     CorruptLogError,
     LogDirectoryError,
     RemoteSegmentError,
-    UnsupportedFormatError,
 )
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE
@@ -38,10 +38,13 @@ from segmentlog.format.records.schema import record_schema
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
 from segmentlog.log.producer_snapshot import parse_snapshot
-from segmentlog.log.resync import good_batch_after
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.maintain.verification.segment import unreadable_records, what_follows
+from segmentlog.maintain.verification.verify_log import (
+    Damage,
+    batches_and_damage,
+    unreadable_records,
+)
 from segmentlog.model import TopicPartition
 from segmentlog.reads.listed import ListedSegments
 from segmentlog.reads.log import Log
@@ -64,9 +67,6 @@ from segmentlog.tiered.plan import (
 
 _WINDOW_BYTES = 4 << 20
 
-#: The broker's list of a log directory, by the directory.
-_Lists = dict[str, Mapping[RemoteLog, Sequence[Announced]] | None]
-
 
 class TierCheck:
     """Checks the tiers of logs.
@@ -77,7 +77,8 @@ class TierCheck:
     """
 
     def __init__(self, *, with_records: bool = False) -> None:
-        self._lists: _Lists = {}
+        #: By the log directory.
+        self._lists: dict[str, Mapping[RemoteLog, Sequence[Announced]]] = {}
         self._with_records = with_records
 
     def findings(self, log: Log) -> Iterator[Finding]:
@@ -89,12 +90,16 @@ class TierCheck:
         """
         disk = tiered_disk(log.path)
         remote = disk.remote_log(log.topic_partition)
-        if remote is not None:
-            announced = self._list_of(disk, remote)
-            decoder = None
-            if self._with_records:
-                decoder = RecordDecoder(log.topic_partition, record_schema([]))
-            yield from _LogTier(log, disk, remote, announced, decoder).findings()
+        if remote is None:
+            return
+        local, decoder = disk.location.local, None
+        if local and local not in self._lists:
+            self._lists[local] = announced_segments(local) or {}
+        if self._with_records:
+            decoder = RecordDecoder(log.topic_partition, record_schema([]))
+        # A broker has some partitions of the topic, so a log without an entry may have segments.
+        announced = self._lists[local].get(remote) if local else None
+        yield from _LogTier(log, disk, remote, announced, decoder).findings()
 
     def unknown_logs(
         self, paths: Sequence[str], topics: Collection[str], partitions: Collection[int]
@@ -111,8 +116,10 @@ class TierCheck:
         held: dict[TopicPartition, str] = {}
         ids = set[tuple[str, int]]()
         for disk, path in zip(disks, paths, strict=True):
-            for place in _partitions_at(path):
-                if topics and place.topic not in topics:
+            for each in list_partitions(path):
+                place = each.topic_partition
+                is_log = each.is_current and each.type is FileType.DIRECTORY
+                if not is_log or each.is_metadata or (topics and place.topic not in topics):
                     continue
                 remote = disk.remote_log(place)
                 held[place] = remote.topic_id if remote is not None else ""
@@ -125,27 +132,19 @@ class TierCheck:
                 others.setdefault((log.topic, log.topic_id), []).append(log)
         if not others:
             return
-        cluster = _of_cluster([each.location.local for each in disks])
+        cluster = None
+        with contextlib.suppress(LogDirectoryError, CorruptLogError):  # no proof for anything then
+            local = filter(None, (each.location.local for each in disks))
+            if (metadata := newest_metadata(local)) is not None:
+                cluster = read_partition_ids(metadata)
         for (topic, topic_id), logs in others.items():
             severity, reason = _why_no_partition(topic_id, logs, held, cluster)
             if reason:
                 n_logs = f"{len(logs)} partition{'s' if len(logs) > 1 else ''}"
-                yield Finding(
-                    severity, FindingKind.REMOTE_LOG, topic, -1, tier.folder(logs[0]), -1, -1,
-                    f"{n_logs} of the topic id {topic_id}: {reason}",
+                yield MakeFinding(TopicPartition(topic, -1))(
+                    FindingKind.REMOTE_LOG, tier.folder(logs[0]),
+                    f"{n_logs} of the topic id {topic_id}: {reason}", severity=severity,
                 )  # fmt: skip
-
-    def _list_of(self, disk: TieredDisk, log: RemoteLog) -> Sequence[Announced] | None:
-        """The entries of a log; None if the directory has none.
-
-        A broker has some partitions of the topic, so a log without an entry may have segments.
-        """
-        local = disk.location.local
-        if not local:
-            return None
-        if local not in self._lists:
-            self._lists[local] = announced_segments(local)
-        return (self._lists[local] or {}).get(log)
 
 
 class _LogTier:
@@ -179,7 +178,9 @@ class _LogTier:
         if self._announced is not None:
             by_id = {each.segment_id: each for each in stored}
             segments = []
-            for each in self._finished():
+            for each, state in self._announced:
+                if state is not SegmentState.COPY_FINISHED:
+                    continue
                 found = [*self._against_the_list(each, by_id.get(each.segment_id))]
                 yield from found
                 if not any(one.severity is Severity.ERROR for one in found):
@@ -196,17 +197,13 @@ class _LogTier:
                     if one not in found
                 )
 
-    def _finished(self) -> list[RemoteSegment]:
-        listed = self._announced or ()
-        return [each.segment for each in listed if each.state is SegmentState.COPY_FINISHED]
+    def _wrong(self, error: RemoteSegmentError | CorruptIndexError, offset: int = -1) -> Finding:
+        """The finding for an object that cannot be opened, or does not fit."""
+        message = f"{error.reason}; {getattr(error, 'remedy', 'restore the object')}"
+        return self._segment(error.path, message, offset)
 
-    def _wrong(self, error: RemoteSegmentError, offset: int = -1) -> Finding:
-        """The finding for a segment that cannot be opened, or does not fit."""
-        return self._wrong_at(error.path, offset, f"{error.reason}; {error.remedy}")
-
-    def _wrong_at(self, path: str, offset: int, message: str) -> Finding:
-        kind = FindingKind.REMOTE_SEGMENT
-        return self._finding(Severity.ERROR, kind, path, -1, offset, message)
+    def _segment(self, path: str, message: str, offset: int) -> Finding:
+        return self._finding(FindingKind.REMOTE_SEGMENT, path, message, offset=offset)
 
     def _unknown(self, objects: Sequence[RemoteObject], complete: set[str]) -> Iterator[Finding]:
         """Findings about objects that belong to no segment of the log; one for each segment."""
@@ -223,7 +220,9 @@ class _LogTier:
                 seen.add(each.segment_id)
             severity, reason = _why_unknown(each.segment_id, states, complete)
             if reason:
-                yield self._finding(severity, FindingKind.REMOTE_OBJECT, each.path, -1, -1, reason)
+                yield self._finding(
+                    FindingKind.REMOTE_OBJECT, each.path, reason, severity=severity
+                )
 
     def _against_the_list(
         self, segment: RemoteSegment, stored: RemoteSegment | None
@@ -251,10 +250,9 @@ class _LogTier:
             if stored.start_offset != start:
                 different.append(("start offset", stored.start_offset, start))
         for name, found, listed in different:
-            yield self._finding(
-                Severity.ERROR, FindingKind.REMOTE_SEGMENT, path, -1, start,
-                f"its {name} is {found} in the tier, and {listed} in __remote_log_metadata: the "
-                "object was replaced; restore it from a replica of the bucket",
+            yield self._segment(
+                path, f"its {name} is {found} in the tier, and {listed} in __remote_log_metadata: "
+                "the object was replaced; restore it from a replica of the bucket", start,
             )  # fmt: skip
         for part in (Part.OFFSET_INDEX, Part.TIME_INDEX, Part.LEADER_EPOCHS, Part.SNAPSHOT):
             try:
@@ -264,54 +262,30 @@ class _LogTier:
                 return
             if index is None:
                 yield self._finding(
-                    Severity.WARNING, FindingKind.REMOTE_SEGMENT, path, -1, start,
+                    FindingKind.REMOTE_SEGMENT, path,
                     f"the segment has no {part} in the tier: a broker cannot look up offsets and "
                     "times in it, or build a replica from it",
+                    offset=start, severity=Severity.WARNING,
                 )  # fmt: skip
             else:
                 index.close()
 
-    def _beginning(
-        self, chain: Sequence[RemoteSegment], local_start: int | None
-    ) -> Iterator[Finding]:
-        """Offsets from the log start on that are neither in the tier nor in the local log."""
-        log_start = self._disk.log_start(self._log.topic_partition)
-        first = chain[0].start_offset if chain else local_start
-        if first is not None and log_start < first:
-            reason = "these offsets are in no segment of the tier, and after the log start; "
-            remedy = "a broker may have removed the segments a moment ago, or objects are missing"
-            if not chain:
-                remedy = "name the tier of this cluster, or restore the objects"
-            yield self._finding(
-                Severity.WARNING if chain else Severity.ERROR, FindingKind.OFFSET_GAP,
-                self._log.path, -1, log_start, reason + remedy, first,
-            )  # fmt: skip
-
     def _contents(self, segments: Sequence[RemoteSegment]) -> Iterator[Finding]:
         """Read the segments that the verification of the log leaves out."""
-        found = Chain([], [], 0)
-        local = self._local_log()
-        local_start = local.files[0].base_offset if local is not None else None
+        found, local, path = Chain([], [], 0), None, ""
+        if directory := self._disk.location.local:
+            path = f"{directory}/{self._log.topic_partition}"
+            if is_directory(path):
+                local = ListedSegments(Listing(list_segments(path)), 0, -1)
+        local_start = local.files[0].base_offset if local is not None and local.files else None
         if segments:
+            epochs = read_leader_epochs(f"{path}/{LEADER_EPOCH_CHECKPOINT}") if path else ()
             try:
-                found = of_lineage(self._tier, self._remote, segments, self._epochs(), local_start)
+                found = of_lineage(self._tier, self._remote, segments, epochs, local_start)
             except RemoteSegmentError as error:
                 yield self._wrong(error)
         chain = found.segments
-        log_start = self._disk.log_start(self._log.topic_partition)
-        for each, start, end in lost_offsets(self._tier, found, local_start, log_start):
-            yield self._finding(
-                Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, start,
-                f"these offsets {ONLY_THERE} (remote segment {each.segment_id})", end,
-            )  # fmt: skip
-        for each, start in missing_offsets(_before(chain, local_start), local_start, log_start):
-            yield self._finding(
-                Severity.ERROR, FindingKind.OFFSET_GAP, self._log.path, -1, each.end_offset + 1,
-                "these offsets are in no segment of the tier, and before the local log; restore "
-                "the objects",
-                start,
-            )  # fmt: skip
-        yield from self._beginning(chain, local_start)
+        yield from self._gaps(found, local_start)
         ids = {each.segment_id: each for each in chain}
         starts = [*(each.start_offset for each in chain[1:]), 2**63 - 1]
         followed = dict(zip(ids, starts, strict=False))
@@ -323,7 +297,7 @@ class _LogTier:
                 yield from self._content(each, 0, each.start_offset, None)
                 continue
             n_read, offset = read.get(each.segment_id, 0), each.start_offset
-            is_compared = _reaches(of_log, local_start)
+            is_compared = local_start is not None and of_log.end_offset >= local_start
             if n_read == of_log.n_bytes:
                 if not is_compared:
                     continue
@@ -331,6 +305,38 @@ class _LogTier:
             elif n_read:
                 offset = min(followed[each.segment_id], local_start or 2**63 - 1)
             yield from self._content(of_log, n_read, offset, local if is_compared else None)
+
+    def _gaps(self, found: Chain, local_start: int | None) -> Iterator[Finding]:
+        """Offsets from the log start on that are neither in the tier nor in the local log."""
+
+        def gap(
+            start: int, end: int, message: str, severity: Severity = Severity.ERROR
+        ) -> Finding:
+            return self._finding(
+                FindingKind.OFFSET_GAP, self._log.path, message,
+                offset=start, end_offset=end, severity=severity,
+            )  # fmt: skip
+
+        chain, log_start = found.segments, self._disk.log_start(self._log.topic_partition)
+        for each, start, end in lost_offsets(self._tier, found, local_start, log_start):
+            message = f"these offsets {ONLY_THERE} (remote segment {each.segment_id})"
+            yield gap(start, end, message)
+        # Segments after the one that reaches the local log are copies of it.
+        before = [each for each in chain if local_start is None or each.start_offset < local_start]
+        for each, start in missing_offsets(before, local_start, log_start):
+            yield gap(
+                each.end_offset + 1, start,
+                "these offsets are in no segment of the tier, and before the local log; restore "
+                "the objects",
+            )  # fmt: skip
+        first = chain[0].start_offset if chain else local_start
+        if first is not None and log_start < first:
+            reason = "these offsets are in no segment of the tier, and after the log start; "
+            remedy = "a broker may have removed the segments a moment ago, or objects are missing"
+            if not chain:
+                remedy = "name the tier of this cluster, or restore the objects"
+            severity = Severity.WARNING if chain else Severity.ERROR
+            yield gap(log_start, first, reason + remedy, severity)
 
     def _small_objects(self, segment: RemoteSegment) -> Iterator[Finding]:
         """Findings about what brokers need beside the log to make a replica from a segment."""
@@ -343,10 +349,8 @@ class _LogTier:
                     path = file.path
                     if data := bytes_of(file, lambda why: CorruptIndexError(path, f"it {why}")):
                         parse_snapshot(path, data)
-        except RemoteSegmentError as error:
+        except (RemoteSegmentError, CorruptIndexError) as error:
             yield self._wrong(error, start)
-        except CorruptIndexError as error:
-            yield self._wrong_at(error.path, start, f"{error.reason}; restore the object")
 
     def _bytes_read(self) -> Mapping[str, int]:
         """Bytes of each segment that the verification of the log reads."""
@@ -354,22 +358,6 @@ class _LogTier:
             return self._disk.bytes_read(self._log.topic_partition)
         except RemoteSegmentError:  # the verification of the log reports it
             return {}
-
-    def _epochs(self) -> Sequence[tuple[int, int]]:
-        path = self._local_path()
-        return read_leader_epochs(f"{path}/{LEADER_EPOCH_CHECKPOINT}") if path else ()
-
-    def _local_path(self) -> str:
-        local = self._disk.location.local
-        return f"{local}/{self._log.topic_partition}" if local else ""
-
-    def _local_log(self) -> ListedSegments | None:
-        """The segments of the log directory alone, or None if it has none."""
-        path = self._local_path()
-        if not path or not is_directory(path):
-            return None
-        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
-        return listed if listed.files else None
 
     def _content(
         self, segment: RemoteSegment, position: int, offset: int, local: ListedSegments | None
@@ -391,55 +379,36 @@ class _LogTier:
         offset: int,
         local: ListedSegments | None,
     ) -> Iterator[Finding]:
-        size = file.status().size
+        size, start = file.status().size, segment.start_offset
         if not size:
             reason = "the object is empty; restore it from a replica of the bucket"
-            yield self._wrong_at(file.path, segment.start_offset, reason)
+            yield self._segment(file.path, reason, start)
         scanner = BatchScanner(file.path, offset)
-        going: int | None = position
-        while going is not None:
-            try:
-                yield from self._batches_from(file, scanner, going, size, local)
-                going = None
-            except (CorruptLogError, UnsupportedFormatError) as error:
-                at, least = error.position, scanner.next_offset
-                good = good_batch_after(file, at, size, least)
-                kind = FindingKind.CORRUPT_BATCH
-                if isinstance(error, UnsupportedFormatError):
-                    kind = FindingKind.UNSUPPORTED_BATCH
-                message = f"{error} ({what_follows(good)})"
-                yield self._finding(Severity.ERROR, kind, file.path, at, least, message)
-                going = good.position if good else None
-                scanner.next_offset = good.base_offset if good else least
-        last = scanner.next_offset - 1
-        if segment.end_offset >= 0 and last > segment.end_offset and size:
-            reason = f"its last batch ends at offset {last}, and the segment at"
-            yield self._wrong_at(file.path, segment.start_offset, f"{reason} {segment.end_offset}")
-
-    def _batches_from(
-        self,
-        file: ReadableFile,
-        scanner: BatchScanner,
-        position: int,
-        size: int,
-        local: ListedSegments | None,
-    ) -> Iterator[Finding]:
-        """Follow the batches from a byte to the first bad batch."""
         compared = None if local is None else _LocalBytes(local)
-        for batches in self._windows.batches(file.read_into, scanner, position, size):
+        for batches in batches_and_damage(self._windows, scanner, file, position, size):
+            if isinstance(batches, Damage):
+                yield self._finding(
+                    batches.kind, file.path, batches.message,
+                    position=batches.error.position, offset=batches.offset,
+                )  # fmt: skip
+                compared = None if local is None else _LocalBytes(local)
+                continue
             place = compared.first_difference(batches) if compared is not None else None
             if place is not None:
-                yield self._differs(file.path, *place)
+                at, different, reason = place
+                yield self._finding(
+                    FindingKind.REMOTE_COPY, file.path,
+                    f"{reason}: one of the two was changed after the copy; compare both with "
+                    "another replica",
+                    position=at, offset=different,
+                )  # fmt: skip
                 compared = None
             if self._decoder is not None:
                 yield from unreadable_records(self._decoder, batches, self._finding)
-
-    def _differs(self, path: str, position: int, offset: int, reason: str) -> Finding:
-        return self._finding(
-            Severity.ERROR, FindingKind.REMOTE_COPY, path, position, offset,
-            f"{reason}: one of the two was changed after the copy; compare both with another "
-            "replica",
-        )  # fmt: skip
+        last = scanner.next_offset - 1
+        if segment.end_offset >= 0 and last > segment.end_offset and size:
+            reason = f"its last batch ends at offset {last}, and the segment at"
+            yield self._segment(file.path, f"{reason} {segment.end_offset}", start)
 
 
 class _LocalBytes:
@@ -511,22 +480,6 @@ class _LocalBytes:
         return b"".join(pieces)
 
 
-def _partitions_at(path: str) -> Iterator[TopicPartition]:
-    """The partitions of a log directory with a tier, or of a tier alone."""
-    for each in list_partitions(path):
-        if each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata:
-            yield each.topic_partition
-
-
-def _of_cluster(directories: Sequence[str]) -> set[tuple[str, int]] | None:
-    """The partitions of the cluster, by topic id; None if no directory has its metadata."""
-    try:
-        path = newest_metadata(filter(None, directories))
-        return read_partition_ids(path) if path else None
-    except (LogDirectoryError, CorruptLogError):  # no proof for anything then
-        return None
-
-
 def _why_no_partition(
     topic_id: str,
     logs: Sequence[RemoteLog],
@@ -559,42 +512,35 @@ def _why_no_partition(
     return Severity.WARNING, f"{reason} deleted and created again, {foreign}"
 
 
+_GOING_ON = "__remote_log_metadata shows that its segment is being {}, or a broker died meanwhile"
+
+#: Why an object is not read, by the state of its segment in the broker's list; empty if it is.
+_WHY_NOT_READ: Mapping[SegmentState | None, tuple[Severity, str]] = {
+    None: (
+        Severity.WARNING,
+        (
+            "no entry of __remote_log_metadata has its segment; it is not read, unless a newer "
+            "copy of the topic has the entry"
+        ),
+    ),
+    SegmentState.COPY_STARTED: (Severity.NOTE, _GOING_ON.format("copied")),
+    SegmentState.COPY_FINISHED: (Severity.NOTE, ""),
+    SegmentState.DELETE_STARTED: (Severity.NOTE, _GOING_ON.format("deleted")),
+    SegmentState.DELETE_FINISHED: (
+        Severity.WARNING,
+        "__remote_log_metadata shows its segment as deleted, and the object is still there",
+    ),
+}
+
+
 def _why_unknown(
     segment_id: str, states: Mapping[str, SegmentState] | None, complete: set[str]
 ) -> tuple[Severity, str]:
     """The severity and the reason for which an object is not read; empty if it is."""
     if not segment_id:
         return Severity.NOTE, "its name is not a name of the layout; it is not read"
-    if states is None:
-        if segment_id in complete:
-            return Severity.NOTE, ""
-        return Severity.NOTE, "the copy of its segment has not ended: its last object is missing"
-    state = states.get(segment_id)
-    if state is None:
-        reason = "no entry of __remote_log_metadata has its segment; it is not read"
-        return Severity.WARNING, f"{reason}, unless a newer copy of the topic has the entry"
-    if state is SegmentState.COPY_FINISHED:
+    if states is not None:
+        return _WHY_NOT_READ[states.get(segment_id)]
+    if segment_id in complete:
         return Severity.NOTE, ""
-    if state is SegmentState.DELETE_FINISHED:
-        reason = (
-            "__remote_log_metadata shows its segment as deleted, and the object is still there"
-        )
-        return Severity.WARNING, reason
-    doing = "copied" if state is SegmentState.COPY_STARTED else "deleted"
-    reason = (
-        f"__remote_log_metadata shows that its segment is being {doing}, or a broker died "
-        "meanwhile"
-    )
-    return Severity.NOTE, reason
-
-
-def _before(chain: Sequence[RemoteSegment], local_start: int | None) -> list[RemoteSegment]:
-    """The segments up to the one that reaches the local log: later ones are copies of it."""
-    if local_start is None:
-        return list(chain)
-    return [each for each in chain if each.start_offset < local_start]
-
-
-def _reaches(segment: RemoteSegment | None, local_start: int | None) -> bool:
-    """Whether a segment has an offset at or after the start of the local log."""
-    return segment is not None and local_start is not None and segment.end_offset >= local_start
+    return Severity.NOTE, "the copy of its segment has not ended: its last object is missing"

@@ -12,7 +12,7 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import markers_among
 from segmentlog.log.segment import Segment
 from segmentlog.log.transaction_index import read_transaction_index
-from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding
 from segmentlog.maintain.verification.indexes import index_remedy
 
 _DATA = -1  # beside the types of markers
@@ -67,8 +67,8 @@ class TransactionCheck:
             markers = markers_among(batches)
         except MalformedBatchError as error:
             yield self._finding(
-                Severity.ERROR, FindingKind.CORRUPT_BATCH, path, error.position,
-                error.base_offset, str(error),
+                FindingKind.CORRUPT_BATCH, path, str(error),
+                position=error.position, offset=error.base_offset,
             )  # fmt: skip
             return
         kinds = np.full(len(rows), _DATA)
@@ -110,9 +110,10 @@ class TransactionCheck:
         begun = self._open.pop(producer_id, None)
         if begun is None:
             yield self._finding(
-                Severity.NOTE, FindingKind.MARKER_WITHOUT_DATA, path, position, offset,
+                FindingKind.MARKER_WITHOUT_DATA, path,
                 f"producer {producer_id} ends a transaction that has no records in the log: "
                 "compacted away, below the log start, or lost",
+                position=position, offset=offset,
             )  # fmt: skip
         elif kind == ABORT:
             self._aborted[offset] = producer_id, begun[0]
@@ -123,9 +124,10 @@ class TransactionCheck:
         begun = self._open.setdefault(producer_id, (offset, epoch, path))
         if begun[1] != epoch:
             yield self._finding(
-                Severity.ERROR, FindingKind.DATA_WITHOUT_MARKER, path, position, offset,
+                FindingKind.DATA_WITHOUT_MARKER, path,
                 f"producer {producer_id} writes with epoch {epoch}, but its transaction of epoch "
                 f"{begun[1]}, begun at offset {begun[0]}, has no end marker",
+                position=position, offset=offset,
             )  # fmt: skip
             self._open[producer_id] = offset, epoch, path
 
@@ -138,18 +140,18 @@ class TransactionCheck:
             entries = list(read_transaction_index(path))
         except CorruptIndexError as error:
             yield self._finding(
-                Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, -1,
-                f"{error.reason}; {index_remedy(segment)}",
+                FindingKind.TRANSACTION_INDEX, path, f"{error.reason}; {index_remedy(segment)}"
             )  # fmt: skip
             return
         listed = {each.last_offset: (each.producer_id, each.first_offset) for each in entries}
         for offset, (producer_id, first_offset) in aborted.items():
             if offset not in listed:
                 yield self._finding(
-                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    FindingKind.TRANSACTION_INDEX, path,
                     f"the transaction of producer {producer_id} from offset {first_offset} was "
                     f"aborted at {offset}, and the index does not contain it: a broker serves it "
                     f"as committed; {index_remedy(segment)}",
+                    offset=offset,
                 )  # fmt: skip
         for offset, (producer_id, first_offset) in listed.items():
             known = aborted.get(offset)
@@ -159,10 +161,11 @@ class TransactionCheck:
             is_earlier = ended_before[offset] < first_offset <= known[1]
             if producer_id != known[0] or not is_earlier:
                 yield self._finding(
-                    Severity.ERROR, FindingKind.TRANSACTION_INDEX, path, -1, offset,
+                    FindingKind.TRANSACTION_INDEX, path,
                     f"the index has a transaction of producer {producer_id} from offset "
                     f"{first_offset}, but the log has producer {known[0]} from offset "
                     f"{known[1]}; {index_remedy(segment)}",
+                    offset=offset,
                 )  # fmt: skip
 
     def at_the_end(self) -> Iterator[Finding]:
@@ -171,7 +174,8 @@ class TransactionCheck:
             self._open.items(), key=lambda item: item[1][0]
         ):
             yield self._finding(
-                Severity.NOTE, FindingKind.OPEN_TRANSACTION, path, -1, offset,
+                FindingKind.OPEN_TRANSACTION, path,
                 f"the transaction of producer {producer_id} from offset {offset} has no end "
                 "marker: a consumer with read_committed stops at this offset",
+                offset=offset,
             )  # fmt: skip

@@ -6,11 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, topic_names, whole_number
-from segmentlog.cluster.broker_start import BrokerStart, StartAction, StartStep, is_of_a_broker
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
-    CorruptCheckpointError,
     LogChangedError,
     OptionError,
     RemoteSegmentError,
@@ -25,27 +23,26 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.listing import list_segments
+from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.logs import LoadingDirectory, directory_steps
+from segmentlog.maintain.start.steps import StartAction, StartStep, is_of_a_broker
 from segmentlog.maintain.verification.findings import (
     Finding,
     FindingKind,
-    Severity,
-    unfinished_commits,
-)
-from segmentlog.maintain.verification.start_findings import (
-    LoadingDirectory,
+    MakeFinding,
     as_finding,
-    directory_steps,
+    unfinished_commits,
 )
 from segmentlog.model import RemoteStorageLayout
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.diskless import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
+from segmentlog.store.paths import is_tiered, plain_path
 from segmentlog.store.readable import exists, is_directory
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.store.tiered_location import is_tiered, plain_path
 
 #: Batches at which a recovery cuts a log.
 _CUT_AT = {FindingKind.CORRUPT_BATCH, FindingKind.UNSUPPORTED_BATCH}
@@ -129,8 +126,14 @@ def verify(
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
         yield from _of_directories(directory, names, numbers)
-        yield from map(_checkpoint, corrupt)
-        yield from map(_missing, missing)
+        for bad in corrupt:
+            message = f"line {bad.line}: {bad.reason}; {bad.remedy}"
+            yield MakeFinding()(FindingKind.CHECKPOINT, bad.path, message)
+        for gone in missing:
+            yield MakeFinding(gone.topic_partition)(
+                FindingKind.MISSING_PARTITION, gone.checkpoint,
+                f"{gone.topic_partition}: {gone.reason}",
+            )  # fmt: skip
         tiers = None
         if is_tiered(directory.paths[0]):
             from segmentlog.maintain.verification.tier import TierCheck  # the kernels load here
@@ -151,10 +154,9 @@ def verify(
             yield from _or_unreadable(log, reported, of_log)
             found = diskless_partitions([os.path.dirname(log.path)])
             if each in found:
-                yield Finding(
-                    Severity.NOTE, FindingKind.DISKLESS, *each, log.path, -1, -1,
-                    elsewhere(found[each], log.log_end_offset),
-                )  # fmt: skip
+                yield MakeFinding(each)(
+                    FindingKind.DISKLESS, log.path, elsewhere(found[each], log.log_end_offset)
+                )
         if not names and not numbers:
             yield from _leftovers(directory)
 
@@ -223,17 +225,8 @@ def _unreadable(log: Log, error: OSError | SegmentLogError) -> Finding:
     path, reason = getattr(error, "path", log.path), str(error)
     if isinstance(error, OSError):
         path, reason = error.filename or log.path, error.strerror or reason
-    return Finding(
-        Severity.ERROR, FindingKind.UNREADABLE_FILE, *log.topic_partition, path, -1, -1,
-        f"{reason}; the log is not verified to its end",
-    )  # fmt: skip
-
-
-def _checkpoint(error: CorruptCheckpointError) -> Finding:
-    return Finding(
-        Severity.ERROR, FindingKind.CHECKPOINT, "", -1, error.path, -1, -1,
-        f"line {error.line}: {error.reason}; {error.remedy}",
-    )  # fmt: skip
+    message = f"{reason}; the log is not verified to its end"
+    return MakeFinding(log.topic_partition)(FindingKind.UNREADABLE_FILE, path, message)
 
 
 def _of_log(
@@ -259,14 +252,12 @@ def _of_log(
                 continue
             yield finding
     except LogChangedError as error:
-        yield Finding(
-            Severity.NOTE, FindingKind.VANISHED_SEGMENT, *log.topic_partition, log.path, -1, -1,
-            f"{error}; the log is not verified to its end",
-        )  # fmt: skip
+        message = f"{error}; the log is not verified to its end"
+        yield MakeFinding(log.topic_partition)(FindingKind.VANISHED_SEGMENT, log.path, message)
         return
     except RemoteSegmentError as error:
-        yield Finding(
-            Severity.ERROR, FindingKind.REMOTE_SEGMENT, *log.topic_partition, error.path, -1, -1,
+        yield MakeFinding(log.topic_partition)(
+            FindingKind.REMOTE_SEGMENT, error.path,
             f"{error.reason}; {error.remedy}; the log cannot be joined with its tier, and is not "
             "verified",
         )  # fmt: skip
@@ -300,9 +291,9 @@ def _would_lose(log: Log) -> Iterator[Finding]:
     lost = plan.loss.replace(" are cut off", "", 1)
     way_out = f"{plan.lost.n_records} good records lie after the damage, and segmentlog recover "
     way_out += "--on-corrupt-batch skip keeps them"
-    yield Finding(
-        Severity.WARNING, FindingKind.RECOVERY_CUT, *log.topic_partition, log.path, -1,
-        plan.end_offset, f"recovery would cut off {lost}; {way_out}", plan.lost_to,
+    yield MakeFinding(log.topic_partition)(
+        FindingKind.RECOVERY_CUT, log.path, f"recovery would cut off {lost}; {way_out}",
+        offset=plan.end_offset, end_offset=plan.lost_to,
     )  # fmt: skip
 
 
@@ -316,15 +307,8 @@ def _leftovers(directory: LogDirectory) -> Iterator[Finding]:
     for kind, found in by_kind.items():
         n_bytes = sum(used.n_bytes for used in found)
         more = f", the largest of {len(found)} places" if len(found) > 1 else ""
-        yield Finding(
-            Severity.NOTE, FindingKind.LEFTOVERS, "", -1, found[0].path, -1, -1,
+        yield MakeFinding()(
+            FindingKind.LEFTOVERS, found[0].path,
             f"{kind} files take {n_bytes:,} bytes and are part of no log{more}; removed by: "
             f"{kind.removal}",
         )  # fmt: skip
-
-
-def _missing(each: MissingPartition) -> Finding:
-    return Finding(
-        Severity.ERROR, FindingKind.MISSING_PARTITION, *each.topic_partition, each.checkpoint,
-        -1, -1, f"{each.topic_partition}: {each.reason}",
-    )  # fmt: skip

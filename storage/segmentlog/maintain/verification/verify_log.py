@@ -5,25 +5,88 @@ transactions.  Nothing is changed.  After damage, reading continues.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from segmentlog.cluster.cluster_metadata import known_losses
-from segmentlog.errors import CorruptCheckpointError, RemoteSegmentError
-from segmentlog.format.records.decoder import RecordDecoder
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    RemoteSegmentError,
+    UnsupportedFormatError,
+)
+from segmentlog.format.kernels import layout
+from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
+from segmentlog.log.resync import GoodBatch, good_batch_after
 from segmentlog.log.segment import Segment
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
-from segmentlog.maintain.verification.offsets import OffsetCheck
+from segmentlog.maintain.verification.indexes import IndexCheck
 from segmentlog.maintain.verification.producers import ProducerCheck
-from segmentlog.maintain.verification.segment import Checks, SegmentCheck
 from segmentlog.maintain.verification.transactions import TransactionCheck
+from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
-from segmentlog.store.readable import exists, is_directory, is_file
+from segmentlog.store.contract import ReadableFile
+from segmentlog.store.readable import after_zeros, exists, is_directory, is_file, open_file
 
 _WINDOW_BYTES = 4 << 20
+
+
+class Damage(NamedTuple):
+    """A bad batch: its error, the offset that is expected there, and the next good batch."""
+
+    error: CorruptLogError | UnsupportedFormatError
+    offset: int
+    good: GoodBatch | None
+
+    @property
+    def kind(self) -> FindingKind:
+        """The kind of a finding about it."""
+        is_unknown = isinstance(self.error, UnsupportedFormatError)
+        return FindingKind.UNSUPPORTED_BATCH if is_unknown else FindingKind.CORRUPT_BATCH
+
+    @property
+    def message(self) -> str:
+        """The error, and the place at which the verification continues, in words."""
+        at = f"the next good batch is at byte {self.good.position}" if self.good else ""
+        return f"{self.error} ({at or 'no good batch follows'})"
+
+
+def batches_and_damage(
+    windows: BatchWindows, scanner: BatchScanner, file: ReadableFile, position: int, end: int
+) -> Iterator[ScannedBatches | Damage]:
+    """The batches of a file from byte `position` on; after damage, from the next good batch on."""
+    at: int | None = position
+    while at is not None:
+        try:
+            yield from windows.batches(file.read_into, scanner, at, end)
+            return
+        except (CorruptLogError, UnsupportedFormatError) as error:
+            offset = scanner.next_offset
+            good = good_batch_after(file, error.position, end, offset)
+            yield Damage(error, offset, good)
+            at = None
+            if good is not None:
+                at, scanner.next_offset = good.position, good.base_offset
+
+
+def unreadable_records(
+    decoder: RecordDecoder, batches: ScannedBatches, finding: MakeFinding
+) -> Iterator[Finding]:
+    """Findings about batches whose records cannot be decoded."""
+    for row, error in decoder.find_unreadable(batches):
+        is_unknown = isinstance(error, UnsupportedFormatError)
+        yield finding(
+            FindingKind.UNSUPPORTED_BATCH if is_unknown else FindingKind.CORRUPT_RECORDS,
+            batches.path, str(error), position=batches.position_of(row),
+            offset=int(batches.headers[row, layout.BASE_OFFSET]),
+        )  # fmt: skip
 
 
 def verify_log(
@@ -47,7 +110,7 @@ def verify_log(
 
 
 class _LogCheck:
-    """One pass over the segments of a log."""
+    """One pass over a log: good batches go to every check, bad batches are reported."""
 
     def __init__(
         self,
@@ -57,54 +120,135 @@ class _LogCheck:
         with_producers: bool,
         progress: Callable[[int], object],
     ) -> None:
-        self._log = log
+        self._log, self._progress = log, progress
         self._finding = MakeFinding(log.topic_partition)
-        decoder = RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
-        epochs = []
+        self._windows = BatchWindows(_WINDOW_BYTES)
+        self._decoder = (
+            RecordDecoder(log.topic_partition, record_schema([])) if with_records else None
+        )
+        self._offsets = _OffsetCheck(self._finding, known_losses(log))
+        self._transactions = TransactionCheck(self._finding)
+        self._producers = ProducerCheck(self._finding) if with_producers else None
+        #: Leader epochs of the log, until a batch contradicts them.
+        self._epochs: EpochStarts | None = None
         with contextlib.suppress(OSError):  # the start of a broker has a finding about the file
-            epochs = [EpochStarts(log.path, warns=False)] if is_directory(log.path) else []
-        self._checks = Checks(
-            log, self._finding, progress, BatchWindows(_WINDOW_BYTES), decoder,
-            OffsetCheck(self._finding, known_losses(log)), TransactionCheck(self._finding),
-            ProducerCheck(self._finding) if with_producers else None, epochs,
-        )  # fmt: skip
-        self._is_all_read = True
+            self._epochs = EpochStarts(log.path, warns=False) if is_directory(log.path) else None
 
     def findings(self) -> Iterator[Finding]:
-        segments = self._log.segments
+        segments, is_all_read = self._log.segments, True
         for i, segment in enumerate(segments):
-            yield from self._checks.offsets.begin(segment)
+            yield from self._offsets.begin(segment)
             try:
                 after = segments[i + 1].base_offset if i + 1 < len(segments) else None
-                yield from SegmentCheck(segment, self._checks, after).findings()
+                yield from self._segment(segment, after)
+                continue
             except OSError as error:
                 yield self._unread(segment, error)
             except RemoteSegmentError as error:
-                self._is_all_read = False
-                self._checks.offsets.give_up()
                 yield self._finding(
-                    Severity.ERROR, FindingKind.REMOTE_SEGMENT, error.path, -1,
-                    segment.base_offset, f"{error.reason}; {error.remedy}",
+                    FindingKind.REMOTE_SEGMENT, error.path, f"{error.reason}; {error.remedy}",
+                    offset=segment.base_offset,
                 )  # fmt: skip
-        yield from self._checks.transactions.at_the_end()
+            is_all_read = False
+            self._offsets.give_up()
+        yield from self._transactions.at_the_end()
         yield from self._orphans()
-        if self._is_all_read:
+        if is_all_read and not is_file(self._log.path):  # one segment alone need not reach the end
             yield from self._high_watermark()
+
+    def _segment(self, segment: Segment, after: int | None) -> Iterator[Finding]:
+        """Findings in the order of the file, then those about its indexes.
+
+        `after`: base offset of the next segment; None for the active one, whose end may be half
+        written.  Raises `OSError` if a file cannot be read.
+        """
+        is_leaving = after is not None and after <= self._log.log_start_offset
+        indexes = IndexCheck(segment, self._finding, is_leaving=is_leaving)
+        scanner = BatchScanner(segment.path, segment.base_offset)
+        with open_file(segment.path) as file:
+            file.expect(0, segment.size)
+            for batches in batches_and_damage(self._windows, scanner, file, 0, segment.size):
+                if isinstance(batches, Damage):
+                    found = self._damaged(segment, file, batches, after)
+                    yield found
+                    if good := batches.good:
+                        indexes.unreadable(good.position, good.base_offset)
+                        self._offsets.go_on_from(good.base_offset)
+                        if self._producers is not None:
+                            self._producers.go_on_from(good.base_offset)
+                    elif found.severity != Severity.NOTE:
+                        indexes.unreadable(segment.size, 2**63 - 1)
+                    continue
+                self._offsets.follow(batches)
+                yield from indexes.follow(batches)
+                yield from self._transactions.follow(batches)
+                yield from self._follow_epochs(batches)
+                if self._producers is not None:
+                    yield from self._producers.follow(batches)
+                if self._decoder is not None:
+                    yield from unreadable_records(self._decoder, batches, self._finding)
+                self._progress(len(batches.data))
+        yield from self._offsets.end(segment)
+        if self._producers is not None:
+            yield from self._producers.end(segment)
+        yield from indexes.at_the_end()
+        yield from self._transactions.index_of(segment)
+
+    def _damaged(
+        self, segment: Segment, file: ReadableFile, damage: Damage, after: int | None
+    ) -> Finding:
+        """The finding about a bad batch; `after`: as for `_segment`."""
+        good, at, end = damage.good, damage.error.position, segment.size
+        self._progress((good.position if good else end) - at)
+        is_zeros = good is None and after_zeros(file, at, end) == end
+        kind, message, severity = damage.kind, damage.message, None
+        if after is None and good is None and at >= self._log.end.position:
+            if is_zeros:
+                kind = FindingKind.ZEROS_AT_THE_END
+                message = f"{end - at} bytes of zeros follow the last batch: preallocated"
+            else:
+                kind = FindingKind.TORN_TAIL
+                message = f"{end - at} bytes after the last whole batch: a write was cut short"
+        else:
+            next_offset = good.base_offset if good else after
+            if next_offset is not None and next_offset <= self._log.log_start_offset:
+                severity = Severity.WARNING
+                message += "; all of it lies below the log start, so no reader needs it"
+            if is_zeros:
+                message = f"{end - at} bytes of zeros follow the last batch"
+                if damage.offset == after:
+                    message += ", and no record is missing; a broker's consumers fail there"
+        return self._finding(
+            kind, segment.path, message, position=at, offset=damage.offset, severity=severity
+        )
+
+    def _follow_epochs(self, batches: ScannedBatches) -> Iterator[Finding]:
+        """The first batch of the log whose leader epoch is not that of the checkpoint."""
+        if self._epochs is None or not (found := self._epochs.contradiction(batches)):
+            return
+        offset, epoch, known = found
+        yield self._finding(
+            FindingKind.LEADER_EPOCHS, self._epochs.path,
+            f"the batch has leader epoch {epoch}, but the checkpoint has {known} there: a "
+            "follower may cut its copy off at a wrong offset; remove the file, and "
+            "segmentlog recover builds it again from the log",
+            offset=offset,
+        )  # fmt: skip
+        self._epochs = None
 
     def _unread(self, segment: Segment, error: OSError) -> Finding:
         """The finding for a file that cannot be read to its end."""
-        self._is_all_read = False
-        self._checks.offsets.give_up()
         if not exists(segment.path):
             return self._finding(
-                Severity.NOTE, FindingKind.VANISHED_SEGMENT, segment.path, -1, segment.base_offset,
+                FindingKind.VANISHED_SEGMENT, segment.path,
                 "existed when the verification began, and is gone: removed by retention or "
                 "compaction",
+                offset=segment.base_offset,
             )  # fmt: skip
-        path = error.filename or segment.path
         return self._finding(
-            Severity.ERROR, FindingKind.UNREADABLE_FILE, path, -1, segment.base_offset,
+            FindingKind.UNREADABLE_FILE, error.filename or segment.path,
             f"{error.strerror or error}; this segment is not verified to its end",
+            offset=segment.base_offset,
         )  # fmt: skip
 
     def _orphans(self) -> Iterator[Finding]:
@@ -116,29 +260,106 @@ class _LogCheck:
             if any(each.start_offset <= base_offset < each.end_offset for each in lost):
                 continue  # the finding about the missing segment names it
             yield self._finding(
-                Severity.WARNING, FindingKind.INDEX_WITHOUT_LOG, path, -1, base_offset,
+                FindingKind.INDEX_WITHOUT_LOG, path,
                 "no segment has this base offset: a crash has left the file; the next writer, "
                 "segmentlog recover, or the next start of a broker removes it",
+                offset=base_offset,
             )  # fmt: skip
 
     def _high_watermark(self) -> Iterator[Finding]:
         """Compare the checkpointed high watermark with the end of the log."""
-        if is_file(self._log.path):
-            return  # one segment alone need not reach to the end
         try:
             promised, end = self._log.high_watermark_checkpoint, self._log.log_end_offset
         except CorruptCheckpointError:  # the findings about the log directory name the file
             return
+        message, severity = "", None
         if lost := self._log.lost_offsets:
-            yield self._finding(
-                Severity.ERROR, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
-                f"{lost}: later segments are gone; restore them from a replica or a backup",
-                promised or -1,
-            )  # fmt: skip
+            message = f"{lost}: later segments are gone; restore them from a replica or a backup"
         elif promised is not None and promised > end:
-            yield self._finding(
-                Severity.WARNING, FindingKind.HIGH_WATERMARK, self._log.path, -1, end,
+            severity = Severity.WARNING
+            message = (
                 f"the high watermark is {promised}, but the log ends at {end}: acknowledged "
-                "records are missing, or the checkpoint is newer than this copy",
-                promised,
+                "records are missing, or the checkpoint is newer than this copy"
+            )
+        if message:
+            yield self._finding(
+                FindingKind.HIGH_WATERMARK, self._log.path, message,
+                offset=end, end_offset=promised or -1, severity=severity,
             )  # fmt: skip
+
+
+class _OffsetCheck:
+    """Follows the offsets of one log from its first segment to its last.
+
+    `lost`: the gaps in which an index shows that segments are gone.
+    """
+
+    def __init__(self, finding: MakeFinding, lost: Sequence[LostSegments] = ()) -> None:
+        self._finding = finding
+        self._lost = {each.end_offset: each for each in lost}
+        self._reached = -1  # offset after the segments that are done, if it is known
+        self._expected = -1
+        self._n_gaps = self._n_missing = 0
+        self._first_gap = (0, 0, 0)  # byte, and the offsets before and after the gap
+
+    def begin(self, segment: Segment) -> Iterator[Finding]:
+        """Take the step from one segment to the next."""
+        reached, base = self._reached, segment.base_offset
+        self._expected = base
+        self._n_gaps = self._n_missing = 0
+        if reached > base:
+            yield self._finding(
+                FindingKind.OVERLAPPING_SEGMENT, segment.path,
+                f"begins at offset {base}, but the segment before it ends at offset {reached}",
+                position=0, offset=base,
+            )  # fmt: skip
+        elif base in self._lost:
+            lost = self._lost[base]
+            yield self._finding(
+                FindingKind.MISSING_SEGMENT, segment.path,
+                f"{lost}; put the segment back from a replica or a backup; until then, keep index "
+                "files between the two, which show what was there",
+                position=0, offset=lost.start_offset, end_offset=base,
+            )  # fmt: skip
+        elif -1 < reached < base:
+            yield self._finding(
+                FindingKind.OFFSET_GAP, segment.path,
+                f"no batch holds offsets [{reached}, {base}) before this segment: "
+                "compacted away, or a segment is missing",
+                position=0, offset=reached, end_offset=base,
+            )  # fmt: skip
+
+    def follow(self, batches: ScannedBatches) -> None:
+        """Count offsets that no batch holds: a compacted log may have millions of them."""
+        headers = batches.headers
+        begins = headers[:, layout.BASE_OFFSET]
+        ends = np.concatenate(([self._expected], headers[:-1, layout.LAST_OFFSET] + 1))
+        self._expected = batches.next_offset
+        rows = np.flatnonzero(begins > ends)
+        if not len(rows):
+            return
+        first = rows[0]
+        if not self._n_gaps:
+            self._first_gap = batches.position_of(first), int(ends[first]), int(begins[first])
+        self._n_gaps += len(rows)
+        self._n_missing += int((begins[rows] - ends[rows]).sum())
+
+    def go_on_from(self, offset: int) -> None:
+        """Leave out damage; `offset` is the next offset after it."""
+        self._expected = offset
+
+    def end(self, segment: Segment) -> Iterator[Finding]:
+        """Report the number of gaps of one segment."""
+        self._reached = max(self._reached, self._expected)
+        if self._n_gaps:
+            at, begin, end = self._first_gap
+            yield self._finding(
+                FindingKind.OFFSET_GAP, segment.path,
+                f"no batch holds {self._n_missing} offsets, the first of them [{begin}, {end}); "
+                "compacted away, or lost",
+                position=at, offset=begin, end_offset=end,
+            )  # fmt: skip
+
+    def give_up(self) -> None:
+        """Leave out a segment that cannot be read to its end."""
+        self._reached = -1

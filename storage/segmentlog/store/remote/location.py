@@ -93,7 +93,10 @@ def path_of_url(url: str) -> str:
     # Made here; the path of a virtual disk has no credentials.
     if scheme == "tiered" or scheme.startswith("bucket+") or _MADE.fullmatch(authority):
         return url.rstrip("/")
-    if _is_cut(scheme, host) or (":" in userinfo and "@" in query.partition("=")[0]):
+    _, colon, port = host.partition(":")
+    # A slash in credentials cuts them off, and their beginning looks like a host.
+    is_cut = ";" in host or (colon and (scheme in _WITHOUT_PORT or not port.isdecimal()))
+    if is_cut or (":" in userinfo and "@" in query.partition("=")[0]):
         reason = (
             "the credentials of the URL contain a character that ends them: write %2F for /, %3F "
             "for ?, %3B for ; and %40 for @, or leave them out of the URL and give them in the "
@@ -117,12 +120,6 @@ def path_of_url(url: str) -> str:
     root = ";".join([f"{scheme}://{shown_user}{host}", *options])
     key = unquote(key).strip("/")
     return f"{root}/{key}" if key else root
-
-
-def _is_cut(scheme: str, host: str) -> bool:
-    """Whether a host is the beginning of credentials, of which a slash has cut the rest off."""
-    _, colon, port = host.partition(":")
-    return ";" in host or bool(colon and (scheme in _WITHOUT_PORT or not port.isdecimal()))
 
 
 def location_of(path: str) -> Location:

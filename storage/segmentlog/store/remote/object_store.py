@@ -5,24 +5,129 @@ as long as many reads of a disk.  So a directory is surveyed when it is opened: 
 listing answers every later question for names, sizes and times, and small files and index entries
 are kept once they are read.  Objects that differ from the listing are gone (``ESTALE``).
 
-A file that a slice reads is opened again, wherever the task runs (`RemoteFile.expect`), and its
-bytes are requested a few pieces ahead.
+A second request takes as long as the first one.  So ranges that were read are kept for some time,
+and the pieces of a file that a slice reads are requested side by side, ahead of the reader.  Such
+a file is opened again, wherever the task runs (`RemoteFile.expect`).
 """
 
 import errno
 import os
 import stat
-from collections.abc import Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from segmentlog.errors import StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
-from segmentlog.store.closing import Closing
-from segmentlog.store.contract import Entry, FileStatus, FileType, Measured
+from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured
 from segmentlog.store.remote.location import Location, location_of
-from segmentlog.store.remote.ranges import KeptRanges, ReadAhead
-from segmentlog.store.remote.requests import Pending, begin, request
+from segmentlog.store.remote.requests import Pending, request
 from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
+
+
+class KeptRanges:
+    """Ranges of objects, up to a number of bytes; those that were used longest ago go first.
+
+    Threads may share it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._ranges: dict[tuple[str, int], bytes] = {}
+        self._starts: dict[str, list[int]] = {}
+        self.n_bytes = 0
+        self._lock = threading.Lock()
+
+    def find(self, key: str, position: int, n_bytes: int) -> bytes | None:
+        """The bytes, if one range holds them all."""
+        with self._lock:
+            for start in self._starts.get(key, ()):
+                found = self._ranges[key, start]
+                if start <= position and position + n_bytes <= start + len(found):
+                    self._ranges[key, start] = self._ranges.pop((key, start))
+                    return found[position - start : position - start + n_bytes]
+        return None
+
+    def keep(self, key: str, position: int, found: bytes) -> None:
+        """Keep a range that was not found."""
+        with self._lock:
+            self._drop(key, position)
+            self._ranges[key, position] = found
+            self._starts.setdefault(key, []).append(position)
+            self.n_bytes += len(found)
+            while self.n_bytes > self._most_bytes:
+                self._drop(*next(iter(self._ranges)))
+
+    def _drop(self, key: str, position: int) -> None:
+        found = self._ranges.pop((key, position), None)
+        if found is not None:
+            self.n_bytes -= len(found)
+            self._starts[key].remove(position)
+
+
+#: Bytes of one request: a window of a scan takes two.
+PIECE_BYTES = 2 << 20
+
+#: Pieces that are there or on their way at a time: the window that is decoded, and three more.
+_PIECES = 8
+
+
+class ReadAhead:
+    """The bytes ``[start, end)`` of an object, read from the start to the end.
+
+    `begin`: begins the request for a number of bytes from a position.  `start`, `end`: the range;
+    nothing outside is requested.
+    """
+
+    def __init__(self, begin: Callable[[int, int], Pending], start: int, end: int) -> None:
+        self._begin = begin
+        self._next = start  # first byte that is not requested yet
+        self._end = end
+        self._at = start  # of the first piece
+        self._pieces: deque[Pending | bytes] = deque()
+        self._request()
+
+    def _request(self) -> None:
+        while self._next < self._end and len(self._pieces) < _PIECES:
+            n_bytes = min(PIECE_BYTES, self._end - self._next)
+            self._pieces.append(self._begin(self._next, n_bytes))
+            self._next += n_bytes
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from byte `position`; 0 if that is not where the range continues.
+
+        Raises `StorageError` if a piece cannot be read.
+        """
+        filled = 0
+        while filled < len(buffer) and (piece := self._piece(position + filled)) is not None:
+            begin = position + filled - self._at
+            n_bytes = min(len(piece) - begin, len(buffer) - filled)
+            buffer[filled : filled + n_bytes] = memoryview(piece)[begin : begin + n_bytes]
+            filled += n_bytes
+        return filled
+
+    def _piece(self, position: int) -> bytes | None:
+        """The piece with a byte; those before it are dropped, and others requested."""
+        while self._pieces and position >= self._at:
+            first = self._pieces[0]
+            if isinstance(first, Pending):
+                first = self._pieces[0] = first.result()
+            if position < self._at + len(first):
+                return first
+            self._at += len(first)
+            self._pieces.popleft()
+            self._request()
+        return None
+
+    def close(self) -> None:
+        """Forget pieces that are still on their way."""
+        for piece in self._pieces:
+            if isinstance(piece, Pending):
+                piece.cancel()
+        self._pieces.clear()
+        self._next = self._end
+
 
 #: Bytes that a small read requests: the headers and entries after it are often wanted next.  A
 #: read that continues where the last one ended requests twice as much, up to `_LARGEST_KEPT`.
@@ -104,7 +209,7 @@ class _Object:
                 raise OSError(errno.EIO, f"only {len(found)} of {n_bytes} bytes arrived")
             return found
 
-        return begin(self.path, f"reading bytes {position} to {position + n_bytes}", fetch)
+        return Pending(self.path, f"reading bytes {position} to {position + n_bytes}", fetch)
 
     def read(self, position: int, n_bytes: int) -> bytes:
         """A range, which a larger request may have brought before."""
@@ -144,7 +249,6 @@ class RemoteFile(Closing):
         self._ahead: ReadAhead | None = None
 
     def status(self) -> FileStatus:
-        """See `ReadableFile`."""
         return _status(self._object.facts if self._opened is None else self._opened.facts)
 
     def expect(self, start: int, end: int) -> None:
@@ -168,7 +272,6 @@ class RemoteFile(Closing):
                 raise StorageError(errno.EIO, said, self.path)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         if self._ahead is not None:
             buffer = bytearray(n_bytes)
             n_read = self._ahead.read_into(memoryview(buffer), position)
@@ -177,7 +280,6 @@ class RemoteFile(Closing):
         return self._object.read(position, n_bytes)
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         if self._ahead is not None:
             n_read = self._ahead.read_into(buffer, position)
             if n_read:
@@ -192,7 +294,6 @@ class RemoteFile(Closing):
         return self._object.read(0, size) if 0 < size <= _LARGEST_KEPT else None
 
     def close(self) -> None:
-        """See `ReadableFile`."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -265,7 +366,6 @@ class RemoteDisk:
         self._surveys = [found, *self._surveys[: _MOST_SURVEYS - 1]]
 
     def forget(self, path: str) -> None:
-        """See `SurveyedDisk`."""
         key = self._key(path)
         self._surveys = [
             each
@@ -329,11 +429,9 @@ class RemoteDisk:
         return RemoteFile(known)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """See `Disk`."""
         return _status(self._facts(path))
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`."""
         found = self._in_directory(directory)
         try:
             statuses = [_status(found[name]) for name in names]
@@ -344,18 +442,15 @@ class RemoteDisk:
         return Measured(sizes, inodes, types, is_remembered=False)
 
     def names(self, path: str) -> list[str]:
-        """See `Disk`."""
         return list(self._in_directory(path))
 
     def entries(self, path: str) -> list[Entry]:
-        """See `Disk`."""
         return [
             Entry(name, FileType.DIRECTORY if facts.is_directory else FileType.FILE)
             for name, facts in self._in_directory(path).items()
         ]
 
     def inodes(self, path: str) -> dict[str, int]:
-        """See `Disk`."""
         return dict.fromkeys(self._in_directory(path), 0)
 
 

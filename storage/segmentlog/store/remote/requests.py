@@ -134,7 +134,7 @@ def end_requests() -> None:
 
 
 class Pending:
-    """A request under way.
+    """A request under way, which nobody waits for yet.
 
     `path`: of the file or directory, for errors.  `what`: the request in words: "listing" or
     "reading bytes 0 to 61".  `work`: makes the request; it may be called again.
@@ -209,11 +209,6 @@ def side_by_side(work: Callable[[_A], _T], given: Sequence[_A]) -> list[_T]:
 
     with ThreadPoolExecutor(min(_THREADS, len(given) or 1), "segmentlog plan") as threads:
         return list(threads.map(work, given))
-
-
-def begin(path: str, what: str, work: Callable[[], Any]) -> Pending:
-    """Begin a request, and return without waiting for it."""
-    return Pending(path, what, work)
 
 
 def request(path: str, what: str, work: Callable[[], _T]) -> _T:

@@ -79,7 +79,6 @@ class ArrowStore:
         return f"{self._base}/{key}" if key else self._base or "/"
 
     def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
-        """See `Store`."""
         from pyarrow.fs import FileSelector, FileType
 
         path = self._path(key)
@@ -97,7 +96,6 @@ class ArrowStore:
             yield info.path.strip("/")[skipped:].strip("/"), _facts(info)
 
     def facts(self, key: str) -> Facts:
-        """See `Store`."""
         from pyarrow.fs import FileType
 
         info = self._filesystem.get_file_info(self._path(key))
@@ -154,7 +152,6 @@ class FsspecStore:
         return f"{self._base}/{key}" if key else self._base or "/"
 
     def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
-        """See `Store`."""
         path = self._path(key)
         self._filesystem.invalidate_cache()  # clients remember listings
         depth = None if deep else 1
@@ -168,12 +165,10 @@ class FsspecStore:
                 yield name.strip("/")[skipped:].strip("/"), _fsspec_facts(info)
 
     def facts(self, key: str) -> Facts:
-        """See `Store`."""
         self._filesystem.invalidate_cache()
         return _fsspec_facts(self._filesystem.info(self._path(key)))
 
     def open(self, key: str) -> Opened:
-        """See `Store`."""
         facts = self.facts(key)
         if facts.is_directory:
             raise FileNotFoundError(key)
@@ -293,8 +288,7 @@ def _azure(location: Location) -> Store:
 def _of_arrow(location: Location) -> Store:
     from pyarrow.fs import FileSystem
 
-    filesystem, base = FileSystem.from_uri(_url(location))
-    return ArrowStore(filesystem, base)
+    return ArrowStore(*FileSystem.from_uri(_url(location)))
 
 
 def _url(location: Location) -> str:

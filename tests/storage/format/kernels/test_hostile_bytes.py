@@ -260,7 +260,6 @@ print({code for code, _, _ in seen} >= {status.OK}, {bad for _, _, bad in seen} 
 #: compaction. Their output ends before an unreadable page, too.
 COMPACTION = """
 from segmentlog.maintain.compaction.key_map import OffsetMap
-from segmentlog.maintain.compaction.settings import MapBounds
 from segmentlog.format.kernels import batch_fates, compaction, layout, status
 from segmentlog.format.kernels.batch_fates import judge_batches
 from segmentlog.format.kernels.offset_map import put_keys
@@ -278,7 +277,7 @@ def compact(data, horizon_ms):
     code, _, n_batches = scan_batches(buf, 0, len(buf), 0, headers)
     headers = headers[:n_batches]
     headers = headers[headers[:, layout.ATTRIBUTES] & layout.CODEC_MASK == 0]
-    known, nothing = OffsetMap(MapBounds(24 * 6, 0.9), 10), np.zeros(0, np.uint8)
+    known, nothing = OffsetMap(24 * 6, 0.9, 10), np.zeros(0, np.uint8)
     is_aborted = np.array([rng.randrange(4) == 0 for _ in headers], np.uint8)
     put_keys(buf, nothing, headers, is_aborted, 0, known.table, known.state, known.secret,
              known.waiting)

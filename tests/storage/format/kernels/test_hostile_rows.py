@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from segmentlog.errors import SegmentLogError
 from segmentlog.model import TopicPartition
-from segmentlog.writes.partitioner import Partitioner, group_rows
+from segmentlog.writes.stager import Partitioner, group_rows
 from segmentlog.format.records import encoder
 from segmentlog.format.records.source import record_source
 from segmentlog.testing.reference import Record, encode_batch, read_batch
@@ -109,7 +109,7 @@ import numpy as np
 import pyarrow as pa
 from segmentlog.format.kernels.encode import assign_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.writes.partitioner import Partitioner, group_rows
+from segmentlog.writes.stager import Partitioner, group_rows
 from segmentlog.format.records.encoder import RecordEncoder
 from segmentlog.format.records.source import record_source
 from segmentlog.testing.reference import read_batch

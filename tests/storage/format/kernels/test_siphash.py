@@ -3,7 +3,7 @@
 import numpy as np
 
 from segmentlog.format.kernels import offset_map
-from segmentlog.format.kernels.siphash import SECRET_BYTES, siphash
+from segmentlog.format.kernels.offset_map import SECRET_BYTES, siphash
 
 #: ``vectors_sip128`` of the reference implementation, by length of the message.  The bytes of the
 #: secret and of each message count up from zero.

@@ -1,13 +1,11 @@
 """The choice among the kernels of a module, and that all of them give the same."""
 
-import ctypes
 import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,29 +46,24 @@ V2, V3, VECTORS = 1, 2, 4
 def test_the_level_of_a_processor(
     features: set[str], newest_leaf: int, saved: int, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The code that asks ``cpuid`` runs here with the answers of other processors."""
+    """The code that asks ``cpuid`` runs here, in Python, with the answers of other processors."""
     monkeypatch.syspath_prepend(str(STORAGE))
-    ir = importlib.import_module("llvmlite.ir")
-    llvm = importlib.import_module("llvmlite.binding")
-    extension = importlib.import_module("kernel_compiler.extension")
+    glue = importlib.import_module("kernel_compiler.glue")
 
-    def cpuid(_: object, leaf: int) -> list[Any]:
-        words = [newest_leaf if leaf == 0 else 0, 0, 0, 0]
-        for each in features:
-            place, word, bit = PLACES[each]
-            words[word] |= (place == leaf % 2**32) << bit
-        return [ir.IntType(32)(each) for each in words]
+    def answers(word: int) -> Callable[[int], int]:
+        def answer(leaf: int) -> int:
+            places = [PLACES[each] for each in features]
+            bits = sum(1 << bit for place, of, bit in places if (place, of) == (leaf, word))
+            return newest_leaf if (leaf, word) == (0, 0) else bits
 
-    module = extension._Module("choice", llvm.get_process_triple(), "")
-    made = extension.cpu_level(module, cpuid, lambda _: ir.IntType(32)(saved))
-    made.linkage = "external"
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine()
-    with llvm.create_mcjit_compiler(llvm.parse_assembly(str(module.ir)), machine) as engine:
-        engine.finalize_object()
-        call = ctypes.CFUNCTYPE(ctypes.c_int64)(engine.get_function_address("cpu_level"))
-        assert level == call()
+        return answer
+
+    for word, name in enumerate(("_eax", "_ebx", "_ecx")):
+        monkeypatch.setattr(glue, name, answers(word))
+    monkeypatch.setattr(glue, "_saved_state", lambda _: saved)
+    monkeypatch.setattr(glue, "_has_cpuid", lambda: True)
+
+    assert level == glue.cpu_level()
 
 
 def run(code: str, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,9 @@ from both_ways import with_slack
 from plain_writes import write
 
 from segmentlog.format.kernels.memory import COPY_SLACK
-from segmentlog.format.records import arenas as arenas_module
+from segmentlog.format.records import columns as arenas_module
 from segmentlog.format.records import one_pass
-from segmentlog.format.records.arenas import Arenas
-from segmentlog.format.records.columns import Output
+from segmentlog.format.records.columns import Arenas, Output
 from segmentlog.format.records.one_pass import OnePassDecoder
 from segmentlog.format.records.schema import record_schema
 from segmentlog.model import TopicPartition

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import segmentlog
 from segmentlog.errors import InvalidUtf8Error
-from segmentlog.format.records.text import TextColumns
+from segmentlog.format.records.columns import TextColumns
 from segmentlog.model import OnInvalidUtf8, TopicPartition
 
 WHERE = TopicPartition("t", 3)

@@ -15,7 +15,7 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
 )
 from segmentlog.log.checkpoint import read_offsets, write_offsets
-from segmentlog.maintain.compaction.cleanable import Cleanable, find_cleanable
+from segmentlog.maintain.compaction.cleanable import LogToClean, find_cleanable
 from segmentlog.model import TopicPartition
 
 NOW_MS = 1_000_000
@@ -34,7 +34,7 @@ def segments(*times_ms: int, per_segment: int = 2) -> dict[int, Sequence[Batch]]
     }
 
 
-def found(directory: Path, checkpoint: int | None = None, **settings: Any) -> Cleanable:
+def found(directory: Path, checkpoint: int | None = None, **settings: Any) -> LogToClean:
     """The part that is cleanable now."""
     log = segmentlog.open_log_dir(directory).log(*T)
     config = segmentlog.TopicConfig(**settings)
@@ -45,9 +45,9 @@ def test_up_to_the_active_segment(tmp_path: Path) -> None:
     """The bytes of a segment that is partly clean count as clean and as cleanable."""
     lay_out(tmp_path, segments(1, 2, 3, 4))
 
-    assert (0, 6, 0, 6 * SIZE) == found(tmp_path)[:4]
-    assert (2, 6, 2 * SIZE, 4 * SIZE) == found(tmp_path, 2)[:4]
-    assert (3, 6, 4 * SIZE, 4 * SIZE) == found(tmp_path, 3)[:4]
+    assert (0, 6, 0, 6 * SIZE) == found(tmp_path)[1:5]
+    assert (2, 6, 2 * SIZE, 4 * SIZE) == found(tmp_path, 2)[1:5]
+    assert (3, 6, 4 * SIZE, 4 * SIZE) == found(tmp_path, 3)[1:5]
     assert 0 == found(tmp_path, 6).cleanable_bytes
     assert 0 == found(tmp_path, 7).cleanable_bytes  # in the active segment
 
@@ -56,7 +56,7 @@ def test_no_log_is_cleaned_that_has_one_segment(tmp_path: Path) -> None:
     """The only segment of a log is its active segment."""
     lay_out(tmp_path, segments(1))
 
-    assert not found(tmp_path).is_due(0)
+    assert not found(tmp_path, min_cleanable_dirty_ratio=0.0).is_due
 
 
 def test_up_to_the_high_watermark(tmp_path: Path) -> None:
@@ -101,22 +101,24 @@ def test_up_to_the_first_young_segment(tmp_path: Path) -> None:
 def test_due_by_the_ratio(tmp_path: Path) -> None:
     """A log is due only when its ratio of dirty bytes is above the limit."""
     lay_out(tmp_path, segments(1, 2, 3, 4, 5))
-    cleanable = found(tmp_path, 4)
 
-    assert 0.5 == cleanable.dirty_ratio
-    assert not cleanable.is_due(0.5)
-    assert cleanable.is_due(0.49)
+    assert 0.5 == found(tmp_path, 4).dirty_ratio
+    assert not found(tmp_path, 4, min_cleanable_dirty_ratio=0.5).is_due
+    assert found(tmp_path, 4, min_cleanable_dirty_ratio=0.49).is_due
 
 
 def test_due_by_the_greatest_lag(tmp_path: Path) -> None:
     """The first batch of each dirty segment decides; a batch without a timestamp is ignored."""
     lay_out(tmp_path, segments(500, 2000, -1, 3000, 1))
-    day = {"max_compaction_lag_ms": NOW_MS - 2500}
+    day: dict[str, Any] = {
+        "max_compaction_lag_ms": NOW_MS - 2500,
+        "min_cleanable_dirty_ratio": 1.0,
+    }
 
-    assert found(tmp_path, **day).is_due(1.0)
-    assert found(tmp_path, 2, **day).is_due(1.0)
-    assert not found(tmp_path, 4, **day).is_due(1.0)
-    assert not found(tmp_path, 8, **day).is_due(0.0)
+    assert found(tmp_path, **day).is_due
+    assert found(tmp_path, 2, **day).is_due
+    assert not found(tmp_path, 4, **day).is_due
+    assert not found(tmp_path, 8, **{**day, "min_cleanable_dirty_ratio": 0.0}).is_due
 
 
 @pytest.mark.parametrize("checkpoint", [1, 100])
@@ -128,7 +130,7 @@ def test_a_checkpoint_outside_of_the_log(
     write_offsets(str(tmp_path), LOG_START_CHECKPOINT, {T: 2})
     write_offsets(str(tmp_path), CLEANER_OFFSET_CHECKPOINT, {T: checkpoint})
 
-    assert found(tmp_path, checkpoint)[:1] == (2,)
+    assert 2 == found(tmp_path, checkpoint).first_dirty_offset
     with caplog.at_level(logging.WARNING):
         settings = {"cleanup.policy": "compact", "min.compaction.lag.ms": "1"}
         segmentlog.compact(tmp_path, settings=settings, now_ms=1)

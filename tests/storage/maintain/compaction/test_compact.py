@@ -1,6 +1,7 @@
 """Compaction of a directory: the records that stay, the logs that are due, readers beside it."""
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections import Counter
@@ -40,6 +41,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.log import checkpoint
 from segmentlog.log.checkpoint import read_offsets, write_offsets
+from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
 from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
@@ -47,7 +49,6 @@ from segmentlog.reads import directory_view
 from segmentlog.testing.codecs import GZIP, LZ4, NONE
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record
-from segmentlog.txn.rebuild_indexes import rebuild_indexes
 
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -459,6 +460,22 @@ def test_the_last_batch_of_a_pass_stays_for_its_offset(tmp_path: Path) -> None:
 
     assert [(1, 1, ())] == [(*each[:2], each.records) for each in rest_of(partition)[0]]
     assert 2 == done.records_without_key
+
+
+def test_each_phase_of_a_pass_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The phases are those of Kafka's cleaner, in its order, with what remains at the end."""
+    lay_out(tmp_path, {i: [records_of(i, (b"k", b"%d" % i))] for i in range(3)})
+    with caplog.at_level(logging.INFO, "segmentlog.maintain"):
+        compact(tmp_path)
+
+    begun, building, built, cleaning, cleaned, swapping, ended = caplog.messages
+    assert "beginning cleaning of log t-0" == begun
+    assert "in range [0, 2)" in building
+    assert "1 keys" in built
+    assert "prior to offset 2, 2 segments into 1," in cleaning
+    assert "cleaned 2 segments of log t-0, from offset 0 on" in cleaned
+    assert "1 cleaned segments of log t-0" in swapping
+    assert "cleaned log t-0 up to offset 2: 1 of 2 records" in ended
 
 
 @pytest.mark.parametrize(("level", "n_kept"), [(30, 1), (31, 0)])

@@ -20,8 +20,8 @@ from descriptors import descriptors_below
 import segmentlog
 from segmentlog.errors import LogDirectoryError, LogLockedError, SegmentLogError, StorageError
 from segmentlog.log.swaps import swap_in
-from segmentlog.maintain.compaction import cleaned_segment
-from segmentlog.maintain.compaction.shared import CompactionTask, clean_task
+from segmentlog.maintain import CompactionTask, clean_task
+from segmentlog.maintain.compaction import clean_segments
 from segmentlog.store import durable
 from segmentlog.store.lock import DirectoryLock
 
@@ -150,7 +150,7 @@ def test_a_file_of_a_new_segment_that_cannot_be_made(
         made.append(path)
         return durable.create_file(path)
 
-    monkeypatch.setattr(cleaned_segment, "create_file", create_file)
+    monkeypatch.setattr(clean_segments, "create_file", create_file)
     with pytest.raises(StorageError, match="Too many open files"):
         segmentlog.compact(directory, settings=COMPACT, now_ms=NOW_MS)
     assert number == len(made)

@@ -8,9 +8,9 @@ from compaction.batches import lay_out, records_of, rest_of
 from compaction.leading import leading
 
 from segmentlog.errors import ChecksumMismatchError, LogDirectoryError
+from segmentlog.maintain import clean_task
 from segmentlog.maintain.compaction import clean_partition
-from segmentlog.maintain.compaction import shared as shared_compaction
-from segmentlog.maintain.compaction.shared import clean_task
+from segmentlog.maintain.compaction import compact as shared_compaction
 from segmentlog.store.lock import TaskLock
 
 pytestmark = pytest.mark.linux

@@ -29,10 +29,10 @@ from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import CorruptLogError
 from segmentlog.maintain.restoration import plan
 from segmentlog.maintain.restoration import restore as module
-from segmentlog.maintain.restoration.records import RestoredRecords
+from segmentlog.maintain.restoration.plan import RestoredRecords
 from segmentlog.reads.cluster_image import Image
+from segmentlog.store.durable import OutputFile
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.store.output_file import OutputFile
 
 KEPT = {"retention.ms": "-1"}
 
@@ -198,7 +198,7 @@ def test_settings_of_the_lost_cluster_come_from_its_metadata(
     found = plan.Preflight(
         source, placement.TargetCluster([to], [to]), metadata=None, server_properties=None,
         records=RestoredRecords(source, (None, None), segmentlog.OpenTransactions.END),
-        times_ms=(0, 1), treatment=segmentlog.OpenTransactions.END, leaves_out_replicas=False,
+        times_ms=(0, 1), leaves_out_replicas=False,
     )  # fmt: skip
     assert [True, False] == [found._was_compacted(each) for each in ("again", "orders")]
     assert 1_048_588 == found._most_message_bytes("orders")

@@ -1,6 +1,6 @@
 """Ranges of objects that are kept in memory."""
 
-from segmentlog.store.remote.ranges import KeptRanges
+from segmentlog.store.remote.object_store import KeptRanges
 
 
 def test_a_range_is_found_by_any_part_of_it() -> None:
@@ -25,6 +25,16 @@ def test_the_oldest_ranges_go_first() -> None:
 
     assert 30 == kept.n_bytes
     assert [b"98", None, b"01", b"01"] == [kept.find(key, 0, 2) for key in "abcd"]
+
+
+def test_a_range_that_is_found_stays_longer() -> None:
+    """The range that was used longest ago goes first, and not the one that was kept first."""
+    kept = KeptRanges(25)
+    for key in "abcd":
+        kept.keep(key, 0, bytes(10))
+        kept.find("a", 0, 10)
+
+    assert [True, False, False, True] == [kept.find(key, 0, 10) is not None for key in "abcd"]
 
 
 def test_a_range_that_is_too_large_is_not_kept() -> None:

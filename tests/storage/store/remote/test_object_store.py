@@ -24,7 +24,7 @@ from segmentlog.errors import (
 from segmentlog.log.sparse_indexes import OFFSET_ENTRY, OffsetIndex
 from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.store.readable import exists, open_file, survey
-from segmentlog.store.remote import object_store, ranges, requests
+from segmentlog.store.remote import object_store, requests
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 DIRECTORIES = ["examples", "kafka-4.3.1", "kafka-3.9.2", "kafka-2.8.2"]
@@ -157,7 +157,7 @@ def test_large_ranges_are_in_flight_side_by_side(
     url: str, store: CountingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each byte is requested once, in pieces that are under way at the same time."""
-    monkeypatch.setattr(ranges, "PIECE_BYTES", 500)
+    monkeypatch.setattr(object_store, "PIECE_BYTES", 500)
     log = open_log_dir(url).log("orders", 0)
     rows = log.end_offset() - log.log_start_offset
     store.requests.clear()

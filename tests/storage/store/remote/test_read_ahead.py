@@ -3,9 +3,9 @@
 import pytest
 
 from segmentlog.errors import StorageError
-from segmentlog.store.remote import ranges
-from segmentlog.store.remote.ranges import ReadAhead
-from segmentlog.store.remote.requests import Pending, begin
+from segmentlog.store.remote import object_store
+from segmentlog.store.remote.object_store import ReadAhead
+from segmentlog.store.remote.requests import Pending
 
 DATA = bytes(range(256)) * 4
 
@@ -13,15 +13,15 @@ DATA = bytes(range(256)) * 4
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The ranges that are requested: pieces of ten bytes, three at a time."""
-    monkeypatch.setattr(ranges, "PIECE_BYTES", 10)
-    monkeypatch.setattr(ranges, "_PIECES", 3)
+    monkeypatch.setattr(object_store, "PIECE_BYTES", 10)
+    monkeypatch.setattr(object_store, "_PIECES", 3)
     return []
 
 
 def ahead(asked: list[tuple[int, int]], start: int, end: int) -> ReadAhead:
     def begin_piece(position: int, n_bytes: int) -> Pending:
         asked.append((position, n_bytes))
-        return begin("s3://b/x", "reading", lambda: DATA[position : position + n_bytes])
+        return Pending("s3://b/x", "reading", lambda: DATA[position : position + n_bytes])
 
     return ReadAhead(begin_piece, start, end)
 
@@ -67,12 +67,12 @@ def test_a_piece_that_fails_is_an_error_where_it_is_reached() -> None:
                 raise ValueError("no")
             return DATA[:n_bytes]
 
-        return begin("s3://b/x", "reading", work)
+        return Pending("s3://b/x", "reading", work)
 
-    found = ReadAhead(begin_piece, 0, ranges.PIECE_BYTES + 1)
+    found = ReadAhead(begin_piece, 0, object_store.PIECE_BYTES + 1)
     assert DATA[:3] == read(found, 0, 3)
     with pytest.raises(StorageError, match="reading failed: no"):
-        read(found, ranges.PIECE_BYTES, 1)
+        read(found, object_store.PIECE_BYTES, 1)
 
 
 def test_nothing_is_read_once_it_is_closed(asked: list[tuple[int, int]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from segmentlog.errors import StorageError
 from segmentlog.store.remote import requests
 from segmentlog.store.remote.location import path_of_url
-from segmentlog.store.remote.requests import begin, request, side_by_side
+from segmentlog.store.remote.requests import Pending, request, side_by_side
 
 PATH = "s3://bucket/kafka/orders-0/0.log"
 
@@ -107,7 +107,7 @@ def test_requests_that_never_end_keep_no_other_from_its_turn(
         threads.add(threading.current_thread())
         ends.wait()
 
-    for pending in [begin(PATH, "listing", endless) for _ in range(requests._THREADS)]:
+    for pending in [Pending(PATH, "listing", endless) for _ in range(requests._THREADS)]:
         with pytest.raises(StorageError, match="took more than"):
             pending.result()
 
@@ -135,7 +135,7 @@ def test_credentials_are_left_out_of_messages(monkeypatch: pytest.MonkeyPatch) -
 def test_requests_are_under_way_together() -> None:
     """No request waits for the end of another."""
     together = threading.Barrier(4, timeout=10)
-    pending = [begin(PATH, "reading", together.wait) for _ in range(4)]
+    pending = [Pending(PATH, "reading", together.wait) for _ in range(4)]
 
     assert [0, 1, 2, 3] == sorted(each.result() for each in pending)
 
@@ -183,7 +183,7 @@ def test_a_process_ends_after_its_requests() -> None:
         "    ends.wait()\n"
         "    time.sleep(0.1)\n"
         "    made.append(1)\n"
-        "pending = [requests.begin('s3://b/k', 'reading', work) for _ in range(40)]\n"
+        "pending = [requests.Pending('s3://b/k', 'reading', work) for _ in range(40)]\n"
         "for _ in range(requests._THREADS):\n"
         "    begun.acquire()\n"
         "atexit.register(ends.set)\n"

@@ -1,0 +1,1 @@
+"""The start of a broker, decided from its disks before it happens."""

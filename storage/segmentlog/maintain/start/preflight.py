@@ -1,0 +1,260 @@
+"""The start of a broker, decided from its disks before it happens.
+
+First come the checks of whole directories (`segmentlog.maintain.start.directories`), then the
+loading of each log (`segmentlog.maintain.start.logs`), and then the first minute, in which
+retention acts.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from segmentlog.arguments import topic_names
+from segmentlog.cluster.directory_settings import DirectorySettings
+from segmentlog.dialects import one_dialect
+from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
+from segmentlog.format.names import DirectoryState
+from segmentlog.log.metadata import read_properties
+from segmentlog.maintain.retain import plan_retention
+from segmentlog.maintain.start.directories import BrokerStart
+from segmentlog.maintain.start.logs import LoadingDirectory, directory_steps
+from segmentlog.maintain.start.steps import StartAction, StartStep
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.paths import local_path, why_not_there
+from segmentlog.store.readable import is_directory
+from segmentlog.store.system_errors import storage_errors
+
+#: Things that no disk of one broker tells, and that a start may do anyway.
+_BEYOND_THESE_DISKS = {
+    "truncation to the leader": "a follower cuts its log off at the offset at which it differs "
+    "from the log of its leader; segmentlog replicas compares the copies of all brokers",
+    "elections": "other brokers may elect another leader, with a new leader epoch",
+    "newer metadata": "topics that the controllers have created, deleted or moved since this "
+    "broker stopped are not in its copy of the metadata",
+}
+
+#: The newest ``metadata.version`` that a release of Kafka takes, by release
+#: (``MetadataVersion.LATEST_PRODUCTION``): it also knows later ones, and refuses them.
+_FEATURE_LEVELS = {
+    (3, 3): 7, (3, 4): 8, (3, 5): 11, (3, 6): 14, (3, 7): 19, (3, 8): 20, (3, 9): 21, (4, 0): 25,
+    (4, 1): 27, (4, 2): 29, (4, 3): 30, (4, 4): 33,
+}  # fmt: skip
+
+
+@one_dialect()
+@storage_errors()
+def preflight(
+    path: str | os.PathLike[str],
+    *more: str | os.PathLike[str],
+    topics: str | Collection[str] = (),
+    metadata: str | os.PathLike[str] | None = None,
+    server_properties: str | os.PathLike[str] | None = None,
+    kafka_version: str | None = None,
+    on_step: Callable[[StartStep], object] = lambda _: None,
+) -> list[StartStep]:
+    """Decide what a starting broker would do with its log directories.  Nothing is changed.
+
+    A broker does not read the logs of a cleanly stopped directory, but for their ends, and neither
+    does this function; `verify` does.
+
+    Parameters
+    ----------
+    path, more : all log directories of one broker.
+    topics : the topics whose logs are looked at; by default all.
+    metadata : the log directory that holds ``__cluster_metadata-0``, if it is none of these; by
+        default, ``metadata.log.dir`` of `server_properties`.
+    server_properties : the file with the broker's static settings.  Its ``node.id`` is compared
+        with the directories, and retention follows its settings.
+    kafka_version : of the broker that will start, such as ``"4.3"``; compared with the
+        ``metadata.version`` of the cluster.
+    on_step : called with each step once it is known.
+
+    Returns
+    -------
+    list of StartStep
+        In the order of a broker's start.  At the end are the things that these disks do not tell
+        (`StartAction.UNKNOWN`).
+
+    Raises
+    ------
+    OptionError
+        If an argument is not accepted.
+    LogDirectoryError
+        If a path is not a directory.
+    CorruptCheckpointError, StorageError
+        If `server_properties` or a directory cannot be read.
+    """
+    names = topic_names("topics", topics)
+    level = _level("kafka_version", kafka_version)
+    directories = [local_path(each) for each in (path, *more)]
+    for each in directories:
+        if not is_directory(each):
+            raise LogDirectoryError(each, why_not_there(each))
+    static: Mapping[str, str] = {}
+    if server_properties is not None:
+        static = read_properties(local_path(server_properties))
+    place = static.get("metadata.log.dir") if metadata is None else metadata
+    if place is None and (dirs := static.get("log.dirs") or static.get("log.dir")):
+        place = dirs.split(",")[0].strip()  # Kafka's default
+    # A dynamic quorum has no list of its voters.
+    voters = static.get("controller.quorum.voters", "").split(",")
+    is_own = voters[0].strip().partition("@")[0] == static.get("node.id", "").strip()
+    is_controller = "controller" in static.get("process.roles", "")
+    node_id = static.get("node.id") or static.get("broker.id")
+    try:
+        number = None if node_id is None else int(node_id)
+    except ValueError:
+        raise OptionError("node.id", str(node_id), "the number of a node") from None
+    start = BrokerStart(
+        directories,
+        metadata_directory=None if place is None else local_path(place),
+        node_id=number,
+        is_sole_controller=is_controller and len(voters) == 1 and is_own,
+    )
+
+    def steps() -> Iterator[StartStep]:
+        yield from directory_steps(start, names)
+        yield from _version_steps(start, level, kafka_version)
+        for each in directories:
+            yield from _log_steps(each, names)
+        for each in directories:
+            yield from _retention(each, names, start.metadata_directory, server_properties)
+        if start.image is None:
+            yield StartStep(
+                StartAction.UNKNOWN, "", -1, directories[0],
+                "the cluster's metadata cannot be read here, so that it is not known which "
+                "partitions a start would rename to -stray",
+                remedy="name the log directory that holds __cluster_metadata-0 (--metadata-dir)",
+            )  # fmt: skip
+        for name, what in _BEYOND_THESE_DISKS.items():
+            yield StartStep(StartAction.UNKNOWN, "", -1, directories[0], f"{name}: {what}")
+
+    found = []
+    for step in steps():
+        found.append(step)
+        on_step(step)
+    return found
+
+
+def _level(option: str, version: str | None) -> int | None:
+    """The newest ``metadata.version`` of a release; None without one, or if it is not known."""
+    if version is None:
+        return None
+    try:
+        release = tuple(map(int, version.split(".")[:2]))
+    except ValueError:
+        release = ()
+    if len(release) != 2:
+        raise OptionError(option, version, "a version of Apache Kafka, such as 4.3 or 3.9.1")
+    if release < min(_FEATURE_LEVELS):
+        raise OptionError(option, version, "a version with KRaft: 3.3 or later")
+    return _FEATURE_LEVELS.get(release)
+
+
+def _version_steps(
+    start: BrokerStart, level: int | None, version: str | None
+) -> Iterator[StartStep]:
+    """A broker that is older than the metadata."""
+    features = start.image.tables.get("features", {}) if start.image else {}
+    found = features.get("metadata.version", {}).get("feature_level")
+    if level is None or found is None or found <= level:
+        return
+    yield StartStep(
+        StartAction.REFUSE, "", -1, str(start.metadata_directory),
+        f"the cluster's metadata.version is {found}, but Kafka {version} knows versions up to "
+        f"{level}",
+        remedy="start a broker of a later version",
+    )  # fmt: skip
+
+
+def _log_steps(directory: str, topics: Collection[str]) -> Iterator[StartStep]:
+    """The loading of each log."""
+    from segmentlog.maintain.recover_directory import plan_log  # the compiled kernels load here
+
+    loading = LoadingDirectory(directory)
+    for each in loading.partitions():
+        is_served = each.state in (DirectoryState.CURRENT, DirectoryState.FUTURE)
+        if not is_served or (topics and each.topic_partition.topic not in topics):
+            continue
+        log = loading.log(each.topic_partition, each.path)
+        yield from log.steps()
+        if loading.is_clean:
+            continue
+        try:
+            plan = plan_log(each.path, log.recovery_point, log.log_start, is_clean=False)
+        except SegmentLogError as error:
+            yield StartStep(
+                StartAction.UNKNOWN, *each.topic_partition, each.path,
+                f"the start of this log cannot be decided: {error}",
+            )  # fmt: skip
+            continue
+        yield StartStep(
+            StartAction.RECOVER, *each.topic_partition, each.path,
+            f"a starting broker reads {log.bytes_to_recover} bytes from the recovery point on",
+            n_bytes=log.bytes_to_recover,
+        )  # fmt: skip
+        if plan is not None and plan.loss:
+            committed_to = loading.high_watermarks.get(each.topic_partition, -1)
+            reason, remedy = f"a starting broker cuts the log off at offset {plan.end_offset}", (
+                "segmentlog recover does the same, and keeps the bytes"
+            )  # fmt: skip
+            if committed_to > plan.end_offset:
+                reason += f", below its high watermark {committed_to}: acknowledged records go"
+                remedy += "; another replica may have these records"
+            if plan.good_from is not None:
+                remedy = (
+                    "restore the damaged file from another replica; segmentlog recover "
+                    "--on-corrupt-batch skip keeps the good batches after the damage"
+                )
+            yield StartStep(
+                StartAction.TRUNCATE, *each.topic_partition, each.path, reason, plan.loss, remedy,
+                offset=plan.end_offset, end_offset=max(plan.lost_to, committed_to),
+                n_bytes=plan.n_cut_bytes,
+            )  # fmt: skip
+
+
+def _retention(
+    directory: str,
+    topics: Collection[str],
+    metadata_directory: str | None,
+    server_properties: str | os.PathLike[str] | None,
+) -> Iterator[StartStep]:
+    """Segments that are due: a broker removes them half a minute after its start."""
+    try:
+        settings = DirectorySettings.read(
+            directory, None, metadata_directory, server_properties, kafka_defaults=True
+        )
+    except SegmentLogError as error:
+        yield StartStep(
+            StartAction.UNKNOWN, "", -1, directory,
+            f"the segments that retention removes are not known, because the settings of topics "
+            f"cannot be read: {error}",
+        )  # fmt: skip
+        return
+    now_ms = int(time.time() * 1000)
+    opened = open_log_dir(directory)
+    for each in opened.topic_partitions():
+        if topics and each.topic not in topics:
+            continue
+        try:
+            log = opened.log(*each)
+            expired = plan_retention(log, settings.config(each.topic), now_ms)
+        except (SegmentLogError, OSError):  # the steps of this log name its faults
+            continue
+        if not expired:
+            continue
+        n_bytes = sum(removed.span.n_bytes for removed in expired)
+        first, end = expired[0].span.base_offset, expired[-1].span.end_offset
+        why = ", ".join(sorted({removed.reason for removed in expired}))
+        if server_properties is None:
+            why += "; by Kafka's defaults, where the cluster's metadata has no setting"
+        yield StartStep(
+            StartAction.DELETE, *each, log.path,
+            f"retention ({why}) removes {len(expired)} "
+            f"segment{'s' * (len(expired) > 1)} half a minute after the start",
+            f"offsets [{first}, {end}), {n_bytes} bytes",
+            "to keep them, set log.retention.ms=-1 and log.retention.bytes=-1 in "
+            "server.properties before the start; segmentlog table configs lists the topics that "
+            "have settings of their own",
+            offset=first, end_offset=end, n_bytes=n_bytes,
+        )  # fmt: skip

@@ -1,0 +1,398 @@
+"""The start of a broker, predicted from its directories; the outcomes are those of Kafka 4.3.1."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from damaged_starts import DAMAGES, FILES, Case, damage, predicted, recorded, writable_copy
+
+import segmentlog
+from segmentlog import FindingKind, OptionError, RecoveryKind, Severity, StartAction, StartStep
+from segmentlog.testing.reference import Record, encode_batch
+
+CLUSTER = Path(__file__).parents[4] / "examples" / "cluster"
+METADATA = "__cluster_metadata-0"
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A copy of a directory that a broker has cleanly stopped."""
+    return writable_copy(CLUSTER, tmp_path / "logs")
+
+
+def harm(steps: list[StartStep]) -> list[tuple[StartAction, str, str]]:
+    """Action, log and file of the steps that end a start, or lose a log."""
+    return [
+        (each.action, f"{each.topic}-{each.partition}" if each.topic else "", Path(each.path).name)
+        for each in steps if each.has_harm
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_each_damaged_file_has_the_outcome_that_a_broker_gave_it(
+    tmp_path: Path, file: str
+) -> None:
+    """Refused, stray, emptied or started: after a clean stop and after a kill."""
+    found, expected = {}, {}
+    for kind in DAMAGES:
+        for is_clean in (True, False):
+            case = Case(file, kind, is_clean)
+            copy = writable_copy(CLUSTER, tmp_path / kind / str(is_clean))
+            damage(copy, case)
+            found[case.name] = predicted(segmentlog.preflight(copy))
+            expected[case.name] = recorded(case)
+    assert expected == found
+
+
+def test_a_sound_directory_only_has_things_that_its_disks_do_not_tell(directory: Path) -> None:
+    """A truncation to the leader, an election and newer metadata are listed, and never nothing."""
+    steps = segmentlog.preflight(directory, topics="invoices")
+    assert [StartAction.UNKNOWN] * 3 == [each.action for each in steps]
+    assert not [each for each in segmentlog.verify(directory) if each.severity != Severity.NOTE]
+
+
+def change(name: str, old: str, new: str) -> Callable[[Path], object]:
+    """Replace text in a file of the directory."""
+    return lambda to: (to / name).write_text(re.sub(old, new, (to / name).read_text()))
+
+
+def write(name: str, data: bytes) -> Callable[[Path], object]:
+    """Write a file of the directory."""
+    return lambda to: (to / name).write_bytes(data)
+
+
+def append(name: str, data: bytes) -> Callable[[Path], object]:
+    """Append to a file of the directory."""
+    return lambda to: (to / name).write_bytes((to / name).read_bytes() + data)
+
+
+REFUSE, OFFLINE, UNSERVED = StartAction.REFUSE, StartAction.OFFLINE, StartAction.UNSERVED
+ORDERS_1 = f"orders-1/{LOG}"
+
+#: Changes of the directory, and the action of Kafka 4.3.1; None if it starts.
+CHANGES: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
+    "lost+found": (lambda to: (to / "lost+found").mkdir(), REFUSE),
+    "a hidden directory": (lambda to: (to / ".snapshot").mkdir(), REFUSE),
+    "a directory without a number": (lambda to: (to / "my-backup").mkdir(), REFUSE),
+    "a link to a directory": (lambda to: (to / "linked").symlink_to(to.parent), REFUSE),
+    "the cache of a tier": (lambda to: (to / "remote-log-index-cache").mkdir(), None),
+    "a file": (write("notes.txt", b"x"), None),
+    "one partition twice": (
+        lambda to: shutil.copytree(to / "orders-0", to / "orders-00"), REFUSE
+    ),
+    "a version of meta.properties": (
+        change("meta.properties", "version=1", "version=2"), REFUSE
+    ),
+    "no cluster.id": (change("meta.properties", "cluster.id=.*", ""), REFUSE),
+    "a malformed directory.id": (
+        change("meta.properties", "directory.id=.*", "directory.id=xyz"), REFUSE
+    ),
+    "a reserved directory.id": (
+        change("meta.properties", "directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAQ"), REFUSE
+    ),
+    "broker.id of version 0": (
+        change("meta.properties", "node.id=1(.*)version=1", ""), None
+    ),
+    "a blank line in a checkpoint": (
+        write("recovery-point-offset-checkpoint", b"0\n0\n\n"), REFUSE
+    ),
+    "words in recovery points": (
+        write("recovery-point-offset-checkpoint", b"0\n1\norders x y\n"), None
+    ),
+    "words in high watermarks": (
+        write("replication-offset-checkpoint", b"0\n1\norders x y\n"), UNSERVED
+    ),
+    "words in leader epochs": (
+        write("orders-1/leader-epoch-checkpoint", b"0\n1\nx y\n"), REFUSE
+    ),
+    "the topic id of another topic": (
+        lambda to: shutil.copy(to / "invoices-1" / "partition.metadata", to / "orders-1"), UNSERVED
+    ),
+    "a segment without an offset": (write("orders-1/abc.log", b"x"), REFUSE),
+    "an index without an offset": (write("orders-1/abc.index", b"x"), REFUSE),
+    "a snapshot without an offset": (write("orders-1/abc.snapshot", b"x"), REFUSE),
+    "a snapshot of the metadata without an offset": (
+        write(f"{METADATA}/abc.checkpoint", b"x"), REFUSE
+    ),
+    "a note in a partition": (write("orders-1/note.txt", b"x"), None),
+    "zeros at the end of a log": (append(ORDERS_1, bytes(400)), REFUSE),
+    "ten zeros at the end of a log": (append(ORDERS_1, bytes(10)), None),
+    "garbage at the end of a log": (append(ORDERS_1, b"\x01\x02" * 40), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_change_of_a_directory_has_the_action_that_a_broker_took(
+    directory: Path, name: str
+) -> None:
+    """`verify` has an error for each change that ends a start, and `preflight` the action."""
+    make, action = CHANGES[name]
+    make(directory)
+    found = {each.action for each in segmentlog.preflight(directory) if each.has_harm}
+    assert ({action} if action else set()) == found
+    kinds = {FindingKind.START_REFUSED, FindingKind.START_OFFLINE}
+    assert bool(action) == any(each.kind in kinds for each in segmentlog.verify(directory))
+
+
+def second_disk(first: Path) -> Path:
+    """A second log directory of the broker, with some of its partitions."""
+    second = first.parent / "more logs"
+    second.mkdir()
+    for name in ("orders-1", "orders-2"):
+        shutil.move(first / name, second / name)
+    for path in [each for each in first.iterdir() if each.is_file()]:
+        shutil.copy(path, second)
+    change("meta.properties", "directory.id=.*", "directory.id=er5aWuEISeKNH6Jd5_NPlA")(second)
+    return second
+
+
+#: Changes of the second of two log directories, and the action of Kafka 4.3.1.
+OF_TWO: dict[str, tuple[Callable[[Path], object], StartAction | None]] = {
+    "nothing": (lambda to: None, None),
+    "no ids": (lambda to: (to / "meta.properties").unlink(), REFUSE),
+    "no node id": (write("meta.properties", bytes(3)), REFUSE),
+    "another version": (change("meta.properties", "version=1", "version=2"), OFFLINE),
+    "another cluster": (change("meta.properties", "cluster.id=.*", "cluster.id=other"), REFUSE),
+    "another node": (change("meta.properties", "node.id=1", "node.id=7"), REFUSE),
+    "the same directory": (
+        lambda to: shutil.copy(to.parent / "logs" / "meta.properties", to), REFUSE
+    ),
+    "recovery points": (write("recovery-point-offset-checkpoint", bytes(50)), REFUSE),
+    "log starts": (write("log-start-offset-checkpoint", bytes(50)), REFUSE),
+    "high watermarks": (write("replication-offset-checkpoint", bytes(50)), OFFLINE),
+    "ends of compacted parts": (write("cleaner-offset-checkpoint", bytes(50)), OFFLINE),
+    "a topic id": (write("orders-1/partition.metadata", bytes(50)), OFFLINE),
+    "an empty topic id": (write("orders-1/partition.metadata", b""), REFUSE),
+    "leader epochs": (write("orders-1/leader-epoch-checkpoint", bytes(50)), OFFLINE),
+    "a copy of a partition": (
+        lambda to: shutil.copytree(to.parent / "logs" / "orders-0", to / "orders-0"), REFUSE
+    ),
+    "two copies of the metadata": (
+        lambda to: shutil.copytree(to.parent / "logs" / METADATA, to / METADATA), REFUSE
+    ),
+    "the first metadata of a cluster": (write("bootstrap.checkpoint", bytes(50)), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_a_fault_in_one_of_two_log_directories_is_not_always_the_end(
+    directory: Path, name: str
+) -> None:
+    """Kafka continues without a directory in some cases, and ends in others."""
+    second = second_disk(directory)
+    make, action = OF_TWO[name]
+    make(second)
+    steps = segmentlog.preflight(directory, second)
+    assert ({action} if action else set()) == {each.action for each in steps if each.has_harm}
+    assert not [each for each in steps if each.action == StartAction.STRAY]
+
+
+def test_a_zeroed_block_of_the_metadata_makes_strays_and_no_clean_mark(directory: Path) -> None:
+    """Each partition is named; `recover` leaves the directory without the mark, and exits with 1.
+
+    The broker came up and renamed all partitions.
+    """
+    for path in (directory / METADATA).glob("*.checkpoint"):
+        path.unlink()
+    log = directory / METADATA / LOG
+    data = bytearray(log.read_bytes())
+    data[2048:2560] = bytes(512)
+    log.write_bytes(data)
+    (directory / ".kafka_cleanshutdown").unlink()
+
+    steps = segmentlog.preflight(directory)
+    assert [StartAction.TRUNCATE] == [
+        each.action for each in steps if each.topic == "__cluster_metadata"
+    ]
+    strays = sorted(each.topic for each in steps if each.action == StartAction.STRAY)
+    expected = sorted(
+        each.name.rpartition("-")[0] for each in directory.iterdir()
+        if each.is_dir() and each.name != METADATA
+    )  # fmt: skip
+    assert expected == strays
+    found = segmentlog.recover(directory)
+    kinds = [each.kind for each in found]
+    assert RecoveryKind.MARKED_CLEAN not in kinds
+    assert 14 == kinds.count(RecoveryKind.NOT_MARKED)
+    assert not (directory / ".kafka_cleanshutdown").exists()
+
+
+def test_one_of_several_controllers_fetches_damaged_metadata_again(directory: Path) -> None:
+    """Its strays are not known, because the other controllers have the rest of the metadata."""
+    for path in (directory / METADATA).glob("*.checkpoint"):
+        path.unlink()
+    log = directory / METADATA / LOG
+    log.write_bytes(log.read_bytes()[:2000])
+    assert 14 == sum(each.action == StartAction.STRAY for each in segmentlog.preflight(directory))
+    change(f"{METADATA}/quorum-state", '{"voterId":1}', '{"voterId":1},{"voterId":2}')(directory)
+    steps = segmentlog.preflight(directory)
+    assert not harm(steps)
+    unknown = [each for each in steps if each.action == StartAction.UNKNOWN and each.topic]
+    assert 14 == len(unknown)
+
+
+def test_a_sound_directory_gets_the_clean_mark(directory: Path) -> None:
+    """The check of the start does not keep the mark from a directory that a broker would load."""
+    (directory / ".kafka_cleanshutdown").unlink()
+    (note,) = [
+        each for each in segmentlog.verify(directory)
+        if each.kind == FindingKind.NOT_CLEANLY_STOPPED
+    ]  # fmt: skip
+    assert (Severity.NOTE, str(directory)) == (note.severity, note.path)
+    assert segmentlog.recover(directory)[-1].kind == RecoveryKind.MARKED_CLEAN
+
+
+def test_a_separate_metadata_directory_decides_about_strays(directory: Path) -> None:
+    """Without it, the strays are listed as unknown."""
+    elsewhere = directory.parent / "metadata"
+    elsewhere.mkdir()
+    shutil.move(directory / METADATA, elsewhere / METADATA)
+    ids = directory / "meta.properties"
+    own = re.sub("directory.id=.*", "directory.id=er5aWuEISeKNH6Jd5_NPlA", ids.read_text())
+    (elsewhere / "meta.properties").write_text(own)
+    (directory / "invoices-1" / "partition.metadata").write_bytes(
+        b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAABkA"
+    )
+    steps = segmentlog.preflight(directory)
+    assert not harm(steps)
+    assert any("which partitions" in each.reason for each in steps)
+
+    expected = [(StartAction.STRAY, "invoices-1", "partition.metadata")]
+    properties = directory.parent / "server.properties"
+    named = "".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in str(elsewhere))
+    properties.write_text(f"node.id=1\nmetadata.log.dir={named}\n")  # Java takes it for Latin-1
+    assert expected == harm(segmentlog.preflight(directory, metadata=elsewhere))
+    assert expected == harm(segmentlog.preflight(directory, server_properties=properties))
+
+
+def test_a_broker_that_is_older_than_the_metadata_ends(directory: Path) -> None:
+    """The metadata of the example is of Kafka 4.3."""
+    assert [(StartAction.REFUSE, "", "logs")] == harm(
+        segmentlog.preflight(directory, kafka_version="3.9.1")
+    )
+    assert harm(segmentlog.preflight(directory, kafka_version="4.2"))
+    for version in ("4.3", "4.4.0"):
+        assert not harm(segmentlog.preflight(directory, kafka_version=version))
+    with pytest.raises(OptionError, match="kafka_version"):
+        segmentlog.preflight(directory, kafka_version="four")
+
+
+def test_a_killed_log_is_read_and_cut(directory: Path) -> None:
+    """The bytes from the recovery point on are counted, and the offsets after the damage named."""
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").write_text("0\n1\norders 1 0\n")
+    path = directory / ORDERS_1
+    path.write_bytes(path.read_bytes()[:-1])
+    steps = [each for each in segmentlog.preflight(directory, topics="orders")
+             if (each.topic, each.partition) == ("orders", 1)]  # fmt: skip
+    read, cut = (
+        next(each for each in steps if each.action == action)
+        for action in (StartAction.RECOVER, StartAction.TRUNCATE)
+    )
+    assert path.stat().st_size == read.n_bytes
+    assert (0, path.stat().st_size) == (cut.offset, cut.n_bytes)
+
+
+def test_things_that_earlier_stops_have_left_are_notes(directory: Path) -> None:
+    """A broker removes deleted partitions and files, and leaves strays and `.broken` files."""
+    names = {
+        state: f"orders-7.{'0' * 31}{i}-{state}" for i, state in enumerate(("delete", "stray"))
+    }
+    for name in names.values():
+        shutil.copytree(directory / "orders-0", directory / name)
+    (directory / "orders-0" / f"segmentlog.{LOG}.5.broken").write_bytes(b"x")
+    (directory / "orders-2" / f"{LOG}.deleted").write_bytes(b"x")
+    found = [each for each in segmentlog.verify(directory) if each.kind == FindingKind.LEFTOVERS]
+    assert {Severity.NOTE} == {each.severity for each in found}
+    assert sorted(["orders-0", "orders-2", *names.values()]) == sorted(
+        Path(each.path).name for each in found
+    )
+    actions = [each.action for each in segmentlog.preflight(directory, topics="orders")]
+    assert (2, 2) == (actions.count(StartAction.KEEP), sum(
+        each.action == StartAction.DELETE and not each.end_offset > 0
+        for each in segmentlog.preflight(directory, topics="orders")
+    ))  # fmt: skip
+
+
+def test_a_directory_without_a_broker_is_not_judged_by_ids(tmp_path: Path) -> None:
+    """Only the files that any directory may have are checked: nothing is stray or refused."""
+    copy = writable_copy(CLUSTER, tmp_path / "logs")
+    shutil.rmtree(copy / METADATA)
+    for name in ("meta.properties", "bootstrap.checkpoint", "orders-1/partition.metadata"):
+        (copy / name).unlink()
+    (copy / "lost+found").mkdir()
+    assert not harm(segmentlog.preflight(copy))
+    (copy / "recovery-point-offset-checkpoint").write_bytes(bytes(30))
+    assert [(REFUSE, "", "recovery-point-offset-checkpoint")] == harm(segmentlog.preflight(copy))
+
+
+def test_json_steps_have_names(directory: Path) -> None:
+    """Steps are tuples of plain values, so that programs can store them."""
+    (directory / "orders-1" / "partition.metadata").unlink()
+    (step,) = [each for each in segmentlog.preflight(directory) if each.has_harm]
+    fields = json.loads(json.dumps(step._asdict()))
+    assert ("stray", "orders", 1) == (fields["action"], fields["topic"], fields["partition"])
+    assert "topic_id: er5aWuEISeKNH6Jd5_NPlQ" in step.remedy
+    assert step.n_bytes == (directory / ORDERS_1).stat().st_size
+
+
+FAR = 2**31 + 100
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_segment_that_no_index_can_hold_is_split(
+    tmp_path: Path, *, is_clean: bool, has_index: bool
+) -> None:
+    """A broker reads it after an unclean stop, or to build its index, and then divides it."""
+    log = tmp_path / "t-0"
+    log.mkdir()
+    batches = [encode_batch([Record(o, 0, b"k", b"v")]) for o in (0, 1, FAR, FAR + 1)]
+    (log / LOG).write_bytes(b"".join(batches))
+    if has_index:
+        (log / LOG).with_suffix(".index").touch()
+        (log / LOG).with_suffix(".timeindex").touch()
+    if is_clean:
+        (tmp_path / ".kafka_cleanshutdown").touch()
+    steps = [each for each in segmentlog.preflight(tmp_path) if each.action == StartAction.SPLIT]
+    assert (not (is_clean and has_index)) == bool(steps)
+    for step in steps:
+        assert ("t", 0, str(log / LOG)) == (step.topic, step.partition, step.path)
+        assert f"divides the segment at the offsets 0, {FAR}" in step.reason
+
+
+def test_a_cut_below_the_high_watermark_is_a_loss(directory: Path) -> None:
+    """The offsets up to the high watermark are named, although no whole batch is cut off."""
+    (directory / ".kafka_cleanshutdown").unlink()
+    (directory / "recovery-point-offset-checkpoint").unlink()
+    path = directory / ORDERS_1
+    path.write_bytes(path.read_bytes()[:-1])
+    (cut,) = [each for each in segmentlog.preflight(directory, topics="orders")
+              if each.action == StartAction.TRUNCATE]  # fmt: skip
+    assert (0, 20) == (cut.offset, cut.end_offset)
+    assert "below its high watermark 20: acknowledged records go" in cut.reason
+
+
+def test_without_metadata_the_other_partitions_of_a_topic_decide(directory: Path) -> None:
+    """A topic has one id: the partition with another one becomes stray."""
+    shutil.rmtree(directory / METADATA)
+    path = directory / "orders-1" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAABkA")
+    steps = segmentlog.preflight(directory)
+    assert [(StartAction.STRAY, "orders-1", "partition.metadata")] == harm(steps)
+
+
+def test_the_only_controller_without_metadata_begins_a_new_cluster(directory: Path) -> None:
+    """All partitions become stray; the static settings say that it is the only one."""
+    shutil.rmtree(directory / METADATA)
+    properties = directory.parent / "server.properties"
+    text = f"process.roles=broker,controller\nnode.id=1\nlog.dirs={directory}\n"
+    properties.write_text(f"{text}controller.quorum.voters=1@localhost:9093\n")
+    found = harm(segmentlog.preflight(directory, server_properties=properties))
+    assert [StartAction.STRAY] * 14 == [action for action, *_ in found]
+    properties.write_text(f"{text}controller.quorum.voters=1@a:9093,2@b:9093\n")
+    assert not harm(segmentlog.preflight(directory, server_properties=properties))
