@@ -82,7 +82,8 @@ class FaultyClient:
         faults = self.faults
         if faults is None:
             return act()
-        if self.others is not None and not self._is_within and faults.random() < self.share:
+        share = self.share if kind != "get" else self.share / 20  # there are twenty for each other
+        if self.others is not None and not self._is_within and faults.random() < share:
             self._is_within = True
             try:
                 self.others()
