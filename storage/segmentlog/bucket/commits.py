@@ -60,7 +60,11 @@ class Topic(NamedTuple):
 
 
 class Extents:
-    """The extents of one partition, as columns, in the order of their offsets."""
+    """The extents of one partition, as columns, in the order of their offsets.
+
+    They only grow.  Several states share one of them, and each knows how many are its own
+    (`PartitionLog.n_extents`): a commit costs what it adds, however long the log is.
+    """
 
     __slots__ = ("columns", "objects", "shifts")
 
@@ -79,21 +83,44 @@ class Extents:
         for name in _NUMBERS:
             self.columns[name].append(getattr(extent, name))
 
-    def part(self, begin: int) -> "Extents":
-        """The extents from one on."""
+    def part(self, begin: int, end: int) -> "Extents":
+        """A copy of some extents."""
         found = Extents()
-        found.objects, found.shifts = self.objects[begin:], self.shifts[begin:]
-        found.columns = {name: column[begin:] for name, column in self.columns.items()}
+        found.objects, found.shifts = self.objects[begin:end], self.shifts[begin:end]
+        found.columns = {name: column[begin:end] for name, column in self.columns.items()}
         return found
 
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition: its bounds, and its extents.  It is replaced, never changed, once shared."""
+    """One partition: its bounds, and its extents."""
 
     start: int = 0  # log start offset
     end: int = 0  # log end offset
     extents: Extents = field(default_factory=Extents)
+    n_extents: int = 0  # of `extents`; later ones belong to later states
+
+    def column(self, name: str) -> "array[int]":
+        """A column of the extents of this state."""
+        return self.extents.columns[name][: self.n_extents]
+
+    @property
+    def objects(self) -> list[str]:
+        """Keys of the data objects of the extents."""
+        return self.extents.objects[: self.n_extents]
+
+    def grown(self) -> "PartitionLog":
+        """The partition of the next state, to which extents may be added."""
+        extents, n = self.extents, self.n_extents
+        if len(extents) > n:  # another state has grown from this one
+            extents = extents.part(0, n)
+        return PartitionLog(self.start, self.end, extents, n)
+
+    def add(self, extent: PlacedExtent) -> None:
+        """Append an extent."""
+        self.extents.add(extent)
+        self.n_extents += 1
+        self.end = extent.end_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +244,7 @@ class State:
             gone = state.topics.pop(topic, None)
             for partition in range(gone.n_partitions if gone else 0):
                 deleted = state.logs.pop(TopicPartition(topic, partition))
-                state.left |= dict.fromkeys(deleted.extents.objects, ("", now_ms))
+                state.left |= dict.fromkeys(deleted.objects, ("", now_ms))
         for topic, found in commit.created.items():
             state.topics[topic] = found
             for partition in range(found.n_partitions):
@@ -227,17 +254,16 @@ class State:
             at = TopicPartition(extent.topic, extent.partition)
             log = changed.get(at)
             if log is None:
-                before = state.logs[at]
-                log = changed[at] = PartitionLog(before.start, before.end, before.extents.part(0))
-            log.extents.add(extent)
-            log.end = extent.end_offset
+                log = changed[at] = state.logs[at].grown()
+            log.add(extent)
         state.logs.update(changed)
         for at, start in commit.starts.items():
             log = state.logs[at]
-            ends = log.extents.columns["end_offset"]
-            first = bisect_right(ends, start)
-            state.left |= dict.fromkeys(log.extents.objects[:first], ("", now_ms))
-            state.logs[at] = PartitionLog(start, max(log.end, start), log.extents.part(first))
+            n = log.n_extents
+            first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
+            state.left |= dict.fromkeys(log.objects[:first], ("", now_ms))
+            kept = log.extents.part(first, n)
+            state.logs[at] = PartitionLog(start, max(log.end, start), kept, n - first)
         if commit.version is not None:
             app_id, number, topics = commit.version
             state.versions |= {(app_id, topic): (number, now_ms) for topic in topics}
@@ -251,7 +277,7 @@ class State:
 
     def objects(self) -> set[str]:
         """Keys of the data objects that extents lie in."""
-        return {key for log in self.logs.values() for key in log.extents.objects}
+        return {key for log in self.logs.values() for key in log.objects}
 
     # --- checkpoints
 
@@ -261,15 +287,15 @@ class State:
         import pyarrow as pa
 
         partitions = [*self.logs.items()]
-        lengths = [len(log.extents) for _, log in partitions]
-        keys = [key for _, log in partitions for key in log.extents.objects]
+        lengths = [log.n_extents for _, log in partitions]
+        keys = [key for _, log in partitions for key in log.objects]
         columns: dict[str, pa.Array] = {
             "log": pa.array(np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)),
             "object": pa.array(keys, pa.string()).dictionary_encode(),
-            "shift": _joined(log.extents.shifts for _, log in partitions),
+            "shift": _joined(log.extents.shifts[: log.n_extents] for _, log in partitions),
         }
         for name in _NUMBERS:
-            columns[name] = _joined(log.extents.columns[name] for _, log in partitions)
+            columns[name] = _joined(log.column(name) for _, log in partitions)
         about = {
             "format": CHECKPOINT_FORMAT,
             "number": self.number,
@@ -326,7 +352,8 @@ class State:
             extents.columns = {
                 name: array("q", numbers[name][begin:stop].tobytes()) for name in _NUMBERS
             }
-            logs[TopicPartition(topic, partition)] = PartitionLog(start, end, extents)
+            found = PartitionLog(start, end, extents, stop - begin)
+            logs[TopicPartition(topic, partition)] = found
             begin = stop
         return cls(
             about["number"],

@@ -308,7 +308,7 @@ class _Attempt:
                 if each.first_offset < next_offset:
                     raise OffsetsOutOfOrderError(*at, each.first_offset, next_offset)
                 base, end, shift = each.first_offset, each.last_offset + 1, 0
-                if at not in ends and base > next_offset and (log is None or not log.extents):
+                if at not in ends and base > next_offset and (log is None or not log.n_extents):
                     starts[at] = base  # the restored log begins there
             if end > _LARGEST_END:
                 raise OffsetsOutOfOrderError(*at, end - 1, next_offset)

@@ -139,7 +139,7 @@ class _World:
         found: dict[str, int] = {}
         for at, log in state.logs.items():
             columns, end = log.extents.columns, 0
-            for i, key in enumerate(log.extents.objects):
+            for i, key in enumerate(log.objects):
                 assert columns["base_offset"][i] == end
                 end = columns["end_offset"][i]
                 start = columns["start"][i]
