@@ -114,7 +114,8 @@ _OF_CALLS = frozenset(
     up_to_offset
     delete_retention_ms delimiter dry_run exact explain expression file_delete_delay_ms given
     interval is_key is_protobuf kafka_defaults kafka_version key_delimiter leave_out_replicas left
-    lines load_factor log_ends log_slice max_bytes max_compaction_lag_ms min_cleanable_dirty_ratio
+    lines load_factor log_ends log_slice longest_job_days longest_read_days max_bytes
+    max_compaction_lag_ms min_cleanable_dirty_ratio
     min_compaction_lag_ms n_bytes next_int notes now_ms null offset_map offsets
     on_bytes on_kept on_log on_partition on_phase on_records on_segment on_step one_segment
     open_transactions output own placement policy producer producer_epoch producer_expiration_ms

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -140,7 +141,7 @@ class FaultyClient:
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            self._ask("delete", key, lambda key=key: self.store.held.pop(key, None))
+            self._ask("delete", key, partial(self.store.held.pop, key, None))
 
 
 def _lost(kind: str, key: str) -> StorageError:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 __all__ = ["BUCKET", "CREDENTIALS", "Moto"]
@@ -38,7 +38,8 @@ class Moto:
         def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
             self.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"]))
             if turn is None:
-                return app(environ, start_response)
+                found: Iterable[bytes] = app(environ, start_response)
+                return found
             with turn:
                 return [b"".join(app(environ, start_response))]
 

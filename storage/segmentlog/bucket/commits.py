@@ -190,10 +190,10 @@ class Commit:
     def _of(cls, found: Mapping[str, Any]) -> "Commit":
         topics, objects, columns = found["topics"], found["objects"], found["extents"]
         extents = [
-            PlacedExtent(topics[topic], partition, objects[key], *numbers, shift)
-            for topic, partition, key, shift, *numbers in zip(
-                columns["topic"], columns["partition"], columns["object"], columns["shift"],
-                *(columns[name] for name in _NUMBERS), strict=True,
+            PlacedExtent(topics[topic], partition, objects[key], *numbers)
+            for topic, partition, key, *numbers in zip(
+                columns["topic"], columns["partition"], columns["object"],
+                *(columns[name] for name in (*_NUMBERS, "shift")), strict=True,
             )
         ]  # fmt: skip
         version, batch = found["version"], found["batch"]
@@ -312,7 +312,8 @@ class State:
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_file(sink, table.schema, options=options) as writer:
             writer.write_table(table)
-        return sink.getvalue().to_pybytes()
+        found: bytes = sink.getvalue().to_pybytes()
+        return found
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "State":

@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -176,7 +177,7 @@ class ObstoreObjects:
         while left:
             part, left = left[:_ALL_DELETED], left[_ALL_DELETED:]
             try:
-                self._ask("removing", part[0], lambda part=part: obstore.delete(self._store, part))
+                self._ask("removing", part[0], partial(obstore.delete, self._store, part))
             except FileNotFoundError:  # a directory says so; the others may still be there
                 for each in part if len(part) > 1 else ():
                     self.delete([each])
@@ -232,8 +233,8 @@ def _connect(location: BucketLocation) -> Objects:
 def _store(location: Location, prefix: str) -> "ObjectStore":
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    common: dict[str, Any] = {"prefix": prefix or None, "retry_config": _RETRIES}
-    client: dict[str, Any] = {"timeout": _SECONDS}
+    common: Any = {"prefix": prefix or None, "retry_config": _RETRIES}
+    client: Any = {"timeout": _SECONDS}
     options = dict(location.options)
     if location.scheme == "s3":
         return S3Store(
@@ -246,7 +247,7 @@ def _store(location: Location, prefix: str) -> "ObjectStore":
             raise ValueError(f"{accepted}, and no option but those: {', '.join(options)}")
         return GCSStore(location.host, client_options=client, **common)
     account, container = location.host.partition(".")[0], location.user
-    config: dict[str, Any] = {"account_name": account}
+    config: Any = {"account_name": account}
     for name in ("account_key", "sas_token"):
         if name in options:
             config[name] = options.pop(name)
@@ -265,9 +266,7 @@ _S3_NAMES = {
 }  # fmt: skip
 
 
-def _s3_config(
-    location: Location, options: dict[str, str], client: dict[str, Any]
-) -> dict[str, Any]:
+def _s3_config(location: Location, options: dict[str, str], client: dict[str, Any]) -> Any:  # noqa: ANN401 - its type is only for checkers
     config: dict[str, Any] = {}
     if location.user:
         config |= {"access_key_id": location.user, "secret_access_key": location.password}

@@ -7,23 +7,25 @@ segment.
 
 import os
 import time
+from functools import partial
 
-from segmentlog.bucket.objects import MARKER, objects_at
-from segmentlog.errors import LogDirectoryError
+from segmentlog.bucket.objects import MARKER
+from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
 from segmentlog.store.bucket_location import BucketLocation, bucket_at, is_bucket
+from segmentlog.store.remote.location import location_of
+from segmentlog.store.remote.requests import request
+from segmentlog.store.remote.stores import Store, store_at
 
 #: Seconds for which a URL without a marker is not asked for again.  One with a marker keeps it.
 _FORGOTTEN_AFTER = 10.0
 
+_stores: dict[tuple[int, str], Store] = {}
 _known: dict[tuple[int, str], tuple[bool, float]] = {}
 
 
 def recognized(url: str) -> str | None:
-    """The path of a log that a URL leads to, or of something in it; None if it is none.
-
-    Raises `StorageError` if the store cannot be asked.
-    """
+    """The path of a log that a URL leads to, or of something in it; None if it is none."""
     location = bucket_at(url)
     if location is None:
         return None
@@ -47,12 +49,31 @@ def _has_marker(location: BucketLocation) -> bool:
     is_there, asked = _known.get(key, (False, 0.0))
     if is_there or (asked and time.monotonic() - asked < _FORGOTTEN_AFTER):
         return is_there
-    try:
-        is_there = objects_at(location).get(MARKER) is not None
-    except LogDirectoryError:  # no client, or options that only a read takes
-        is_there = False
+    if location.scheme == "file":
+        is_there = os.path.exists(f"{location.prefix}/{MARKER}")
+    else:
+        is_there = _is_in_store(location)
     _known[key] = is_there, time.monotonic()
     return is_there
+
+
+def _is_in_store(location: BucketLocation) -> bool:
+    """Whether a store has the marker, by the client that reads copies.
+
+    Its options and credentials are those that copies always took, and it needs no other package.
+    If it cannot ask, the read of a copy reports that.
+    """
+    key = f"{location.prefix}/{MARKER}".lstrip("/")
+    path = f"{location.store}/{key}"
+    client = os.getpid(), location.store
+    try:
+        if client not in _stores:
+            _stores[client] = request(
+                path, "connecting", partial(store_at, location_of(location.store))
+            )
+        return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
+    except (FileNotFoundError, LogDirectoryError, StorageError):
+        return False
 
 
 def forget(location: BucketLocation) -> None:

@@ -44,8 +44,8 @@ class StagedObjects(NamedTuple):
     extents: tuple[StagedExtent, ...]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The data objects."""
+    def files(self) -> tuple[str, ...]:
+        """Keys of the data objects."""
         return tuple(dict.fromkeys(each.object for each in self.extents))
 
 

@@ -22,11 +22,6 @@ from segmentlog.errors import UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 
-DAY_MS = 24 * 3600 * 1000
-
-#: Milliseconds after which a sweep ends a job whose objects no commit names.
-LONGEST_JOB_MS = 7 * DAY_MS
-
 
 class Swept(NamedTuple):
     """Objects that a sweep has removed, or would remove.
@@ -84,7 +79,7 @@ def move_starts(location: BucketLocation, starts: Mapping[TopicPartition, int]) 
 
 
 def sweep_objects(
-    location: BucketLocation, longest_job_ms: int, longest_read_ms: int, *, dry_run: bool
+    location: BucketLocation, longest_job_ms: float, longest_read_ms: float, *, dry_run: bool
 ) -> Swept:
     """Remove the data objects that no extent lies in.
 

@@ -9,7 +9,7 @@ from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import local_path, readable_path
+from segmentlog.store.paths import local_path, opened_path
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -30,7 +30,7 @@ def place_in_store(path: str | os.PathLike[str]) -> BucketLocation | None:
     """
     if "://" not in str(path):
         return None
-    found = readable_path(path)
+    found = opened_path(path)
     if not is_bucket(found):
         return None
     location, rest = parse_bucket(found)

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 from segmentlog.arguments import one_of, path_text
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.model import RemoteStorageLayout
-from segmentlog.store.bucket_location import bucket_at
+from segmentlog.store.bucket_location import bucket_at, is_bucket
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.remote.location import path_of_url
 
@@ -56,7 +56,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
         reason = (
             "a directory at a URL can only be read, and in S3, Google Cloud Storage and Azure "
             "appended to (segmentlog.open_writer, in Spark a write): this operation needs the "
-            "locks, renames and syncs of a file system; use a local directory"
+            "locks, renames and syncs of a file system; write to a local directory, and copy that "
+            "directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
     elif _ONE_SLASH.match(text) and not os.path.exists(text):
@@ -94,10 +95,23 @@ def readable_path(path: str | os.PathLike[str]) -> str:
     is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text
     if is_local:
         return local_path(text)
-    for recognized in _recognizers:
+    location = bucket_at(text) if is_bucket(text) else None
+    if location is not None and not text.startswith(location.root):  # not one that was made here
+        return location.root
+    return path_of_url(text)
+
+
+def opened_path(path: str | os.PathLike[str]) -> str:
+    """`readable_path` of a log directory that is about to be opened: its store may be asked.
+
+    A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
+    log directory (`segmentlog.store.bucket_location`).
+    """
+    text = path_text("path", path)
+    for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
         if found := recognized(text):
             return found
-    return path_of_url(text)
+    return readable_path(path)
 
 
 def is_pattern(path: str) -> bool:

@@ -9,20 +9,18 @@ import segmentlog
 from segmentlog.tools.arguments import WRITES, AsJson, command
 from segmentlog.tools.text import counted, escape, to_json
 
-_DAY_MS = 24 * 3600 * 1000
-
 
 @command(
     WRITES,
     "segmentlog sweep s3://bucket/logs --dry-run",
-    "segmentlog sweep s3://bucket/logs --job-days 2",
+    "segmentlog sweep s3://bucket/logs --longest-job-days 2",
 )
 def sweep(
     url: Annotated[str, typer.Argument(metavar="URL", help="A log in an object store.")],
-    job_days: Annotated[
+    longest_job_days: Annotated[
         float, typer.Option(help="A job that has not committed after these days is ended.", min=0)
     ] = 7.0,
-    read_days: Annotated[
+    longest_read_days: Annotated[
         float, typer.Option(help="Days for which objects of deleted records stay.", min=0)
     ] = 1.0,
     dry_run: Annotated[
@@ -36,7 +34,7 @@ def sweep(
     Writers and readers may be at work. All records of the log stay.
     """
     done = segmentlog.sweep(
-        url, longest_job_ms=int(job_days * _DAY_MS), longest_read_ms=int(read_days * _DAY_MS),
+        url, longest_job_days=longest_job_days, longest_read_days=longest_read_days,
         dry_run=dry_run,
     )  # fmt: skip
     if as_json:

@@ -33,11 +33,11 @@ from segmentlog.txn.repeated_writes import StreamBatch
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 
 if TYPE_CHECKING:
-    from segmentlog.bucket.task_object import StagedExtent
+    from segmentlog.bucket.task_object import StagedExtent, StagedObjects
     from segmentlog.txn.held import HeldDirectory
     from segmentlog.writes.commit_staged import Committed
     from segmentlog.writes.sequences import SequenceNumbers
-    from segmentlog.writes.stager import RowStager, Staged
+    from segmentlog.writes.stager import RowStager
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class BucketJob:
     @storage_errors()
     def commit(
         self,
-        tasks: "Iterable[Staged]",
+        tasks: "Iterable[StagedObjects]",
         *,
         rolls: bool = False,
         with_producers: Collection[TopicPartition] = (),
@@ -178,12 +178,9 @@ class BucketJob:
         The arguments are those of `WriteJob.commit`; each extent is a segment, so there is nothing
         to roll.  Raises `CommitInDoubtError` if the store does not say whether it took place.
         """
-        from segmentlog.bucket.task_object import StagedObjects
         from segmentlog.writes.commit_staged import Committed
 
-        staged = [
-            each for task in tasks if isinstance(task, StagedObjects) for each in task.extents
-        ]
+        staged = [each for task in tasks for each in task.extents]
         if self.config.use_offsets:
             staged.sort(key=attrgetter("first_offset"))
         attempt = _Attempt(self, staged, batch, secrets.token_hex(16))

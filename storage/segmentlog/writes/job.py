@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from segmentlog.cluster.cluster_metadata import read_partition_counts
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -41,8 +41,9 @@ from segmentlog.writes.job_topics import JobTopics, complete_topics
 if TYPE_CHECKING:
     from segmentlog.txn.held import ConfigOf, HeldDirectory
     from segmentlog.writes.commit_staged import Committed
+    from segmentlog.writes.extents import TaskExtents
     from segmentlog.writes.sequences import SequenceNumbers
-    from segmentlog.writes.stager import RowStager, Staged
+    from segmentlog.writes.stager import RowStager
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,7 @@ class WriteJob:
 
     @classmethod
     @storage_errors()
-    def begin(
-        cls, request: WriteRequest, held: "HeldDirectory | None" = None
-    ) -> "WriteJob | BucketJob":
+    def begin(cls, request: WriteRequest, held: "HeldDirectory | None" = None) -> "WriteJob":
         """Recover from a crash, if there was one, and leave a mark for the tasks.
 
         The settings of each topic come from the directory, unless they are given.
@@ -71,7 +70,7 @@ class WriteJob:
         writer keeps it locked.
         """
         if is_bucket(request.directory):
-            return BucketJob.begin(request)
+            return cast("WriteJob", BucketJob.begin(request))  # it has the same face
         directory, config, topic = request.directory, request.config, request.topic
         token = new_token(request.stream)
         prepare_directory(directory, token)
@@ -173,7 +172,7 @@ class WriteJob:
 
     def commit(
         self,
-        tasks: "Iterable[Staged]",
+        tasks: "Iterable[TaskExtents]",
         *,
         rolls: bool = False,
         with_producers: Collection[TopicPartition] = (),
@@ -190,10 +189,9 @@ class WriteJob:
         of the topic.
         """
         from segmentlog.writes.commit_staged import CommitSettings, commit_staged
-        from segmentlog.writes.extents import JobExtents, TaskExtents
+        from segmentlog.writes.extents import JobExtents
 
-        mine = [each for each in tasks if isinstance(each, TaskExtents)]
-        staged, topic = JobExtents(mine), self.topics.topic
+        staged, topic = JobExtents(tasks), self.topics.topic
         seconds, config_of = self.request.lock_timeout_seconds, self.config.config_of
         with (
             storage_errors(self.directory),

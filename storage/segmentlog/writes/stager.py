@@ -6,7 +6,7 @@ producers do (``BuiltInPartitioner``), and the rows of each partition are encode
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +42,7 @@ from segmentlog.writes.sequences import SequenceNumbers
 from segmentlog.writes.staged_files import TaskStage
 
 if TYPE_CHECKING:
-    from segmentlog.bucket.task_object import ObjectStage, StagedObjects
-
-    Staged: TypeAlias = TaskExtents | StagedObjects  # what a task sends to its job
+    from segmentlog.bucket.task_object import ObjectStage
 
 #: Full batches of each partition to hold before they are written.  With more, fewer batches are
 #: cut short; with fewer, the rows of few partitions are still in the processor's caches.
@@ -374,10 +372,10 @@ class RowStager:
             check_columns(schema, self._topic, self._config)
 
     @storage_errors()
-    def finish(self) -> "Staged":
+    def finish(self) -> TaskExtents:
         """Write out the rest; return the staged extents, synced if the settings require it."""
         self._write_held()
-        return self._stage.close()
+        return cast("TaskExtents", self._stage.close())  # an object's have the same face
 
     def discard(self) -> None:
         """Forget everything: the task has failed."""

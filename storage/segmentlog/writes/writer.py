@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from segmentlog.model import Appended
     from segmentlog.txn.held import HeldDirectory
-    from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob
     from segmentlog.writes.sequences import SequenceNumbers
 
@@ -93,7 +92,7 @@ class LogWriter:
 
     def __init__(
         self,
-        begin: "Callable[[bool], WriteJob | BucketJob]",
+        begin: "Callable[[bool], WriteJob]",
         numbers: "SequenceNumbers | None" = None,
         held: "HeldDirectory | None" = None,
     ) -> None:
@@ -101,7 +100,7 @@ class LogWriter:
         self._begin = begin
         self._numbers, self._held = numbers, held
         self._ready: set[TopicPartition] = set()  # partitions with batches that were made before
-        self._job: WriteJob | BucketJob | None = begin(True)
+        self._job: WriteJob | None = begin(True)
         self._stager = self._job.stager(0, numbers, commits_here=True)
         self._has_rows = False
         self._rolls = False
@@ -425,7 +424,6 @@ def open_writer(
     StorageError
         If the disk is full or fails, or if this user lacks a permission.
     """
-    from segmentlog.writes.bucket_job import BucketJob
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
     from segmentlog.writes.sequences import SequenceNumbers, sequences_after_the_log
 
@@ -455,7 +453,7 @@ def open_writer(
         find = sequences_after_the_log(request.directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, find)
 
-    def begin(is_first: bool) -> WriteJob | BucketJob:
+    def begin(is_first: bool) -> WriteJob:
         if numbered and not is_first:
             accepted = (
                 "one version is one commit: close this writer, and open another writer with the "

@@ -84,7 +84,7 @@ def test_a_failed_job_leaves_nothing_visible(spark: SparkSession, url: str) -> N
     with pytest.raises(PySparkException):
         _save(failing, url, topic="t")
     assert _load(spark, url, "t").count() == 10
-    swept = segmentlog.sweep(url, longest_job_ms=0)
+    swept = segmentlog.sweep(url, longest_job_days=0)
     assert {each.partition("/")[0] for each in swept.keys} <= {"data"}
     assert _load(spark, url, "t").count() == 10
 

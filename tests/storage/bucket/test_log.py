@@ -58,9 +58,12 @@ def test_a_new_process_finds_the_newest_commit(url: str, monkeypatch) -> None:
     fresh = type(known)(known.objects, location)
     asked: list[str] = []
     real = ObstoreObjects.get
-    monkeypatch.setattr(
-        ObstoreObjects, "get", lambda self, key: asked.append(key) or real(self, key)
-    )
+
+    def get(self: ObstoreObjects, key: str) -> bytes | None:
+        asked.append(key)
+        return real(self, key)
+
+    monkeypatch.setattr(ObstoreObjects, "get", get)
     assert fresh.refresh().number == 40
     assert len(asked) <= 3 + 2 * 8  # marker, hint, checkpoint; and the commits after it
     # Without the hint, it takes longer, and nothing else.
@@ -220,8 +223,8 @@ def test_records_and_topics_are_deleted_and_their_objects_swept(url: str) -> Non
     assert (deleted.old_start, deleted.new_start, deleted.segments) == (0, 12, 2)
     assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
     assert segmentlog.sweep(url).keys == ()  # readers may still need them
-    assert len(segmentlog.sweep(url, longest_read_ms=0, dry_run=True).keys) == 2
-    assert len(segmentlog.sweep(url, longest_read_ms=0).keys) == 2
+    assert len(segmentlog.sweep(url, longest_read_days=0, dry_run=True).keys) == 2
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) == 2
     assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
     assert segmentlog.delete_topic(url, "orders").partitions == 1
     assert _values(url, "other") == ["x"]
@@ -229,7 +232,7 @@ def test_records_and_topics_are_deleted_and_their_objects_swept(url: str) -> Non
         segmentlog.delete_topic(url, "orders")
     _write(url, ["again"])  # another topic of the name, from offset 0
     assert _values(url) == ["again"]
-    assert len(segmentlog.sweep(url, longest_read_ms=0).keys) == 2
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) == 2
     assert [*segmentlog.verify(url)] == []
 
 
@@ -239,12 +242,12 @@ def test_a_sweep_ends_jobs_and_takes_their_objects(url: str) -> None:
     writer.append(_rows(["b"]))
     job, staged = writer._job, writer._stager.finish()
     assert segmentlog.sweep(url).keys == ()  # it may still live
-    swept = segmentlog.sweep(url, longest_job_ms=0)
-    assert (swept.keys, swept.retired) == (staged.names, (job.token,))
+    swept = segmentlog.sweep(url, longest_job_days=0)
+    assert (swept.keys, swept.retired) == (staged.files, (job.token,))
     with pytest.raises(LogDirectoryError, match="has ended"):
         job.commit([staged])
     assert _values(url) == ["a"]
-    assert segmentlog.sweep(url, longest_job_ms=0).keys == ()
+    assert segmentlog.sweep(url, longest_job_days=0).keys == ()
 
 
 def test_a_job_commits_once(url: str) -> None:
