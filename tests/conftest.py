@@ -1,5 +1,7 @@
 """Spark sessions on the Python that runs the tests, shared processes, and fast tests."""
 
+import ast
+import functools
 import gc
 import importlib
 import os
@@ -34,9 +36,8 @@ TESTS = Path(__file__).parent
 EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 
-#: Texts that show which files of tests share a slow resource: files of one folder with one of
-#: these texts run in one process, which makes the resource once.
-SHARING = {": SparkSession": "a session of Spark", "explorer: Explorer": "states of a disk"}
+#: Fixtures that are slow to make: the tests of one folder that need one run in one process.
+SHARED = ("spark", "any_spark", "cluster", "connect", "explorer")
 
 #: Folders without Spark and brokers, and the files there that take more than three seconds.
 FAST = ("storage", "properties", "connector/options", "architecture/test_house",
@@ -44,30 +45,24 @@ FAST = ("storage", "properties", "connector/options", "architecture/test_house",
         "architecture/test_public_face", "architecture/test_dialects")  # fmt: skip
 NOT_FAST = (
     "properties/test_decode_equals_reference", "properties/test_encode_equals_reference",
-    "properties/test_legacy_slices", "storage/writes/test_small_appends",
-    "storage/arrow_dataset/test_log_dataset", "storage/arrow_dataset/test_memory",
-    "storage/arrow_dataset/test_timeline", "storage/txn/test_change",
-    "storage/txn/test_network_mount", "storage/txn/test_unfinished",
-    "storage/maintain/compaction/test_compact", "storage/maintain/compaction/test_dead_tasks",
-    "storage/maintain/compaction/test_erase", "storage/store/remote/test_object_store",
-    "storage/store/test_pace", "storage/store/test_planted_links",
-    "storage/format/kernels/test_hostile", "storage/reads/test_refresh_equals_open",
-    "storage/log/test_repeated_flushes", "storage/reads/test_narrowed_scans",
-    "storage/format/records/test_arenas", "storage/format/records/test_one_batch",
-    "storage/format/records/test_one_pass", "storage/txn/test_recover_log",
+    "properties/test_legacy_slices", "storage/arrow_dataset/test_log_dataset",
+    "storage/arrow_dataset/test_memory", "storage/arrow_dataset/test_timeline",
     "storage/cluster/test_mirror", "storage/cluster/test_replicated",
-    "storage/maintain/restoration/test_placement", "storage/log/test_resync",
-    "storage/writes/test_stager", "storage/test_damage", "storage/test_native",
-    "storage/tiered/test_aiven_joined", "storage/tiered/test_local_tier", "storage/tools/test_cat",
-    "storage/tools/test_cli", "storage/tools/test_describe", "storage/tools/test_doctor",
-    "storage/tools/test_dump", "storage/tools/test_first_aid", "storage/tools/test_going_on",
-    "storage/tools/test_grep", "storage/tools/test_json_lines", "storage/tools/test_kafka_tables",
-    "storage/tools/test_progress", "storage/tools/test_shorter_answers",
-    "storage/tools/test_verify", "storage/maintain/test_delete_topic",
-    "storage/maintain/test_preflight", "storage/maintain/test_retain",
-    "storage/maintain/verification/test_tier", "storage/writes/test_large",
-    "storage/writes/test_overwrite", "storage/writes/test_places",
-    "storage/writes/test_shared_values", "storage/writes/test_writer",
+    "storage/format/kernels/test_hostile", "storage/format/records/test_arenas",
+    "storage/format/records/test_one_batch", "storage/format/records/test_one_pass",
+    "storage/log/test_repeated_flushes", "storage/maintain/compaction/test_compact",
+    "storage/maintain/compaction/test_dead_tasks", "storage/maintain/compaction/test_erase",
+    "storage/maintain/test_delete_topic", "storage/maintain/start/test_preflight",
+    "storage/maintain/test_retain", "storage/maintain/verification/test_tier",
+    "storage/reads/test_narrowed_scans", "storage/reads/test_refresh_equals_open",
+    "storage/store/test_pace", "storage/store/test_planted_links", "storage/test_damage",
+    "storage/test_native", "storage/tiered/test_aiven_joined", "storage/tiered/test_local_tier",
+    "storage/tools/test_cat", "storage/tools/test_cli", "storage/tools/test_dump",
+    "storage/tools/test_going_on", "storage/tools/test_grep", "storage/tools/test_json_lines",
+    "storage/tools/test_kafka_tables", "storage/tools/test_progress", "storage/tools/test_verify",
+    "storage/txn/test_change", "storage/txn/test_network_mount", "storage/txn/test_recover_log",
+    "storage/txn/test_unfinished", "storage/writes/test_shared_values",
+    "storage/writes/test_writer",
 )  # fmt: skip
 
 
@@ -146,18 +141,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Run the tests of a file, and files with shared resources, in one process."""
+    """Run the tests of a file, and those that share a slow fixture, in one process."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # the long ones come first
 
     class BySharing(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.partition("::")[0]
-            source = (TESTS.parent / path).read_text()
-            folder = path.removeprefix("tests/").partition("/")[0]
-            sharing = (name for text, name in SHARING.items() if text in source)
-            return next((f"{name} of {folder}" for name in sharing), path)
+            path, _, test = nodeid.partition("::")
+            name, _, case = test.partition("[")
+            shared = _shared_by(path).get(name, "")
+            if shared == "any_spark":
+                shared = "cluster" if "cluster" in case.rstrip("]").split("-") else "spark"
+            if not shared or config.option.engine == "sail":  # whose sessions are in this process
+                return path
+            return f"{shared} of {path.split('/')[1]}"
 
     return BySharing(config, log)
+
+
+@functools.cache
+def _shared_by(path: str) -> dict[str, str]:
+    """The shared fixture that each test or fixture of a file needs, also through another one."""
+    needs: dict[str, set[str]] = {}
+    usual: set[str] = set()  # fixtures that all tests of the file get
+    for each in ast.parse((TESTS.parent / path).read_text()).body:
+        if isinstance(each, ast.FunctionDef):
+            needs[each.name] = {argument.arg for argument in each.args.args}
+            if "autouse=True" in "".join(map(ast.unparse, each.decorator_list)):
+                usual.add(each.name)
+
+    def shared(name: str) -> str:
+        if name in SHARED and name not in needs:
+            return name
+        wanted = needs.get(name, set()) | (usual - {name} if name.startswith("test_") else set())
+        return next(filter(None, map(shared, sorted(wanted - {name}))), "")
+
+    return {name: shared(name) for name in needs}
 
 
 def pytest_unconfigure() -> None:

@@ -106,9 +106,10 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.reads.left_out import MissingPartition
 from segmentlog.reads.listed import LostOffsets, LostSegments
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets
 from segmentlog.reads.usage import UsageKind, UsedSpace, usage
 from segmentlog.store.paths import add_recognizer as _add_recognizer

@@ -1,11 +1,13 @@
 """The examples run, and print the output that they state."""
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -83,10 +85,49 @@ def test_the_engine_works_without_spark() -> None:
     assert "420 records were written, " in printed
 
 
+#: Runs each command in a fork of a process that has imported everything.
+FORKS = """
+import json, os, sys
+from segmentlog.tools import cli
+for line in sys.stdin:
+    place, *sys.argv[1:] = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.chdir(place)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        cli.main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+#: A command in a directory: its exit status, its output and its messages.
+CommandLine = Callable[[Path, str], tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def command_line() -> Iterator[CommandLine]:
+    """Commands as a shell would run them."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"PYSPARK_PYTHON": plain_python()},
+    ) as forks:  # fmt: skip
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+
+        def run(place: Path, command: str) -> tuple[int, str, str]:
+            print(json.dumps([str(place), *shlex.split(command)]), file=forks.stdin, flush=True)
+            status = int(forks.stdout.readline())
+            return status, (place / "stdout").read_text(), (place / "stderr").read_text()
+
+        yield run
+        forks.stdin.close()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("block", BLOCKS, ids=[each[0][0] for each in BLOCKS])
 def test_the_commands_of_the_documents_print_what_they_show(
-    block: list[tuple[str, str]], tmp_path: Path
+    block: list[tuple[str, str]], tmp_path: Path, command_line: CommandLine
 ) -> None:
     """The commands of a block run in a copy, in their order, and print what the block shows.
 
@@ -95,15 +136,10 @@ def test_the_commands_of_the_documents_print_what_they_show(
     before = copy_examples(tmp_path)
     shutil.copytree(EXAMPLES / "data", tmp_path / "build" / "data")  # commands write here
     for command, shown in block:
-        done = subprocess.run(
-            [sys.executable, "-m", "segmentlog", *shlex.split(command)], cwd=tmp_path,
-            env=os.environ | {"PYSPARK_PYTHON": plain_python()},
-            capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-        status = int(command.startswith(WITH_A_PROBLEM))
-        assert done.returncode == status, done.stderr[-3000:]
+        status, printed, said = command_line(tmp_path, command)
+        assert status == int(command.startswith(WITH_A_PROBLEM)), said[-3000:]
         if shown:
-            assert (shown, "") == (done.stdout, done.stderr)
+            assert (shown, "") == (printed, said)
     assert [] == changed_files(before, tmp_path)
 
 

@@ -196,7 +196,9 @@ def test_workers_that_are_killed_at_any_step(
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("by_value")
-@pytest.mark.parametrize(("names", "number"), [(CALLS, 0), (["rename"], 3)])
+@pytest.mark.parametrize(
+    ("names", "number"), [pytest.param(CALLS, 0, marks=pytest.mark.slow), (["rename"], 3)]
+)
 def test_a_job_that_is_cancelled(
     spark: SparkSession,
     tmp_path: Path,

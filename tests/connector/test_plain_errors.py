@@ -37,7 +37,10 @@ def check(name: str, text: str, *, most: int) -> None:
     assert not [line for line in frames if any(ours in line for ours in OURS)], text
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=() if each in MANY else pytest.mark.slow) for each in CASES],
+)
 @pytest.mark.needs_spark("Sail shows Python's traceback after the sentence")
 def test_python_shows_the_sentence(spark: SparkSession, places: dict[str, str], name: str) -> None:
     """Spark calls us in several ways. Its own frames are the lines before the sentence."""

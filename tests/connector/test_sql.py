@@ -45,7 +45,7 @@ def logs(example_data: str, tmp_path: Path) -> str:
     "clauses",
     [
         "OPTIONS (path '{}', subscribe 'orders')",
-        "OPTIONS (subscribe 'orders') LOCATION '{}'",
+        pytest.param("OPTIONS (subscribe 'orders') LOCATION '{}'", marks=pytest.mark.slow),
         pytest.param(
             "OPTIONS (subscribe 'orders') LOCATION 'file://{}'",
             marks=pytest.mark.needs_spark("Sail takes the escaped characters of such a path out"),

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 from crashing import Crash, Forward, around_calls
@@ -27,14 +28,96 @@ from numbered_jobs import (
     read_slices,
     whole_jobs,
 )
-from scanning import act_in_scan
 
 import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import plan_slices
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.reads.moment import DirectorySnapshot
+from segmentlog.reads.snapshot import DirectorySnapshot
+
+
+class _Scan:
+    """The entries of `os.scandir`, with one call in between."""
+
+    def __init__(self, path: str, real: Callable[..., Any], after: str, act: Callable[[], object]):
+        self._entries = self._list(path, real, after, act)
+
+    @staticmethod
+    def _list(
+        path: str, real: Callable[..., Any], after: str, act: Callable[[], object]
+    ) -> Iterator[os.DirEntry[str]]:
+        with real(path) as entries:
+            found = sorted(entries, key=lambda entry: entry.name != after)
+        seen = {entry.name for entry in found}
+        if after:
+            yield found.pop(0)
+            act()
+            with real(path) as entries:
+                found += [entry for entry in entries if entry.name not in seen]
+        yield from found
+        if not after:
+            act()
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def close(self) -> None:
+        for _ in self._entries:
+            pass
+
+
+def act_in_scan(
+    patch: pytest.MonkeyPatch, directory: Path, act: Callable[[], object], *, after: str = ""
+) -> list[str]:
+    """Have `act` called once, in the middle or at the end of the next scan of `directory`.
+
+    Parameters
+    ----------
+    after : name of the entry after which it is called; names that it adds are listed, too.
+        By default it is called when all entries have been listed.
+
+    Returns
+    -------
+    done : the directory, once it has been done.
+    """
+    real, real_listdir = os.scandir, os.listdir
+    done: list[str] = []
+
+    def act_once() -> None:
+        done.append(str(directory))
+        act()
+
+    def scan(path: Any = ".") -> Any:
+        if done or os.fspath(path) != str(directory):
+            return real(path)
+        return _Scan(os.fspath(path), real, after, act_once)
+
+    def listdir(path: Any = ".") -> list[str]:
+        names = real_listdir(path)
+        if done or os.fspath(path) != str(directory):
+            return names
+        act_once()
+        if after:
+            names += [name for name in real_listdir(path) if name not in names]
+        return names
+
+    patch.setattr(os, "scandir", scan)
+    patch.setattr(os, "listdir", listdir)
+    return done
+
 
 pytestmark = pytest.mark.linux
 
@@ -277,7 +360,7 @@ def test_a_listing_is_compared_with_its_own_moment_beside_another_thread(
     holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other thread takes a later moment: the commit is undone, and another topic is new."""
-    opened, real = segmentlog.open_log_dir(directory), DirectorySnapshot._list
+    opened, real = segmentlog.open_log_dir(directory), DirectorySnapshot._list_at_a_moment
     sizes = [path.stat().st_size for path in sorted((directory / "t-0").glob("*.log"))]
     with holder.hold(directory, SECOND, **SMALL) as commit:
 
@@ -288,7 +371,7 @@ def test_a_listing_is_compared_with_its_own_moment_beside_another_thread(
             real(snapshot, *where)
             return found
 
-        monkeypatch.setattr(DirectorySnapshot, "_list", list_beside)
+        monkeypatch.setattr(DirectorySnapshot, "_list_at_a_moment", list_beside)
         assert sizes == [each.size for each in opened.log("t", 0).segments]
 
 

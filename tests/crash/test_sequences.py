@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from sequences.operations import OPERATIONS
-from sequences.playing import BrokenSequenceError, draw, parse, play, shortened
+from random_operations.operations import OPERATIONS
+from random_operations.playing import BrokenSequenceError, draw, parse, play, shortened
 
 _SEED = int(os.environ.get("SEQUENCE_SEED", "1"))
 #: Duration of the slow test.

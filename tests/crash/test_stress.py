@@ -1,151 +1,71 @@
-"""Readers and writers work on one log directory at the same time, as hard as they can.
+"""Readers, writers and upkeep work on one log directory at the same time, as hard as they can.
 
-Writers append, move files, overwrite, create topics, fail in the middle, and are killed.  Readers
-read in every possible way.  Their results are compared with the order of the commits: each read
-sees one moment of the whole directory.  `test_reads_beside_commits` has the single interleavings.
+Writers append, move files, overwrite, create topics, fail in the middle, and are killed; so is a
+process that compacts and retains, and recoveries.  Readers read in every possible way.  Their
+results are compared with the order of the commits: each read sees one moment of the whole
+directory.  `test_reads_beside_commits` has the single interleavings, `test_sequences` the
+operations one after the other.
 
-The work of each writer and reader comes from a seed, ``STRESS_SEED``.  The times of the work, and
-of the kills, depend on the machine.
+The work of each process comes from a seed, ``STRESS_SEED``.  The times of the work, and of the
+kills, depend on the machine.
 """
 
-import contextlib
-import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from numbered_jobs import LEVELS, look
+from numbered_jobs import LEVELS
+from random_operations.ledger import Ledger, now
+from random_operations.reader import READS, look
+from random_operations.run import Processes, Run, run_command
+from random_operations.verdict import Verdict, report, table, tally
 from soundness import assert_tidy
-from stressing.ledger import Ledger, now
-from stressing.plan import READS, TOPICS
-from stressing.verdict import Failure, Verdict, tally
 
 import segmentlog
 from segmentlog.txn.state import State
 
-_SECONDS_TO_END = 60
-_PATIENCE = 5
 _WEEK = 8 * 24 * 3600
-
-
-class Stress(NamedTuple):
-    """One stress run.
-
-    Attributes
-    ----------
-    seconds : the duration of the run without its start and its end.
-    delay_ms : the delay before files of overwritten records are deleted; Kafka's is a minute.
-    longest_ms : the longest pause of a reader in the middle of a read.
-    """
-
-    seed: int
-    seconds: float
-    n_writers: int
-    n_readers: int
-    delay_ms: int
-    longest_ms: int
-    n_new_topics: int
-    least: int  # of each kind of operation and read
-
-
 _SEED = int(os.environ.get("STRESS_SEED", "1"))
+
+_WRITES = {
+    "append": 22, "append_large": 6, "append_to_both": 6, "overwrite": 8, "number": 14,
+    "produce": 14, "abort": 4, "recovering": 3, "forgetting": 3,
+}  # fmt: skip
+_UPKEEP = {"compacting": 4, "retaining": 4, "recovering": 1, "append": 2}
+
 #: A run to try a change; on a slow machine, it continues until each kind of work was done.
-SHORT = Stress(_SEED, 16, 2, 3, 2000, 4000, 6, 1)
+SHORT = Run(
+    _SEED, seconds=16, n_readers=3, writers=[_WRITES, _WRITES, _UPKEEP],
+    topics={"few": 3, "more": 2, "latest": 2, "sized": 1, "timed": 1,
+            **{f"new{number}": 3 for number in range(8)}},
+    made=["few", "more", "latest", "sized", "timed"], compacted=["latest"], sized_bytes=20_000,
+)  # fmt: skip
 #: A run that is longer than Kafka's delay for files of overwritten records.
-LONG = Stress(_SEED, 240, 3, 4, 60_000, 75_000, 20, 5)
+LONG = SHORT._replace(
+    seconds=240, n_readers=4, writers=[_WRITES, _WRITES, _WRITES, _UPKEEP], delay_ms=60_000,
+    longest_ms=75_000, least=5,
+    topics={**SHORT.topics, **{f"new{number}": 3 for number in range(40)}},
+)  # fmt: skip
 
 
-class _Processes:
-    """Writers and readers. The death of a reader is noted, and a new reader replaces it."""
-
-    def __init__(self, directory: Path, ledger: Ledger, run: Stress) -> None:
-        self._directory, self._ledger, self._run = directory, ledger, run
-        self._n_readers = 0
-        self.errors = ledger.path.with_suffix(".stderr")
-        self._writers = [self._start("writer", slot) for slot in range(1, run.n_writers + 1)]
-        self._readers = [self._start_reader() for _ in range(run.n_readers)]
-
-    def begin(self) -> None:
-        """Start all of them at once."""
-        for each in (*self._writers, *self._readers):
-            _begin(each)
-
-    def watch(self) -> None:
-        """Wait until the time is over.
-
-        A slow machine gets more time, until enough has happened.
-        """
-        begun = time.monotonic()
-        while (past := time.monotonic() - begun) < self._run.seconds or (
-            past < _PATIENCE * self._run.seconds and missing(self._tally(), self._run)
-        ):
-            time.sleep(0.2)
-            for i, each in enumerate(self._readers):
-                if each.poll() is not None:
-                    self._note_death(each)
-                    self._readers[i] = self._start_reader()
-                    _begin(self._readers[i])
-
-    def end(self) -> None:
-        """Kill the writers, and let the readers finish."""
-        processes = (*self._writers, *self._readers)
-        for each in processes:
-            assert each.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                each.stdin.write("end\n")
-                each.stdin.flush()
-        for each in processes:
-            each.communicate(timeout=_SECONDS_TO_END)
-            if each.returncode:
-                self._note_death(each)
-
-    def kill(self) -> None:
-        """Kill all processes that are left."""
-        for each in (*self._writers, *self._readers):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(each.pid, signal.SIGKILL)  # a writer's child holds its pipes, too
-            each.communicate()
-
-    def _tally(self) -> Counter[str]:
-        run = self._run
-        return tally(self._ledger.events(), seed=run.seed, n_new_topics=run.n_new_topics)
-
-    def _note_death(self, process: "subprocess.Popen[str]") -> None:
-        process.communicate()  # closes its pipes
-        code = process.returncode
-        name = signal.Signals(-code).name if code < 0 else f"code {code}"
-        self._ledger.note("death", name=name, text=self.errors.read_text()[-3000:])
-
-    def _start_reader(self) -> "subprocess.Popen[str]":
-        self._n_readers += 1
-        return self._start("reader", self._n_readers)
-
-    def _start(self, program: str, slot: int) -> "subprocess.Popen[str]":
-        how = {**self._run._asdict(), "slot": slot}
-        with self.errors.open("a") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", f"stressing.{program}", str(self._directory),
-                 str(self._ledger.path), json.dumps(how)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-                start_new_session=True,
-            )  # fmt: skip
-
-
-def _begin(process: "subprocess.Popen[str]") -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.stdin.write("begin\n")
-    process.stdin.flush()
+def make_topics(directory: Path, run: Run) -> None:
+    """The topics that exist from the beginning, with their settings."""
+    of_topic = {
+        "latest": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.05",
+                   "delete.retention.ms": str(run.tombstones_ms)},
+        "sized": {"retention.bytes": str(run.sized_bytes), "retention.ms": "-1"},
+        "timed": {"retention.ms": str(run.timed_ms)},
+    }  # fmt: skip
+    for topic in run.made:
+        with segmentlog.open_writer(directory, topic, num_partitions=run.topics[topic]):
+            pass
+        segmentlog.alter_settings(directory, topic, of_topic.get(topic, {"retention.ms": "-1"}))
+    delay = {"file.delete.delay.ms": str(run.delay_ms), "index.interval.bytes": "100"}
+    segmentlog.alter_settings(directory, None, delay)
 
 
 @pytest.fixture
@@ -156,60 +76,39 @@ def scratch() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(SHORT, id="short", marks=pytest.mark.slow),
-        pytest.param(LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("run", [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long")])
 def test_each_look_is_one_moment_of_the_whole_directory(
-    scratch: Path, say: Callable[[str], None], run: Stress
+    scratch: Path, say: Callable[[str], None], run: Run
 ) -> None:
     directory, ledger = scratch / "logs", Ledger(scratch / "ledger")
-    for topic, n_partitions in TOPICS.items():
-        with segmentlog.open_writer(directory, topic, num_partitions=n_partitions):
-            pass
-    delay = {"file.delete.delay.ms": str(run.delay_ms)}
-    segmentlog.alter_settings(directory, None, delay)
-    first_token = State.read(str(directory)).token
-    processes = _Processes(directory, ledger, run)
+    make_topics(directory, run)
+    first, begun = State.read(str(directory)), now()
+    counts = Counter[str]()
+
+    def is_enough() -> bool:
+        counts.update(tally(ledger.events()))
+        return not missing(counts, run)
+
+    processes = Processes(directory, ledger, run)
     try:
-        processes.begin()
-        begun = now()
-        processes.watch()
+        processes.watch(is_enough, lambda: time.sleep(0.2))
         processes.end()
     finally:
         processes.kill()
-        ledger.close()
-
-    recover(directory)
-    verdict = Verdict(
-        ledger.events(), seed=run.seed, n_new_topics=run.n_new_topics, first_token=first_token,
-        last_token=State.read(str(directory)).token, delay_ms=run.delay_ms,
-    )  # fmt: skip
-    failures = [
-        *verdict.failures(),
-        *(Failure(f"death by {each['name']}", "", each["at"], each["text"])
-          for each in verdict.of("death")),
-    ]  # fmt: skip
+    for command in ("recover", "verify --records --producers"):
+        run_command(command, directory)
+    verdict = Verdict(Ledger(ledger.path).events(), run, first, State.read(str(directory)))
     say(f"\nstress {run}\n{table(verdict.counts)}")
-    assert not failures, report_of(run, failures, begun)
+    assert not verdict.failures, report(verdict.failures, begun)
+    opened = segmentlog.open_log_dir(directory)
     for level in LEVELS:
-        opened = segmentlog.open_log_dir(directory)
-        seen = {str(key): found for key, found in look(opened, level).items()}
-        assert not verdict.final_look(seen), level
+        event = {"seen": look(opened, level), "changed": [], "at": now()}
+        assert not verdict.difference(event, verdict.moments[-1]), level
     sweep(directory)
     assert_tidy(directory)
     assert not missing(verdict.counts, run)
-
-
-def recover(directory: Path) -> None:
-    """Recover as after a crash, because the last writers were killed."""
-    command = [sys.executable, "-m", "segmentlog", "recover", str(directory)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def sweep(directory: Path) -> None:
@@ -218,35 +117,20 @@ def sweep(directory: Path) -> None:
         for path in directory.glob("segmentlog.*"):
             if path.is_file():
                 os.utime(path, (time.time() - _WEEK, time.time() - _WEEK))
-        with segmentlog.open_writer(directory, next(iter(TOPICS))):
+        with segmentlog.open_writer(directory, "few"):
             pass
 
 
-def missing(counts: Counter[str], run: Stress) -> dict[str, int]:
+def missing(counts: Counter[str], run: Run) -> dict[str, int]:
     """Events that were too rare. A run without them would prove nothing about them."""
-    jobs = ("append", "append large", "append tiny", "append to both", "create", "overwrite")
-    wanted = dict.fromkeys([f"job: {kind}" for kind in jobs], 2 * run.least)
+    wanted = {
+        f"job: {name}": 2 * run.least for each in run.writers for name in each if "ing" not in name
+    }
     wanted |= {f"read: {kind}, {level}": run.least for kind in READS for level in LEVELS}
-    events = ("failed", "aborted", "recovered", "forgotten")
-    wanted |= dict.fromkeys([f"event: {what}" for what in events], run.least)
-    wanted |= {"event: killed": 8 * run.least, "recovery: undid": run.least}
-    wanted |= {"job: numbered, again": run.least}
+    wanted |= dict.fromkeys(["event: failed", "recovery: undid", "job: again"], run.least)
+    wanted |= {f"upkeep: {kind}": run.least for kind in ("recovering", "forgetting")}
+    wanted |= {
+        f"upkeep: {kind}, partitions or files": run.least for kind in ("compacting", "retaining")
+    }
+    wanted["event: killed"] = 8 * run.least
     return {name: counts[name] for name, least in wanted.items() if counts[name] < least}
-
-
-def table(counts: Counter[str]) -> str:
-    """Counts, sorted by name."""
-    return "\n".join(f"{counts[name]:7,d}  {name}" for name in sorted(counts))
-
-
-def report_of(run: Stress, failures: Sequence[Failure], begun: int) -> str:
-    """The failures of each kind: their number, the time of the first, and its text."""
-    kinds: dict[tuple[str, str], list[Failure]] = {}
-    for each in failures:
-        kinds.setdefault((each.what, each.level), []).append(each)
-    lines = [f"{len(failures)} failures; {run}"]
-    for (what, level), found in kinds.items():
-        seconds = (found[0].at - begun) / 1e9
-        lines.append(f"\n{len(found)} x {what} [{level}], first after {seconds:.1f} s")
-        lines += [f"    {line}" for line in found[0].text.splitlines()[-25:]]
-    return "\n".join(lines)

@@ -114,7 +114,7 @@ def noticed(explorer: Explorer, site: Site, scenarios: list[Scenario]) -> tuple[
 @pytest.mark.parametrize(
     "stride",
     [
-        pytest.param(128, marks=pytest.mark.thorough),
+        pytest.param(256, marks=pytest.mark.thorough),
         pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_cut_object(tier: Tier) -> None:
 
 @pytest.mark.parametrize(
     "n_bytes",
-    [pytest.param(1 << 40, marks=pytest.mark.thorough), 250 << 20],
+    [pytest.param(1 << 40, marks=pytest.mark.slow), 250 << 20],
     ids=["TiB", "250 MiB"],
 )
 def test_a_large_sparse_object(tier: Tier, n_bytes: int) -> None:

@@ -71,12 +71,19 @@ def test_numbered_writes_and_streams_continue(written: Path) -> None:
         assert_continues(written / name, 1)
 
 
+#: A plain run continues every third directory that a kill has left, and each night all of them.
+every = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+
+
+@every
 @pytest.mark.parametrize("recovers", [True, False])
-def test_an_unfinished_commit_is_finished_or_undone(written: Path, recovers: bool) -> None:
+def test_an_unfinished_commit_is_finished_or_undone(
+    written: Path, recovers: bool, every: int
+) -> None:
     """At each of its steps, by a recovery or by the next writer; then it is repeated."""
     states = sorted((written / "commit").iterdir())
     assert len(states) > 10
-    for state in states[:: 1 if recovers else 3]:
+    for state in states[::every]:
         directory = state / "logs"
         assert numbers(directory) in (sorted("01" * 4), sorted("012" * 4))
         if recovers:
@@ -84,12 +91,13 @@ def test_an_unfinished_commit_is_finished_or_undone(written: Path, recovers: boo
         assert_continues(directory, 2)
 
 
-def test_a_mirror_that_was_killed_is_continued(written: Path) -> None:
+@every
+def test_a_mirror_that_was_killed_is_continued(written: Path, every: int) -> None:
     """At each of its steps; records of a failover are not lost that had not been lost by then."""
     source = written / "mirrors" / "source"
     states = [each for each in sorted((written / "mirrors").iterdir()) if each != source]
     assert len(states) > 20
-    for state in states:
+    for state in states[::every]:
         to = state / "mirrored"
         segmentlog.mirror(source, to=to)
         assert {"equal"} == {each.comparison for each in segmentlog.compare(source, to)}
@@ -104,12 +112,13 @@ def test_a_mirror_that_was_killed_is_continued(written: Path) -> None:
         assert numbers(to) == sorted("0134" * 4)
 
 
-def test_a_restoration_that_was_killed_is_repeated(streamed: Path) -> None:
+@every
+def test_a_restoration_that_was_killed_is_repeated(streamed: Path, every: int) -> None:
     """At each of its steps; all records of all topics are there at once, or none."""
     source = streamed / "restorations" / "source"
     states = [each for each in sorted((streamed / "restorations").iterdir()) if each != source]
     assert len(states) > 20
-    for state in states:
+    for state in states[::every]:
         to = state / "restored"
         if [*to.glob("*-[0-9]/*.log")]:
             assert sum(len(log.scan().read_all()) for log in segmentlog.open_log_dir(to)) in (
@@ -123,7 +132,7 @@ def test_a_restoration_that_was_killed_is_repeated(streamed: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.thorough
-@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("repeats", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_stream_continues_from_its_checkpoint(
     streamed: Path, spark: SparkSession, repeats: bool
 ) -> None:

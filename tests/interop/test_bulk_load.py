@@ -123,10 +123,8 @@ def test_a_broker_refuses_to_start_while_a_commit_is_unfinished(
         assert 5 == len(client.consume("t"))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "stride", [19, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stride", [19, pytest.param(1, marks=pytest.mark.timeout(3600))])
 def test_a_broker_never_takes_half_a_job_for_data(
     new_version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:

@@ -207,9 +207,9 @@ def test_both_leave_the_same(
     assert_sound(ours, logs.topics)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @seeds
-@pytest.mark.parametrize("map_slots", [1 << 17, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("map_slots", [1 << 17, 9])
 def test_both_leave_the_same_batches_in_kafka_4_4(
     tmp_path: Path, seeds: Sequence[int], map_slots: int
 ) -> None:

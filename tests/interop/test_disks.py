@@ -10,7 +10,7 @@ from kafka_here.java import Outgoing
 import segmentlog
 from segmentlog import LogDirectoryError
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 def partitions(directory: Path) -> list[int]:

@@ -55,6 +55,7 @@ def test_a_mended_broker_starts_and_serves_its_records(new_version: str, tmp_pat
     assert not [*directory.glob("*-stray")]
 
 
+@pytest.mark.slow
 def test_logs_without_metadata_go_into_another_cluster(new_version: str, tmp_path: Path) -> None:
     """Each command of the page is typed with the names of this directory."""
     directory = writable_copy(filled(new_version, tmp_path), tmp_path / "kafka 1")

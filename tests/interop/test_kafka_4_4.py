@@ -11,7 +11,7 @@ from kafka_here.java import Outgoing
 
 import segmentlog
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 VERSION = "4.4.0"
 SECONDS = 60

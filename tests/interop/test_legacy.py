@@ -6,7 +6,8 @@ from kafka_here.rows import rows_of
 
 import segmentlog
 
-pytestmark = pytest.mark.interop
+# An older broker; `tests/golden` has a directory of it.
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("topic", legacy_shapes.LEGACY_SHAPES)

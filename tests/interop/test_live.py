@@ -58,7 +58,7 @@ def _comparable(frame: DataFrame) -> DataFrame:
     return frame.withColumn("value", value).sort("topic", "partition", "offset")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_broker_that_rolls_does_not_hurt_a_running_scan(
     broker: Broker, client: JavaClient
 ) -> None:

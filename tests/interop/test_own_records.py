@@ -294,7 +294,7 @@ def test_every_record_of_an_older_broker_equals_its_dump(
     assert all(segmentlog.table(broker.log_dir, name) is not None for name in tables)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_record_of_kafka_4_4_equals_its_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,7 +161,7 @@ def harm(directory: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("is_harmed", [False, True])
+@pytest.mark.parametrize("is_harmed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_killed_brokers_directory_is_recovered_to_the_brokers_bytes(
     killed: tuple, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_harmed: bool
 ) -> None:
@@ -310,7 +310,7 @@ def offsets_of(directory: Path) -> list[int]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_clean", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_salvaged_log_is_served_by_a_broker(
     killed: tuple, tmp_path: Path, *, is_clean: bool
 ) -> None:

@@ -137,7 +137,7 @@ def test_the_same_segments_go(new_version: str, filled: Path, tmp_path: Path) ->
         assert {0: (6, 7)} == client.offsets("all")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> None:
     """All records of a producer are gone, but its sequence is known."""
     directory = tmp_path / "kafka"

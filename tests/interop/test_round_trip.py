@@ -44,6 +44,7 @@ def as_consumed(found: Iterable[KafkaRecord]) -> list[KafkaRecord]:
     )
 
 
+@pytest.mark.slow
 def test_a_broker_serves_restored_topics_as_they_were(version: str, tmp_path: Path) -> None:
     """Offsets, timestamps, their types, keys, values, headers and log starts are equal."""
     source = segmentlog.open_log_dir(GOLDEN)

@@ -66,8 +66,13 @@ class KafkaRacks:
         return list(found)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.slow if number % 3 else pytest.mark.thorough)
+        for number, each in enumerate(CLUSTERS)
+    ],
+)
 def test_each_partition_has_the_brokers_that_kafka_chooses(java: Gateway, name: str) -> None:
     """More partitions than brokers: the lists are shuffled several times."""
     brokers = CLUSTERS[name]

@@ -149,7 +149,9 @@ def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moved", ["v1", "named"], indirect=True)
+@pytest.mark.parametrize(
+    "moved", [pytest.param("v1", marks=pytest.mark.slow), "named"], indirect=True
+)
 def test_ours_comes_first(moved: Moved) -> None:
     """A checkpoint that our source has begun is continued by ``kafka``."""
     moved.run("segmentlog")
@@ -178,7 +180,13 @@ def test_an_uncommitted_batch_is_repeated_by_the_other_source(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("kafka", "segmentlog"),
+        pytest.param("segmentlog", "kafka", marks=pytest.mark.slow),
+    ],
+)
 def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str
 ) -> None:

@@ -196,6 +196,7 @@ def test_a_transaction_without_its_marker_is_reported(
     assert seen["each-way"].last_stable_offset == caught.value.base_offset
 
 
+@pytest.mark.slow  # `tests/connector` has the option
 def test_spark_reads_what_was_committed(seen: dict[str, Seen], spark: SparkSession) -> None:
     """The option is that of the kafka source, and many tasks read."""
     for level in LEVELS:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kafka_here import Broker, JavaClient, spark_kafka_jars
+from kafka_here.gateway import Gateway
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from spark_server import SparkServer
@@ -59,9 +60,9 @@ def test_the_plugin_shows_what_a_broker_shows(
     assert theirs == ours
 
 
-def test_the_options_of_clients_are_those_of_kafka(running: Any) -> None:
+def test_the_options_of_clients_are_those_of_kafka(java: Gateway) -> None:
     """Each name of the producer and of the consumer is known, and no other one."""
-    jvm = running[1].jvm.org.apache.kafka.clients
+    jvm = java.jvm.org.apache.kafka.clients
     for clients, kind in (
         ("producers", jvm.producer.ProducerConfig),
         ("consumers", jvm.consumer.ConsumerConfig),
@@ -75,10 +76,10 @@ def test_the_options_of_clients_are_those_of_kafka(running: Any) -> None:
 
 @pytest.mark.parametrize("clients", FAILING)
 def test_a_client_starts_with_the_options_that_the_plugin_accepts(
-    running: Any, clients: str
+    java: Gateway, clients: str
 ) -> None:
     """And with no others, of those that need no broker."""
-    jvm = running[1].jvm
+    jvm = java.jvm
     package, codec = jvm.org.apache.kafka.clients, jvm.org.apache.kafka.common.serialization
     given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
 

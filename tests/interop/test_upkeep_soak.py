@@ -1,7 +1,8 @@
-"""A writer, a stream, compaction and retention use one directory; a broker serves it at the end.
+"""Processes as in `test_stress`, and a stream of Spark's, use one directory; a broker serves it.
 
-A checker knows the last value of every key. The writer and the upkeep are killed sometimes. The
-long run takes an hour, or ``SOAK_SECONDS``; ``SOAK_SEED`` is the seed of the written data.
+A writer and the upkeep are killed sometimes.  Jobs of Spark's write and compact, and one reads on
+from where it has come to.  The long run takes an hour, or ``SOAK_SECONDS``; ``SOAK_SEED`` is the
+seed of the written data.
 """
 
 import os
@@ -10,163 +11,142 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from kafka_here import Broker, JavaClient
+from numbered_jobs import LEVELS
 from pyspark.sql import SparkSession
-from soaking.checker import last_values
-from soaking.history import History, Tail
-from soaking.plan import PARTITIONS, Soak
-from soaking.stream import Stream
-from soaking.upkeep import Upkeep
-from stressing.ledger import Ledger
+from random_operations.ledger import Ledger, now
+from random_operations.reader import look, seen_in
+from random_operations.run import Processes, Run, run_command
+from random_operations.stream import Stream
+from random_operations.verdict import Verdict, report, table, tally
 
 import segmentlog
+from segmentlog.txn.state import State
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
-_SEED = int(os.environ.get("SOAK_SEED", "1"))
-_PATIENCE = 240  # seconds that a slow machine has more, until all has happened
-_MOST_FAULTS = 10  # that are printed
 _SECONDS = float(os.environ.get("SOAK_SECONDS", "3600"))
 
-SHORT = Soak(
-    _SEED, seconds=10, n_keys=300, most_records=60, pause=0.05, compact_every=1.2,
-    retain_every=3, poll_every=0.7, check_every=0.5, spark_every=3, writer_lives=5,
-    delete_delay=3, tombstones_stay=4, timed_stay=4, sized_bytes=300_000,
-    segment_bytes=30_000,
+SHORT = Run(
+    int(os.environ.get("SOAK_SEED", "1")), seconds=10, n_readers=1, lives=5, rest=1,
+    writers=[{"append": 3, "append_large": 1, "produce": 8}, {"compacting": 3, "retaining": 1}],
+    topics={"latest": 4, "sized": 2, "timed": 2}, made=["latest", "sized", "timed"],
+    compacted=["latest"], delay_ms=3000, longest_ms=1500, n_keys=300, tombstones_ms=4000,
+    timed_ms=4000, sized_bytes=100_000, segment_bytes=(3000, 30_000),
 )  # fmt: skip
-LONG = Soak(
-    _SEED, seconds=_SECONDS, n_keys=3000, most_records=400, pause=0.4, compact_every=6,
-    retain_every=10, poll_every=5, check_every=2, spark_every=4, writer_lives=30, delete_delay=15,
-    tombstones_stay=45, timed_stay=40, sized_bytes=1_500_000, segment_bytes=150_000,
+LONG = SHORT._replace(
+    seconds=_SECONDS, lives=30, rest=6, delay_ms=15_000, longest_ms=7000, n_keys=3000,
+    tombstones_ms=45_000, timed_ms=40_000, sized_bytes=1_500_000, segment_bytes=(15_000, 150_000),
 )  # fmt: skip
 
 
-def made(directory: Path, version: str, run: Soak) -> Broker:
+def made(directory: Path, version: str, run: Run) -> Broker:
     """A stopped broker's directory with the topics."""
     broker = Broker(directory, version)
     common: dict[str, object] = {
-        "internal_segment_bytes": run.segment_bytes,
-        "file_delete_delay_ms": int(1000 * run.delete_delay),
+        "internal_segment_bytes": run.segment_bytes[-1],
+        "file_delete_delay_ms": run.delay_ms,
         "index_interval_bytes": 500,
     }
     own: dict[str, dict[str, object]] = {
         "latest": {
             "cleanup_policy": "compact",
             "min_cleanable_dirty_ratio": 0.05,
-            "delete_retention_ms": int(1000 * run.tombstones_stay),
+            "delete_retention_ms": run.tombstones_ms,
         },
         "sized": {"retention_bytes": run.sized_bytes, "retention_ms": -1},
-        "timed": {"retention_ms": int(1000 * run.timed_stay)},
+        "timed": {"retention_ms": run.timed_ms},
     }
     with broker, JavaClient(broker) as client:
         for topic, settings in own.items():
-            client.create_topic(topic, PARTITIONS[topic], **common, **settings)
+            client.create_topic(topic, run.topics[topic], **common, **settings)
     return broker
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(SHORT, id="short", marks=pytest.mark.slow),
-        pytest.param(
-            LONG, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(_SECONDS + 900)]
-        ),
-    ],
-)
-def test_the_last_value_of_every_key_stays(
-    new_version: str, spark: SparkSession, tmp_path: Path, say: Callable[[str], None], run: Soak
+@pytest.mark.slow
+@pytest.mark.timeout(_SECONDS + 900)
+@pytest.mark.parametrize("run", [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long")])
+def test_each_look_is_one_moment_and_a_broker_serves_the_last_one(
+    new_version: str, spark: SparkSession, tmp_path: Path, say: Callable[[str], None], run: Run
 ) -> None:
     broker = made(tmp_path / "kafka", new_version, run)
     directory, ledger = broker.log_dir, Ledger(tmp_path / "ledger")
-    upkeep, notes = Upkeep(directory, ledger, run), Notes(ledger)
+    first, begun = State.read(str(directory)), now()
     stream = Stream(spark, directory, ledger, run)
-    begun = time.monotonic()
-    upkeep.start()
-    try:
-        n_polls = 0
-        while is_on(time.monotonic() - begun, run, upkeep.counts + stream.counts, notes):
-            stream.step()
-            n_polls += 1
-            if n_polls % run.spark_every == 0:
-                stream.write()
-            elif n_polls % run.spark_every == 1:
-                stream.compact()
-            time.sleep(run.poll_every)
-        upkeep.end()
+    seen, n_polls = Counter[str](), 0
+
+    def poll() -> None:
+        nonlocal n_polls
+        n_polls += 1
         stream.step()
+        if n_polls % 3 == 0:
+            stream.write()
+        elif n_polls % 3 == 1:
+            stream.compact()
+        time.sleep(0.5)
+
+    def is_enough() -> bool:
+        seen.update(tally(ledger.events()))
+        return not missing(seen + stream.counts)
+
+    processes = Processes(directory, ledger, run)
+    try:
+        processes.watch(is_enough, poll)
+        processes.end()
     finally:
-        upkeep.kill()
-    for name in ("compact", "retain", "verify"):
-        arguments = [name, str(directory), *(["--records", "--producers"] * (name == "verify"))]
-        process = upkeep.command(*arguments)
-        said, complained = process.communicate(timeout=120)
-        if process.returncode:
-            notes.bad.append(f"{name}: {said} {complained}")
-    notes.update()
-    counts = upkeep.counts + stream.counts + notes.checked
-    history = History(run, ledger.path)
-    since = history.update()
-    counts += Counter({f"records written to {t}": n for t, n in history.n_records.items()})
-    counts["commits"] = sum(each + 1 for each in since.values())
-    counts["commits that a kill had interrupted after their decision"] = notes.n_again
+        processes.kill()
+    for command in (
+        "recover", "compact", "retain --kafka-defaults", "recover", "verify --records --producers",
+    ):  # fmt: skip
+        if command.startswith("retain"):
+            stream.step()  # a change by a command is in no note of the ledger
+            verdict = Verdict(Ledger(ledger.path).events(), run, first, State.read(str(directory)))
+        run_command(command, directory)
+    counts = verdict.counts + stream.counts
     say(f"\nsoak {run}\n{table(counts)}")
-    assert not notes.bad, "\n\n".join(notes.bad)
+    assert not verdict.failures, report(verdict.failures, begun)
     assert not list(directory.glob("segmentlog.unfinished.*"))
 
     opened = segmentlog.open_log_dir(directory)
-    logs = [opened.log("latest", each) for each in range(PARTITIONS["latest"])]
-    found = last_values([each.scan(columns=["key", "value"]).read_all() for each in logs])
-    assert since == history.begun
-    assert not history.misfit(found, since)
-    expected = {
-        (each.topic, each.partition): opened.log(*each).bounds().end_offset
+    last = {
+        str(each): (opened.log(*each).log_start_offset, opened.log(*each).log_end_offset)
         for each in opened.topic_partitions()
-        if each.topic in PARTITIONS
+        if each.topic in run.topics
     }
+    assert {name: end for name, (_, end) in last.items()} == {
+        name: end for name, (_, end) in verdict.moments[-1].items()
+    }
+    for level in LEVELS:
+        event = {"seen": look(opened, level), "changed": [], "at": now(), "topics": run.topics}
+        assert not verdict.difference(event, last), level
     with broker, JavaClient(broker) as client:
-        served = {each.key: each.value for each in client.consume("latest") if each.key}
-        assert not history.misfit(served, since)
-        for topic in PARTITIONS:
+        served = {name: seen_in(name, rows_of(client, *name.rsplit("-"))) for name in last}
+        event = {"seen": served, "changed": [], "at": now()}
+        assert not verdict.difference(event, last)
+        for topic in run.topics:
             for partition, (_, end) in client.offsets(topic).items():
-                assert expected[topic, partition] == end
+                assert last[f"{topic}-{partition}"][1] == end
     assert not missing(counts)
 
 
-class Notes:
-    """Notes of the processes: faults, numbers of reads, repeated commits."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._tail = Tail(ledger.path)
-        self.bad: list[str] = []
-        self.checked: Counter[str] = Counter()
-        self.n_again = 0
-
-    def update(self) -> None:
-        for each in self._tail.events():
-            self.bad += [each["text"]] if each["what"] == "bad" else []
-            self.checked.update(each.get("counts", {}))
-            self.n_again += bool(each.get("again"))
-
-
-def is_on(past: float, run: Soak, counts: Counter[str], notes: Notes) -> bool:
-    """Whether the run continues: for its time, and on a slow machine until enough has happened."""
-    notes.update()
-    is_enough = not missing(counts + notes.checked)
-    is_due = past < run.seconds or (past < run.seconds + _PATIENCE and not is_enough)
-    return is_due and len(notes.bad) < _MOST_FAULTS
+def rows_of(client: JavaClient, topic: str, partition: str) -> list[pa.RecordBatch]:
+    """The rows of a partition that a consumer gets."""
+    rows = [each for each in client.consume(topic) if each.partition == int(partition)]
+    columns = {
+        "offset": pa.array([each.offset for each in rows], pa.int64()),
+        "key": pa.array([each.key for each in rows], pa.binary()),
+        "value": pa.array([each.value for each in rows], pa.binary()),
+    }
+    return pa.table(columns).to_batches()
 
 
 def missing(counts: Counter[str]) -> list[str]:
     """Events that have not happened; the run does not test them."""
     wanted = (
-        "compact: partitions", "compact: killed", "retain: segments", "kills of the writer",
-        "stream: records", "jobs of Spark's", "reads, at once", "reads, held", "reads, dataset",
-        "reads, retained", "records that retention has removed",
+        "job: append", "job: produce", "event: killed", "jobs of Spark's", "stream: records",
+        "upkeep: compacting, partitions or files", "upkeep: retaining, partitions or files",
+        "compactions on executors: partitions", "read: held, default", "read: dataset, default",
     )  # fmt: skip
     return [name for name in wanted if not counts[name]]
-
-
-def table(counts: Counter[str]) -> str:
-    """Counts, sorted by name."""
-    return "\n".join(f"{counts[name]:12,d}  {name}" for name in sorted(counts))

@@ -18,8 +18,6 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["AivenPlugin", "KeyPair", "custom_metadata", "encode_sizes", "new_id"]
-
 _INDEXES = {
     "offset": ".index",
     "timestamp": ".timeindex",

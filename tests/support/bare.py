@@ -17,8 +17,6 @@ from pathlib import Path
 
 from quick_java import spark_variables
 
-__all__ = ["TOP", "Bare", "build_wheel", "environment_without_us", "link_libraries"]
-
 TOP = Path(__file__).parents[2]
 
 

@@ -10,8 +10,6 @@ from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.testing.reference import BadBatchError
 
-__all__ = ["decode_log", "with_slack"]
-
 
 def with_slack(data: bytes) -> Bytes:
     """The bytes, followed by the slack that one pass needs."""

@@ -10,8 +10,6 @@ from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.log.checkpoint import write_leader_epochs, write_offsets
 from segmentlog.model import TopicPartition
 
-__all__ = ["IDS", "T0", "broker", "killed_in_sequence"]
-
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 T0 = TopicPartition("t", 0)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from crashing import in_child
 
-__all__ = ["as_broker"]
-
 
 @contextlib.contextmanager
 def as_broker(directory: Path) -> Iterator[int]:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["kafka_like_source", "write_checkpoint"]
-
 
 def write_checkpoint(
     directory: Path,

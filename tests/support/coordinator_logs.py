@@ -9,8 +9,6 @@ from segmentlog.format.messages.records import coordinator_schemas, framed_schem
 from segmentlog.format.messages.schema import Field
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
-__all__ = ["Coordinator", "commit_key", "commit_value", "framed", "message", "text"]
-
 MARKER_VALUE = bytes(6)
 BOTH = 0x30  # control and transactional
 _SIZES = {"bool": 1, "i8": 1, "i16": 2, "u16": 2, "i32": 4, "i64": 8}

@@ -11,11 +11,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = [
-    "CALLS", "READS", "Crash", "Forward", "act_at", "around_calls", "copy_states", "crash_at",
-    "cut_loop", "fail_at", "in_child",
-]  # fmt: skip
-
 #: Every call of `os` by which the engine changes what is on a disk, but for opening a new file.
 CALLS = (
     "pwrite", "fsync", "rename", "replace", "link", "unlink", "mkdir", "rmdir", "ftruncate",

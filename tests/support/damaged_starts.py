@@ -12,19 +12,6 @@ from typing import NamedTuple
 
 from segmentlog import StartAction, StartStep
 
-__all__ = [
-    "DAMAGES",
-    "FILES",
-    "OUTCOMES",
-    "Case",
-    "cases",
-    "damage",
-    "filled",
-    "predicted",
-    "recorded",
-    "writable_copy",
-]
-
 #: Files of a log directory with the topics `orders` and `invoices`; the last match is damaged.
 FILES = (
     "meta.properties",

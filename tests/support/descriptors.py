@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["descriptors", "descriptors_below"]
-
 
 def descriptors() -> int:
     """All of them.

@@ -17,16 +17,6 @@ from segmentlog.testing.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper, read_message
 from segmentlog.testing.reference import Record, encode_batch
 
-__all__ = [
-    "Kind",
-    "Producer",
-    "data_batch",
-    "dirty_log",
-    "end_marker",
-    "first_offset",
-    "write_segments",
-]
-
 _TRANSACTIONAL, _CONTROL, _APPEND_TIME = 0x10, 0x20, 0x08
 _PRODUCER_AT = 43
 _CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)

@@ -7,8 +7,6 @@ from uuid import UUID
 
 from coordinator_logs import Coordinator, framed
 
-__all__ = ["SEAL", "diskless_topics"]
-
 METADATA = "__cluster_metadata"
 SEAL = 2  #: of the partitions that were switched
 

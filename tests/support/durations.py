@@ -7,8 +7,6 @@ import sys
 from collections import Counter
 from xml.etree import ElementTree
 
-__all__ = ["table"]
-
 _ROWS = 25
 
 

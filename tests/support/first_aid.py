@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 
 from segmentlog.tools.cli import app
 
-__all__ = ["CASES", "Case", "looked_up", "type_in"]
-
 LOG = f"{0:020d}.log"
 _PAGE = Path(__file__).parents[2] / "storage" / "docs" / "recovery.md"
 _DELETED = ".0123456789abcdef0123456789abcdef-delete"

@@ -23,22 +23,6 @@ from segmentlog.testing.codecs import NONE, ZSTD
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 
-__all__ = [
-    "COLUMNS",
-    "INDEXED",
-    "LOGS",
-    "Flip",
-    "FlippedLog",
-    "Rows",
-    "flips_of",
-    "is_hidden",
-    "modern_batch",
-    "plant",
-    "taken",
-    "wrong_look_ups",
-    "wrong_reads",
-]
-
 T0 = 1_700_000_000_000
 _INTERVAL_BYTES = 250  # between index entries: two or three batches
 

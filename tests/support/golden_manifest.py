@@ -5,8 +5,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["MANIFEST", "digest_of", "write_manifest"]
-
 MANIFEST = Path(__file__).parents[1] / "golden" / "MANIFEST.toml"
 
 _ABOUT = """# Log directories of unmodified Apache Kafka brokers, each stopped cleanly.

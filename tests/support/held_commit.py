@@ -20,8 +20,6 @@ import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.txn.state import STATE_FILE
 
-__all__ = ["HeldCommit", "Holder", "around_decision", "config_of", "write_job"]
-
 
 def config_of(
     segment_bytes: int = 1 << 30, batch_size: int = 1 << 17

@@ -5,8 +5,6 @@ from typing import Any
 
 from typer.testing import Result
 
-__all__ = ["json_rows"]
-
 
 def json_rows(result: Result, kind: str | None = None) -> list[dict[str, Any]]:
     """Objects that a command has printed, of one kind or of all."""

@@ -13,8 +13,6 @@ from segmentlog.testing.legacy import read_message
 from segmentlog.testing.reference import Record, read_batch
 from segmentlog.testing.reference_log import split_batches
 
-__all__ = ["Batch", "batches_of", "files_of", "index_entries", "kept", "newest_values"]
-
 _BOUND = 1 << 26
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 

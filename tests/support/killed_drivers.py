@@ -13,8 +13,6 @@ from ready_worker import plain_python
 
 from segmentlog.txn.guard import list_guards
 
-__all__ = ["Driver"]
-
 
 class Driver:
     """A driver with its JVM and its Python workers, in one session of the operating system.

@@ -18,8 +18,6 @@ import segmentlog
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import State
 
-__all__ = ["N_PARTITIONS", "N_ROWS", "Reader", "n_whole_jobs", "step_of"]
-
 N_PARTITIONS = 4
 N_ROWS = 10
 

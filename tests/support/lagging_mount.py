@@ -24,8 +24,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["lagging_mount"]
-
 _IN = struct.Struct("<IIQQIIIHH")
 _OUT = struct.Struct("<IiQ")
 _ATTR = struct.Struct("<6Q10I")

@@ -10,8 +10,6 @@ from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import Extent
 from segmentlog.writes.job import WriteJob
 
-__all__ = ["LARGE", "pieces", "staged", "wide_rows"]
-
 #: A segment takes four of the pieces that a task stages at a time.
 LARGE = ProducerConfig(TopicConfig(segment_bytes=400_000), batch_size=9_000, buffer_memory=80_000)
 

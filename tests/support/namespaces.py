@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["as_user", "common_directory", "in_namespace", "run_without"]
-
 
 def in_namespace(code: str, *arguments: object) -> str:
     """The output of `code` with separate mounts; skips the test if they are not allowed."""

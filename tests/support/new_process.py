@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-__all__ = ["run"]
-
 
 def run(code: str, **variables: str) -> str:
     """The output of a new interpreter for `code`, in which a warning is an error."""

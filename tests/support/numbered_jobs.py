@@ -18,11 +18,6 @@ from segmentlog.model import IsolationLevel, LogSlice, ReadUpTo, ScanPolicy, Top
 from segmentlog.reads.log import Log
 from segmentlog.reads.scan import scan_slice
 
-__all__ = [
-    "LEVELS", "Found", "Job", "Level", "Look", "RowsError", "found_in", "look", "options_of",
-    "read_partition", "read_slices", "scan_log", "whole_jobs",
-]  # fmt: skip
-
 
 class RowsError(AssertionError):
     """Rows that a healthy log cannot have at any moment."""

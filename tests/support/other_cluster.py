@@ -12,8 +12,6 @@ from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.reads.cluster_image import Image
 from segmentlog.store.durable import make_directory, sync_directory, write_new_file
 
-__all__ = ["format_brokers", "restore_to"]
-
 
 def format_brokers(*directories: Path) -> None:
     """Make the log directories of the brokers 1, 2, …, durably, as a power cut may come."""

@@ -7,8 +7,6 @@ import pyarrow as pa
 
 import segmentlog
 
-__all__ = ["ONE", "dealt", "numbered_rows", "numbers", "values", "write"]
-
 ONE = pa.table({"value": [b"v"]})
 
 

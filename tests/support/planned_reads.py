@@ -13,8 +13,6 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = ["offsets_by_partition", "plan", "ranges", "read", "write_times"]
-
 _COLUMNS = ("topic", "partition", "offset")
 
 

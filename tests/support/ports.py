@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-__all__ = ["free_port"]
-
 _PORTS = range(20_000, 32_000)
 _held: list[IO[bytes]] = []
 

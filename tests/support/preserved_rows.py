@@ -8,8 +8,6 @@ from plain_writes import write
 
 from segmentlog import ProducerConfig
 
-__all__ = ["make", "rows"]
-
 
 def rows(first: int, n_rows: int, **changed: Any) -> pa.Table:
     """Records with all columns; `changed` has other values by column, each for one offset.

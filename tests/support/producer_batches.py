@@ -5,8 +5,6 @@ from pathlib import Path
 
 from segmentlog.testing.reference import Record, crc32c, encode_batch
 
-__all__ = ["ABORT", "COMMIT", "batch", "marker", "plant"]
-
 ABORT, COMMIT = 0, 1
 _T0 = 1_700_000_000_000
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20

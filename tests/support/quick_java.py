@@ -3,8 +3,6 @@
 No test runs long enough to profit from the second compiler, or from a parallel collector.
 """
 
-__all__ = ["FLAGS", "spark_variables"]
-
 #: Compile once and quickly, and collect with one thread.
 FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 

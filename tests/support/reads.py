@@ -7,8 +7,6 @@ import pyarrow as pa
 from segmentlog.model import LogSlice
 from segmentlog.reads.scan import scan_slice
 
-__all__ = ["offsets_of", "slice_offsets"]
-
 
 def offsets_of(stream: Iterable[pa.RecordBatch]) -> list[int]:
     """Offsets of the rest of a stream."""

@@ -16,8 +16,6 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["plain_python", "ready_python"]
-
 
 def ready_python() -> str:
     """A program with Python's arguments, for ``PYSPARK_PYTHON``."""

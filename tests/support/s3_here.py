@@ -18,8 +18,6 @@ from typing import NamedTuple, Self
 from kafka_here.artifacts import java, s3proxy_jars
 from ports import free_port
 
-__all__ = ["BUCKET", "Fault", "Proxy", "Request", "S3Server"]
-
 BUCKET = "logs"
 _SECONDS = 60
 

@@ -23,11 +23,6 @@ from segmentlog.testing.damage import flip_bit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "CASES", "MARKER", "Case", "Shown", "connect", "console", "find", "jupyter", "situations",
-    "traceback_of",
-]  # fmt: skip
-
 EXAMPLE_DATA = Path(__file__).parents[2] / "examples" / "data"
 
 

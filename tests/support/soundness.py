@@ -7,8 +7,6 @@ from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.txn.guard import list_guards
 
-__all__ = ["assert_settled", "assert_tidy", "assert_verified"]
-
 
 def assert_verified(directory: Path) -> None:
     """`verify` finds nothing in any partition, and there is at least one partition."""

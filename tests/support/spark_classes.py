@@ -15,8 +15,6 @@ from kafka_here.artifacts import pyspark_jars
 from kafka_here.class_data import ClassData
 from quick_java import spark_variables
 
-__all__ = ["begin_to_make", "reading_flags"]
-
 
 def _classes() -> ClassData:
     """The file goes with its environment: other jars are another class path."""

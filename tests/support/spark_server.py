@@ -14,8 +14,6 @@ from ready_worker import ready_python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkServer"]
-
 _SERVER = """
 import sys
 from pyspark.sql import SparkSession

@@ -10,8 +10,6 @@ from segmentlog.store.remote import object_store, stores
 from segmentlog.store.remote.location import Location
 from segmentlog.store.remote.stores import ArrowStore, Facts, Opened, Store
 
-__all__ = ["CountingStore", "serve", "store_of"]
-
 
 def store_of(directory: Path) -> Store:
     """A directory as a store."""

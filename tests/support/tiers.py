@@ -12,8 +12,6 @@ import pyarrow as pa
 
 import segmentlog
 
-__all__ = ["TOPIC_ID", "Listed", "announce", "copy_segment", "remove_local", "written"]
-
 TOPIC_ID = "FgX88cFkRWirCb1Q_nEBwA"
 _NUMBERS = itertools.count(1)
 

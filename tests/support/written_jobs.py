@@ -16,8 +16,6 @@ from segmentlog.writes.job import WriteJob
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CONFIG", "copy_stream", "number", "stream"]
-
 CONFIG = segmentlog.ProducerConfig(segmentlog.TopicConfig(segment_bytes=300))
 
 

@@ -7,7 +7,8 @@ import typer
 
 import segmentlog
 from segmentlog.tools.arguments import WRITES, AsJson, command
-from segmentlog.tools.text import counted, escape, to_json
+from segmentlog.tools.output import counted, write_json
+from segmentlog.tools.text import escape
 
 
 @command(
@@ -39,7 +40,7 @@ def sweep(
     )  # fmt: skip
     if as_json:
         row = {"keys": done.keys, "bytes": done.n_bytes, "retired": done.retired}
-        sys.stdout.write(to_json({**row, "dryRun": dry_run}) + "\n")
+        write_json({**row, "dryRun": dry_run})
         return
     for key in done.keys:
         sys.stdout.write(f"{escape(key)}\n")

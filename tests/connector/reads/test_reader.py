@@ -11,10 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
+from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.testing.reference import Record, encode_batch
 
 pytestmark = pytest.mark.spark
@@ -168,13 +169,29 @@ def test_keys_and_values_are_read_as_text(spark: SparkSession, tmp_path: Path) -
     ],
 )
 def test_a_bad_option_is_explained(
-    spark: SparkSession, example_data: str, options: dict[str, str], words: list[str]
+    example_data: str, options: dict[str, str], words: list[str]
 ) -> None:
     """The message names the option, the value, and what is accepted."""
-    with pytest.raises(PySparkException) as caught:
-        load(spark, example_data, **options).collect()
+    source = SegmentLogDataSource({"path": example_data, **options})
+    with pytest.raises(SegmentLogError) as caught:
+        source.reader(source.schema()).partitions()
 
     assert [] == [word for word in words if word not in str(caught.value)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "order"}, "did you mean 'orders'"),  # known when the query is planned
+        ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),  # known at `load`
+    ],
+)
+def test_an_error_is_shown_by_spark(
+    spark: SparkSession, example_data: str, options: dict[str, str], said: str
+) -> None:
+    """The exception of a query has our message."""
+    with pytest.raises(PySparkException, match=said):
+        load(spark, example_data, **options).collect()
 
 
 @pytest.mark.parametrize(
@@ -193,16 +210,27 @@ def test_a_bad_option_is_explained(
         {"lastDuration": "a while"},
     ],
 )
+def test_mistakes_in_options_alone_are_found_without_the_directory(
+    options: dict[str, str],
+) -> None:
+    """When Spark asks for the schema, or, with a schema of the user's, for a reader."""
+    source = SegmentLogDataSource({"path": "/no/such/directory", **options})
+    with pytest.raises(OptionError, match="is '"):
+        source.schema()
+    with pytest.raises(OptionError, match="is '"):
+        source.reader(StructType().add("offset", LongType()))
+
+
 def test_mistakes_in_options_alone_are_refused_by_load(
-    spark: SparkSession, example_data: str, options: dict[str, str]
+    spark: SparkSession, example_data: str
 ) -> None:
     """The error comes before any action.
 
     With a schema of the user's, Spark asks the source later.
     """
     with pytest.raises(PySparkException, match="is '"):
-        _ = load(spark, example_data, **options).schema  # which a client of Sail asks for here
-    frame = spark.read.schema("offset bigint").format("segmentlog").options(**options)
+        _ = load(spark, example_data, assign="orders").schema  # a client of Sail asks for it here
+    frame = spark.read.schema("offset bigint").format("segmentlog").option("assign", "orders")
     with pytest.raises(PySparkException, match="is '"):
         frame.load(example_data).collect()
 

@@ -20,6 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import segmentlog
+from pyspark_segmentlog.source import SegmentLogDataSource
+from segmentlog.errors import SegmentLogError
 
 pytestmark = [
     pytest.mark.spark,
@@ -231,12 +233,24 @@ def test_a_shorter_log_is_an_error(query: Query) -> None:
         ({"subscribe": "t", "assign": '{"t":[0]}'}, "give only one of"),
     ],
 )
-def test_options_that_are_refused(query: Query, options: dict[str, Any], said: str) -> None:
+def test_options_that_are_refused(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     """Options are refused when the query starts, or already by `load`."""
-    with pytest.raises(Exception, match=re.escape(said)) as caught:
-        query.run(options)
+    write(tmp_path, rows(1), num_partitions=3)
+    given = {"startingOffsets": "earliest", "subscribe": "t", "path": str(tmp_path), **options}
+    source = SegmentLogDataSource({name: str(value) for name, value in given.items()})
+    with pytest.raises(SegmentLogError, match=re.escape(said)):
+        source.streamReader(source.schema()).initialOffset()
 
-    assert "UnboundLocalError" not in str(caught.value)
+
+def test_spark_shows_which_option_was_refused(query: Query) -> None:
+    """Spark's own runner of streams fails after an error of the source, and would show that."""
+    for options, said in (
+        ({"endingOffsets": "latest"}, "'endingOffsets' is 'latest'; a stream has no end"),
+        ({"subscribe": "nothing"}, "holds no topic 'nothing'"),
+    ):
+        with pytest.raises(Exception, match=said) as caught:
+            query.run(options)
+        assert "UnboundLocalError" not in str(caught.value)
 
 
 @pytest.mark.thorough

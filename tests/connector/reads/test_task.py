@@ -321,7 +321,7 @@ class Churn:
 
 @pytest.mark.parametrize(
     "seed",
-    [5, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (9, *range(20, 30)))],
+    [5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (9, *range(20, 30)))],
 )
 def test_topics_that_come_and_go_fail_no_read_that_may_lose_data(
     tmp_path: Path, seed: int

@@ -1,23 +1,67 @@
 """Writes on Sail: tasks fail, commits fail, servers are killed, and jobs are whole or absent."""
 
 import contextlib
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from sail_server import SailServer
 
 import segmentlog
 from pyspark_segmentlog.writes.writer import SegmentLogWriter
 from segmentlog.txn.change import Change
 from segmentlog.txn.guard import list_guards
+
+_SERVER = """
+import sys
+from pysail.spark import SparkConnectServer
+server = SparkConnectServer()
+server.start(background=True)
+print(server.listening_address[1], flush=True)
+sys.stdin.read()  # until the process that has started it ends
+"""
+
+
+class SailServer:
+    """A server in a process of its own.
+
+    Parameters
+    ----------
+    settings : further environment variables, such as ``SAIL_MODE``.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER], env={**os.environ, **(settings or {})},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self._port = int(self.process.stdout.readline())
+
+    def session(self) -> SparkSession:
+        """A new session, which finds the data source."""
+        from pyspark.sql.connect.session import SparkSession as Session
+
+        from pyspark_segmentlog import register
+
+        session: Any = Session.builder.remote(f"sc://127.0.0.1:{self._port}").create()
+        register(session)  # waits until the server listens
+        session.client.set_retry_policies([])  # it would wait minutes for one that was killed
+        return cast("SparkSession", session)
+
+    def end(self) -> None:
+        """End the process, if it has not been killed."""
+        self.process.communicate()
+
 
 pytestmark = pytest.mark.only_sail
 

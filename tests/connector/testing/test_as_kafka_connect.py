@@ -42,7 +42,7 @@ def test_a_batch_job_runs_unmodified(cluster: SparkSession, log: KafkaLog) -> No
         of_kafka(cluster.range(1).selectExpr("id AS value").write, topic="out").save()
 
 
-@pytest.mark.parametrize("mode", ["append", "update"])
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.slow), "update"])
 def test_a_stream_runs_unmodified(
     cluster: SparkSession, log: KafkaLog, tmp_path: Path, mode: str
 ) -> None:

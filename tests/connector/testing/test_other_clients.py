@@ -175,7 +175,16 @@ def test_a_client_in_a_stream_is_refused(
 
 @pytest.mark.spark
 @pytest.mark.thorough
-@pytest.mark.parametrize("way", ["foreachPartition", "udf", "pandas", "arrow"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "udf",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("foreachPartition", "pandas", "arrow")
+        ),
+    ],
+)
 def test_a_client_in_a_task_of_connect_is_refused(
     cluster: SparkSession, kafka_log: KafkaLog, as_kafka: Any, way: str
 ) -> None:

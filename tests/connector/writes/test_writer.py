@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import segmentlog
+from pyspark_segmentlog.source import SegmentLogDataSource
+from segmentlog.errors import SegmentLogError
 
 pytestmark = pytest.mark.spark
 
@@ -28,7 +30,14 @@ def numbers(spark: SparkSession, n_rows: int, n_tasks: int = 3) -> DataFrame:
     return frame.selectExpr("cast(id as string) key", "cast(id as string) value")
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "none",
+        "zstd",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("gzip", "snappy", "lz4")),
+    ],
+)
 def test_rows_come_back(spark: SparkSession, tmp_path: Path, codec: str) -> None:
     """All rows come once, keys with their values. A key is always in the same partition."""
     options = {"topic": "t", "numPartitions": "4", "kafka.compression.type": codec}
@@ -114,9 +123,26 @@ def test_timestamps_are_taken_when_asked_for(spark: SparkSession, tmp_path: Path
         ("select 'v' value", {"topic": "t", "includeOffset": "true"}, "'partition' is missing"),
         ("select 'v' value, 0 partition, 'x' `offset`", {"topic": "t", "includeOffset": "true"},
          "column 'offset' is string; it has to be bigint"),
+        ("select 'v' value, null topic", {}, "column 'topic' is void"),
+    ],
+)  # fmt: skip
+def test_columns_and_options_that_cannot_be_written_are_explained(
+    spark: SparkSession, tmp_path: Path, query: str, options: dict[str, str], says: str
+) -> None:
+    """When Spark asks for a writer; no file is left."""
+    source = SegmentLogDataSource({"path": str(tmp_path), **options})
+    with pytest.raises(SegmentLogError) as caught:
+        source.writer(spark.sql(query).schema, overwrite=False)
+    assert says in str(caught.value)
+    assert [] == [path for path in tmp_path.iterdir() if path.name.endswith((".stage", ".job"))]
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "says"),
+    [
+        ("select 'k' key", {"topic": "t"}, "column 'value' is missing; the rows have: k"),
         ("select repeat('v', 2000) value", {"topic": "t", "kafka.max.request.size": "1k"},
          "the limit is 1024"),
-        ("select 'v' value, null topic", {}, "column 'topic' is void"),
         ("select 'v' value, cast(null as string) topic", {}, "its topic is null"),
         ("select 'v' value, 7 partition", {"topic": "t"},
          "names partition 7, but the topic has partitions 0 to 0"),

@@ -10,9 +10,6 @@ from crc32c import crc32c
 from segmentlog.testing.codecs import NONE, deflate, inflate
 from segmentlog.testing.reference import Record, zigzag
 
-__all__ = ["ABORT", "APPEND_TIME", "COMMIT", "CONTROL", "HORIZON", "TRANSACTIONAL", "Batch",
-           "decode", "encode", "lay_out", "marker", "records_of", "rest_of"]  # fmt: skip
-
 APPEND_TIME, TRANSACTIONAL, CONTROL, HORIZON = 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 

@@ -13,8 +13,6 @@ from crashing import CALLS, Forward, around_calls, in_child
 
 from segmentlog.maintain import CompactionSettings, CompactionTask, begin_compaction
 
-__all__ = ["NOW_MS", "Leader", "act_at_call", "dies_at_call", "leading"]
-
 NOW_MS = 10**12
 
 #: Every call by which a task changes a disk, opens a file or lists a directory.

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from compaction.batches import ABORT, APPEND_TIME, COMMIT, HORIZON, TRANSACTIONAL, Batch, encode
 
-__all__ = ["Aborted", "PlainLog", "Rules"]
-
 
 class Aborted(NamedTuple):
     """An aborted transaction: its producer, its first offset, and its marker's."""

@@ -32,8 +32,6 @@ from segmentlog.maintain.verification.findings import Finding, FindingKind
 from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.txn.guard import list_guards
 
-__all__ = ["AFTER_THE_LOG", "BrokenPromiseError", "check", "check_unsynced"]
-
 #: The job of the writer that comes after the power cut.
 _NEXT = Job(99, {0: 3, 1: 3})
 

@@ -12,10 +12,8 @@ from crash_disk.image import Tree, write_tree
 from crash_disk.runs import Promise, Run, outcome, read, recover_as_a_writer, same_names_again
 from crash_disk.states import CrashState, crash_states
 
-__all__ = ["SHARED_EVERY", "Explorer"]
-
 #: Odd, because states in which nothing is lost alternate with states in which everything is.
-SHARED_EVERY = 3
+SHARED_EVERY = 5
 
 
 class Explorer:

@@ -13,20 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "ROOT",
-    "Enter",
-    "Entry",
-    "Image",
-    "Resize",
-    "Step",
-    "Sync",
-    "Tree",
-    "Write",
-    "read_tree",
-    "write_tree",
-]
-
 ROOT = 0  #: the inode of the directory at the top
 
 #: Paths below the top, and what is there: bytes of a file, None for a directory.

@@ -33,24 +33,6 @@ from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.txn.held import take
 from segmentlog.txn.steps import RecoveryKind
 
-__all__ = [
-    "OPERATIONS",
-    "ROLLING",
-    "Operation",
-    "compacts",
-    "deletes",
-    "deletes_records",
-    "dies",
-    "erases",
-    "fails",
-    "follows",
-    "moves",
-    "recovers",
-    "retains",
-    "retains_by_size",
-    "writes",
-]
-
 Operation = Callable[[Run], None]
 
 _TWO = {0: 4, 1: 2}

@@ -9,8 +9,6 @@ from crashing import Forward, around_calls
 
 from crash_disk.image import ROOT, Enter, Entry, Image, Resize, Step, Sync, Write, read_tree
 
-__all__ = ["CALLS", "Recorder"]
-
 #: The recorder's own looks at a disk, past all watchers of the calls of `os`.
 _stat, _lstat = os.stat, os.lstat
 

@@ -21,22 +21,6 @@ from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = [
-    "INDEX_INTERVAL_BYTES",
-    "N_PARTITIONS",
-    "TOPIC",
-    "Job",
-    "Promise",
-    "Run",
-    "has_topic",
-    "outcome",
-    "read",
-    "recover_as_a_writer",
-    "same_names_again",
-    "values_of",
-    "write_job",
-]
-
 TOPIC, N_PARTITIONS = "t", 2
 INDEX_INTERVAL_BYTES = 100
 

@@ -28,8 +28,6 @@ from crash_disk.operations import (
 )
 from crash_disk.runs import Job, Run, same_names_again, write_job
 
-__all__ = ["SEQUENCES", "SINGLES", "Scenario"]
-
 #: After both, the next batch of partition 0 begins a new segment, at offset 20.
 _JOBS = (Job(1, {0: 10, 1: 10}), Job(2, {0: 10}))
 #: Some closed segments in partition 0, in which few rows are the last of their keys.

@@ -11,8 +11,6 @@ from typing import NamedTuple
 import pytest
 from crashing import Forward, around_calls
 
-__all__ = ["CALLS", "Site", "sites_met", "without"]
-
 CALLS = ("fsync", "rename", "replace", "link")
 
 #: For a call in these modules, the caller shows its purpose.

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from crash_disk.image import Image, Step, Sync, Tree, Write
 
-__all__ = ["CrashDisk", "CrashState", "Fate", "crash_states"]
-
 
 class Fate(StrEnum):
     """The fate of a step that was not synced."""

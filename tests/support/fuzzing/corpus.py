@@ -5,8 +5,6 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["CORPUS", "read_corpus", "write_corpus"]
-
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus.zip"
 
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)

@@ -34,8 +34,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.testing.reference import BadBatchError, Record, UnknownFormatError
 from segmentlog.testing.reference_log import read_log
 
-__all__ = ["OUTCOMES", "Decoder", "Report", "check", "fuzz", "join"]
-
 _COLUMNS = ["offset", "timestamp", "timestampType", "key", "value"]
 _NAMES = {
     reason: name

@@ -18,8 +18,6 @@ from fuzzing.seeds import Seed
 from segmentlog.testing.codecs import ZSTD, BadPayloadError, deflate, inflate
 from segmentlog.testing.reference import zigzag
 
-__all__ = ["MOST_INFLATED_BYTES", "Mutant", "mutant", "seal"]
-
 #: The bound of inflating while fuzzing; no seed reaches it, and a mutation passes it.
 MOST_INFLATED_BYTES = 64 << 10
 

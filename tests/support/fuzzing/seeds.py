@@ -8,8 +8,6 @@ from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.testing.reference_log import split_batches
 
-__all__ = ["Seed", "golden_logs", "load_seeds"]
-
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 #: The batches of a log.

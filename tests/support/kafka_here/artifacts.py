@@ -15,25 +15,6 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = [
-    "ArtifactsError",
-    "azurite",
-    "cache",
-    "fake_gcs_server",
-    "hdfs_jars",
-    "java",
-    "kafka_jars",
-    "kept",
-    "logging_jars",
-    "py4j_jar",
-    "s3proxy_jars",
-    "schema_jars",
-    "shell_jars",
-    "spark_avro_jars",
-    "spark_kafka_jars",
-    "tier_jars",
-]
-
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
 _S3PROXY = "2.6.0"

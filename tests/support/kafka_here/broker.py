@@ -17,8 +17,6 @@ from kafka_here.artifacts import java, kafka_jars, kept, logging_jars
 from kafka_here.class_data import ClassData
 from kafka_here.gateway import gateway
 
-__all__ = ["Broker"]
-
 _START_SECONDS = _STOP_SECONDS = 180  # on a machine with much else to do
 _STARTING = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  #: loggers
 _LOG4J = """\

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from kafka_here.artifacts import cache, java
 
-__all__ = ["ClassData"]
-
 #: At its end, the JVM prints which classes cannot be kept.
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 

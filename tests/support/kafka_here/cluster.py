@@ -14,8 +14,6 @@ from py4j.protocol import Py4JJavaError
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient
 
-__all__ = ["Cluster", "ClusterClient", "ClusterNode"]
-
 _CLUSTER_ID = "segmentlogTestCluster2"[:22]
 _CONTROLLER = 100
 _SECONDS = 60

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from kafka_here.broker import Broker
 
-__all__ = ["assert_dump_is_sound", "objections"]
-
 
 def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None:
     """It reads every log and every index, and finds nothing wrong.

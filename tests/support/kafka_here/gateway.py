@@ -10,8 +10,6 @@ from quick_java import FLAGS
 
 from kafka_here.artifacts import java, py4j_jar
 
-__all__ = ["Gateway", "gateway"]
-
 
 class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
     """Raises the JVM's exceptions itself.

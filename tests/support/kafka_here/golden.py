@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from kafka_here.java import KafkaRecord
 
-__all__ = ["Expected", "checksums", "copy_log_dir", "read_expected", "write_expected"]
-
 
 class Expected(NamedTuple):
     """A broker's answers about one partition, before it was stopped.

@@ -8,8 +8,6 @@ from kafka_here import legacy_shapes, shapes
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord, Outgoing
 
-__all__ = ["BROKER_SETTINGS", "GoldenTopic", "golden_topics"]
-
 _T0 = 1_700_000_000_000
 _FAR_MS = 4_000_000_000_000  # in 2096, so that retention by time leaves it
 _NEVER_MS = 2**40

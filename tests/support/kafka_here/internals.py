@@ -14,8 +14,6 @@ from py4j.java_gateway import JavaObject
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, Outgoing
 
-__all__ = ["SETTINGS", "left_open"]
-
 #: Settings of a broker with ACLs, share groups, and a snapshot after every few records.
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord, Outgoing
 
-__all__ = ["LEGACY_SHAPES", "DumpedBatch", "LegacyShape", "dumped_batches", "legacy_records"]
-
 _T0 = 1_700_000_000_000
 _VERSIONS = {0: "0.9.0", 1: "0.10.2", 2: "2.8"}
 _CODECS = ("none", "gzip", "snappy", "lz4")

@@ -12,8 +12,6 @@ from kafka_here.gateway import Gateway
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 
-__all__ = ["Cleaned", "KafkaLogs", "Settings"]
-
 #: Of each topic, by Kafka's names.
 Settings = Mapping[str, Mapping[str, object]]
 

@@ -12,8 +12,6 @@ from ports import free_port
 
 from kafka_here.broker import Broker
 
-__all__ = ["OldBroker"]
-
 _START_SECONDS = 60
 _SESSION_MS = 6000
 

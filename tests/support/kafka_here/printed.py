@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["KafkaRecord", "parse_records"]
-
 _TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 #: ``ConsumerRecord.toString`` up to the bytes of the key; keys and values of headers are numbers.
 _RECORD = re.compile(

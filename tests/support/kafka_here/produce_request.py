@@ -4,8 +4,6 @@ import socket
 import struct
 from typing import NamedTuple
 
-__all__ = ["FENCED", "OUT_OF_ORDER", "Answer", "produce"]
-
 OUT_OF_ORDER = 45  #: ``Errors.OUT_OF_ORDER_SEQUENCE_NUMBER``
 FENCED = 47  #: ``Errors.INVALID_PRODUCER_EPOCH``
 

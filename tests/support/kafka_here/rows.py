@@ -4,8 +4,6 @@ import pyarrow as pa
 
 from kafka_here.java import KafkaRecord
 
-__all__ = ["rows_of"]
-
 
 def rows_of(table: pa.Table) -> list[KafkaRecord]:
     """Rows of a scan with headers, as a consumer's records."""

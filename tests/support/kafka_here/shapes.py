@@ -14,8 +14,6 @@ from typing import NamedTuple
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord, Outgoing
 
-__all__ = ["SHAPES", "Shape", "batches", "make", "mixed_records"]
-
 Batch = Mapping[str, str]
 _T0 = 1_700_000_000_000
 _DAY_MS = 86_400_000

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from kafka_here.broker import Broker
 
-__all__ = ["local_start", "tiered_settings", "wait_for_local_start"]
-
 _SECONDS = 60
 
 

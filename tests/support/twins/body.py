@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 from segmentlog.errors import SegmentLogError
 from twins.world import World
 
-__all__ = ["BODIES", "Body", "body", "refused", "rows", "texts"]
-
 
 class Body(NamedTuple):
     """One job, and whether it is left to the slow tests."""

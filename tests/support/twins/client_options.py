@@ -1,7 +1,5 @@
 """Options of clients with which a client of Kafka starts, and with which it does not."""
 
-__all__ = ["FAILING", "STARTING"]
-
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LOGIN = f'{_PLAIN} required username="a" password="b";'

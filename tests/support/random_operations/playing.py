@@ -20,9 +20,8 @@ from crash_disk.runs import same_names_again
 from crash_disk.states import CrashDisk
 from crashing import Crash
 
-from segmentlog.errors import CommitInDoubtError, SegmentLogError
-from sequences.faults import KINDS, POWER, Calls, Fault, met
-from sequences.looking import (
+from random_operations.faults import KINDS, POWER, Calls, Fault, met
+from random_operations.looking import (
     Held,
     Seen,
     assert_equal,
@@ -31,10 +30,18 @@ from sequences.looking import (
     assert_trusted,
     look,
 )
-from sequences.model import Model
-from sequences.operations import CUT, DONE, OPERATIONS, REFUSED, TOPICS, Mirrored, Plan, Scene
-
-__all__ = ["BrokenSequenceError", "Step", "draw", "parse", "play", "shortened"]
+from random_operations.model import Model
+from random_operations.operations import (
+    CUT,
+    DONE,
+    OPERATIONS,
+    REFUSED,
+    TOPICS,
+    Mirrored,
+    Plan,
+    Scene,
+)
+from segmentlog.errors import CommitInDoubtError, SegmentLogError
 
 
 class Step(NamedTuple):

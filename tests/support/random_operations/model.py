@@ -7,8 +7,6 @@ from typing import NamedTuple
 from segmentlog.model import TopicPartition
 from segmentlog.writes.config import ProducerConfig
 
-__all__ = ["Flush", "Model", "NewRow", "PlainLog", "Row"]
-
 
 class NewRow(NamedTuple):
     """A row to append; without an offset, it takes the next one.

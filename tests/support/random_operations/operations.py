@@ -9,12 +9,15 @@ import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from other_cluster import format_brokers, restore_to
 
 import segmentlog
+from random_operations.looking import Seen, assert_equal, assert_trusted, bases_of, look
+from random_operations.model import Flush, Model, NewRow, PlainLog
 from segmentlog.errors import (
     InvalidProducerEpochError,
     LogDirectoryError,
@@ -25,10 +28,6 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import Codec, TopicPartition
 from segmentlog.txn.guard import list_guards
 from segmentlog.writes.config import Producer, ProducerConfig
-from sequences.looking import Seen, assert_equal, assert_trusted, bases_of, look
-from sequences.model import Flush, Model, NewRow, PlainLog
-
-__all__ = ["CUT", "DONE", "OPERATIONS", "REFUSED", "TOPICS", "Mirrored", "Plan", "Scene"]
 
 #: How an operation has ended: it returned, it raised an error of an operation that did nothing,
 #: or its progress is not known.
@@ -119,6 +118,10 @@ class Scene:
     wait : moves the clock by some milliseconds.
     mirrored : the directory beside, to which this one is mirrored.
     is_powered : whether the power may be cut, so that writers have to sync.
+    topics : with their numbers of partitions.
+    made : topics that exist; by default those with records.
+    keys, segment_bytes : what rows and segments are drawn from.
+    slot : of the process, if several work side by side.
     """
 
     directory: Path
@@ -128,10 +131,15 @@ class Scene:
     wait: Callable[[int], None]
     mirrored: Mirrored
     is_powered: bool
+    topics: Mapping[str, int] = field(default_factory=lambda: TOPICS)
+    made: Sequence[str] | None = None
+    keys: Sequence[bytes | None] = _KEYS
+    segment_bytes: Sequence[int] = (400, 1000, 100_000)
+    slot: int = 0
 
     def topic(self) -> str:
         """A random topic."""
-        return self.rng.choice([*TOPICS])
+        return self.rng.choice([*self.topics])
 
     def log(self, topic_partition: TopicPartition) -> segmentlog.Log:
         """One partition, as a reader sees it."""
@@ -142,19 +150,19 @@ class Scene:
         return tuple(self._row(topic) for _ in range(self.rng.randint(1, most)))
 
     def _row(self, topic: str) -> NewRow:
-        rng, key = self.rng, self.rng.choice(_KEYS)
+        rng, key = self.rng, self.rng.choice(self.keys)
         is_tombstone = key is not None and rng.random() < 0.2
         value = None if is_tombstone else b"%08x" % rng.getrandbits(32) + bytes(rng.randint(0, 60))
         headers = tuple((f"h{n}", rng.choice((None, b"x"))) for n in range(rng.randint(0, 2)))
         at = self.now_ms - rng.choice((0, 0, rng.randint(0, 5000), rng.randint(0, _DAY_MS)))
-        return NewRow(rng.randrange(TOPICS[topic]), at, key, value, headers)
+        return NewRow(rng.randrange(self.topics[topic]), at, key, value, headers)
 
     def config(self) -> ProducerConfig:
         """Settings of a producer: few or many batches and segments, any codec."""
         rng = self.rng
         return ProducerConfig(
             TopicConfig(
-                segment_bytes=rng.choice((400, 1000, 100_000)),
+                segment_bytes=rng.choice(self.segment_bytes),
                 index_interval_bytes=_INDEX_INTERVAL_BYTES,
             ),
             codec=rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4, Codec.ZSTD)),
@@ -162,6 +170,10 @@ class Scene:
             use_timestamps=True,
             flush=rng.random() < 0.8 or self.is_powered,
         )
+
+
+#: What a part of an operation does to a model.
+Effect = Callable[[Model], Model]
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,7 @@ class Plan:
         anybody looks, but after a power cut.  What it returns are the models that may hold then;
         None if it did nothing to the directory.
     is_settled : whether what was not synced before is synced once the operation is done.
+    effects : what each part does to any model, so that others may come between the parts.
     """
 
     act: Callable[[Callable[[], None]], object]
@@ -191,6 +204,15 @@ class Plan:
     judge: Callable[[Seen, str], Model] | None = None
     follow: Callable[[str], Sequence[Model] | None] | None = field(default=None, kw_only=True)
     is_settled: bool = field(default=True, kw_only=True)
+    effects: Sequence[Effect] = field(default=(), kw_only=True)
+
+    @classmethod
+    def of(
+        cls, model: Model, act: Callable[[Callable[[], None]], object], *effects: Effect
+    ) -> "Plan":
+        """An operation whose parts have these effects."""
+        states = itertools.accumulate(effects, lambda each, effect: effect(each), initial=model)
+        return cls(act, [*states], effects=effects)
 
     def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
         """The models that may hold, by how the operation has ended and how many parts it did.
@@ -229,12 +251,9 @@ def _table(topic: str, rows: Sequence[NewRow], *, preserves: bool = False) -> pa
 def append(scene: Scene) -> Plan:
     """One to three flushes of one writer, some of which begin a new segment."""
     topic, config = scene.topic(), scene.config()
-    n_partitions = TOPICS[topic]
+    n_partitions = scene.topics[topic]
     flushes = [scene.rows(topic) for _ in range(scene.rng.choice((1, 1, 2, 3)))]
     rolls = [scene.rng.random() < 0.3 for _ in flushes]
-    states = [scene.model]
-    for rows in flushes:
-        states.append(states[-1].appended(topic, n_partitions, rows))
 
     def act(done: Callable[[], None]) -> None:
         writer = segmentlog.open_writer(
@@ -248,7 +267,21 @@ def append(scene: Scene) -> Plan:
                 writer.flush()
                 done()
 
-    return Plan(act, states)
+    return Plan.of(
+        scene.model, act, *(partial(_appended, scene, {topic: rows}) for rows in flushes)
+    )
+
+
+def _appended(scene: Scene, rows: Mapping[str, Sequence[NewRow]], model: Model) -> Model:
+    """The model with further rows of these topics."""
+    for topic, new in rows.items():
+        model = model.appended(topic, scene.topics[topic], new)
+    return model
+
+
+def _emptied(scene: Scene, topic: str, model: Model) -> Model:
+    """The model without the rows of a topic."""
+    return model.changed(topic, scene.topics[topic], lambda _, log: log.starting_at(log.end))
 
 
 def append_large(scene: Scene) -> Plan:
@@ -267,23 +300,23 @@ def append_large(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=TOPICS[topic], config=config
+            scene.directory, topic, num_partitions=scene.topics[topic], config=config
         ) as writer:
             writer.append(_table(topic, rows))
         done()
 
-    return Plan(act, [scene.model, scene.model.appended(topic, TOPICS[topic], rows)])
+    return Plan.of(scene.model, act, partial(_appended, scene, {topic: rows}))
 
 
 def append_to_both(scene: Scene) -> Plan:
     """One job to all existing topics: all partitions have it at once, or none."""
-    topics = [each for each in TOPICS if scene.model.has(each)]
+    topics = [each for each in scene.topics if scene.model.has(each)]
+    if scene.made is not None:
+        topics = [*scene.made]
     if not topics:
         return append(scene)
     rows = {topic: scene.rows(topic) for topic in topics}
-    config, after = scene.config(), scene.model
-    for topic in topics:
-        after = after.appended(topic, TOPICS[topic], rows[topic])
+    config = scene.config()
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(scene.directory, config=config) as writer:
@@ -291,7 +324,7 @@ def append_to_both(scene: Scene) -> Plan:
                 writer.append(_table(topic, rows[topic]))
         done()
 
-    return Plan(act, [scene.model, after])
+    return Plan.of(scene.model, act, partial(_appended, scene, rows))
 
 
 def abort(scene: Scene) -> Plan:
@@ -301,7 +334,7 @@ def abort(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         writer = segmentlog.open_writer(
-            scene.directory, topic, num_partitions=TOPICS[topic], config=config
+            scene.directory, topic, num_partitions=scene.topics[topic], config=config
         )
         writer.append(_table(topic, rows))
         writer.abort()
@@ -313,8 +346,7 @@ def abort(scene: Scene) -> Plan:
 def overwrite(scene: Scene) -> Plan:
     """A job whose rows replace all earlier rows of a topic."""
     topic, config = scene.topic(), scene.config()
-    n_partitions, rows = TOPICS[topic], scene.rows(topic)
-    emptied = scene.model.changed(topic, n_partitions, lambda _, log: log.starting_at(log.end))
+    n_partitions, rows = scene.topics[topic], scene.rows(topic)
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
@@ -324,13 +356,16 @@ def overwrite(scene: Scene) -> Plan:
             writer.append(_table(topic, rows))
         done()
 
-    return Plan(act, [scene.model, emptied.appended(topic, n_partitions, rows)])
+    def replaced(model: Model) -> Model:
+        return _appended(scene, {topic: rows}, _emptied(scene, topic, model))
+
+    return Plan.of(scene.model, act, replaced)
 
 
 def preserve(scene: Scene) -> Plan:
     """Rows that keep their offsets, which may have gaps; some lie below the log end."""
     topic, rng = scene.topic(), scene.rng
-    ends = [scene.model.log(topic, each).end for each in range(TOPICS[topic])]
+    ends = [scene.model.log(topic, each).end for each in range(scene.topics[topic])]
     is_refused = rng.random() < 0.15 and max(ends) > 0
     rows: list[NewRow] = []
     for each in scene.rows(topic):
@@ -338,7 +373,7 @@ def preserve(scene: Scene) -> Plan:
         ends[each.partition] = offset + 1
         rows.append(each._replace(offset=offset, is_append_time=rng.random() < 0.2))
     if is_refused:
-        low = max(range(TOPICS[topic]), key=lambda each: scene.model.log(topic, each).end)
+        low = max(range(scene.topics[topic]), key=lambda each: scene.model.log(topic, each).end)
         rows = [each for each in rows if each.partition != low]
         offset = rng.randrange(scene.model.log(topic, low).end)
         rows.insert(0, scene.rows(topic)[0]._replace(partition=low, offset=offset))
@@ -346,7 +381,11 @@ def preserve(scene: Scene) -> Plan:
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=TOPICS[topic], config=config, preserve=True
+            scene.directory,
+            topic,
+            num_partitions=scene.topics[topic],
+            config=config,
+            preserve=True,
         ) as writer:
             writer.append(_table(topic, rows, preserves=True))
         done()
@@ -363,14 +402,14 @@ def preserve(scene: Scene) -> Plan:
         bases = bases_of(scene.log(TopicPartition(topic, number))) if log.end else [0]
         return log.starting_at(first) if log.end in bases else log
 
-    after = scene.model.changed(topic, TOPICS[topic], moved)
-    return Plan(act, [scene.model, after.appended(topic, TOPICS[topic], rows)])
+    after = scene.model.changed(topic, scene.topics[topic], moved)
+    return Plan(act, [scene.model, after.appended(topic, scene.topics[topic], rows)])
 
 
 def produce(scene: Scene) -> Plan:
     """A flush of an idempotent producer, which may have a new epoch, or an old one."""
     topic, rng = scene.topic(), scene.rng
-    producer_id = rng.randrange(3)
+    producer_id = rng.randrange(3) + 10 * scene.slot
     known = scene.model.sequences.get((producer_id, topic), {})
     last = scene.model.flushes.get((producer_id, topic))
     epoch = last.producer_epoch if last else 0
@@ -379,7 +418,7 @@ def produce(scene: Scene) -> Plan:
     if rng.random() < 0.1:
         epoch, known = epoch + 1, {}
     rows = scene.rows(topic, 20)
-    sequences = {each: known.get(each, 0) for each in range(TOPICS[topic])}
+    sequences = {each: known.get(each, 0) for each in range(scene.topics[topic])}
     flush = Flush(epoch, sequences, rows, scene.config(), is_committed=False)
     return _flush(scene, producer_id, topic, flush)
 
@@ -394,15 +433,18 @@ def repeat(scene: Scene) -> Plan:
 
 def _flush(scene: Scene, producer_id: int, topic: str, flush: Flush) -> Plan:
     """A flush whose rows are appended unless the log has them."""
-    known = scene.model.with_flush(producer_id, topic, flush)
-    after, n_partitions = known, TOPICS[topic]
-    if not flush.is_committed:
-        after = known.with_flush(producer_id, topic, flush._replace(is_committed=True))
+    known, n_partitions = scene.model.with_flush(producer_id, topic, flush), scene.topics[topic]
+
+    def written(model: Model) -> Model:
+        if flush.is_committed:
+            return model
+        after = model.with_flush(producer_id, topic, flush._replace(is_committed=True))
         after = after.appended(topic, n_partitions, flush.rows)
         sequences = dict(flush.sequences)
         for each in flush.rows:
             sequences[each.partition] += 1
-        after = replace(after, sequences={**after.sequences, (producer_id, topic): sequences})
+        return replace(after, sequences={**after.sequences, (producer_id, topic): sequences})
+
     producer = Producer(producer_id, flush.producer_epoch, flush.sequences)
 
     def act(done: Callable[[], None]) -> None:
@@ -414,9 +456,11 @@ def _flush(scene: Scene, producer_id: int, topic: str, flush: Flush) -> Plan:
         done()
         n_repeated = sum(each.n_duplicates for each in writer.appended)
         expected = len(flush.rows) if flush.is_committed else 0
+        if scene.slot and n_repeated == len(flush.rows):
+            return  # it was killed after its commit
         assert n_repeated == expected, f"{n_repeated} records were repeated, not {expected}"
 
-    return Plan(act, [known, after])
+    return Plan.of(known, act, written)
 
 
 def fenced(scene: Scene) -> Plan:
@@ -443,16 +487,19 @@ def fenced(scene: Scene) -> Plan:
 
 def number(scene: Scene) -> Plan:
     """A numbered write, which may be a repeated one, and may replace the earlier records."""
-    topic, rng, name = scene.topic(), scene.rng, scene.rng.choice("xy")
+    topic, rng = scene.topic(), scene.rng
+    name = f"{rng.choice('xy')}{scene.slot or ''}"
     last = scene.model.numbers.get((name, topic), -1)
     version = max(0, last + rng.choice((-1, 0, 1, 1, 2)))
-    replaces, n_partitions = rng.random() < 0.3, TOPICS[topic]
-    rows, config, after = scene.rows(topic), scene.config(), scene.model
-    if version > last:
-        if replaces:
-            after = after.changed(topic, n_partitions, lambda _, log: log.starting_at(log.end))
-        after = after.appended(topic, n_partitions, rows)
-        after = replace(after, numbers={**after.numbers, (name, topic): version})
+    replaces, n_partitions = rng.random() < 0.3, scene.topics[topic]
+    rows, config = scene.rows(topic), scene.config()
+
+    def written(model: Model) -> Model:
+        if version <= last:
+            return model
+        after = _emptied(scene, topic, model) if replaces else model
+        after = _appended(scene, {topic: rows}, after)
+        return replace(after, numbers={**after.numbers, (name, topic): version})
 
     def act(done: Callable[[], None]) -> None:
         with segmentlog.open_writer(
@@ -462,7 +509,7 @@ def number(scene: Scene) -> Plan:
             writer.append(_table(topic, rows))
         done()
 
-    return Plan(act, [scene.model, after])
+    return Plan.of(scene.model, act, written)
 
 
 def delete_records(scene: Scene) -> Plan:
@@ -753,7 +800,7 @@ def mirror(scene: Scene) -> Plan:
                 written = [each._replace(partition=0) for each in rows]
                 with segmentlog.open_writer(to, topic, config=config) as writer:
                     writer.append(_table(topic, written))
-                mirrored.models = [scene.model.appended(topic, TOPICS[topic], written)]
+                mirrored.models = [scene.model.appended(topic, scene.topics[topic], written)]
                 mirrored.seen()
 
     return Plan(act, [scene.model, scene.model], follow=follow, is_settled=False)
@@ -822,7 +869,7 @@ def restore(scene: Scene) -> Plan:
 
     def run() -> None:
         replicas = {
-            topic: [_NODES[: 1 if each else 2] for each in range(TOPICS[topic])]
+            topic: [_NODES[: 1 if each else 2] for each in range(scene.topics[topic])]
             for topic in whole_topics()
         }
         if replicas:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import segmentlog
+from random_operations.model import Model, PlainLog, Row
 from segmentlog.cluster.directory_settings import Source
 from segmentlog.errors import LogChangedError, LogDirectoryError, UnknownTopicOrPartitionError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_CHECKPOINT
@@ -19,18 +20,6 @@ from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.txn.guard import list_guards
-from sequences.model import Model, PlainLog, Row
-
-__all__ = [
-    "Held",
-    "Seen",
-    "assert_equal",
-    "assert_found_by_time",
-    "assert_sound",
-    "assert_trusted",
-    "bases_of",
-    "look",
-]
 
 
 class SeenLog(NamedTuple):

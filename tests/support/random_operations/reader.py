@@ -1,7 +1,7 @@
-"""A reader without a pause: ``reader DIRECTORY LEDGER HOW``; it ends with its standard input.
+"""A reader without a pause: ``reader DIRECTORY LEDGER RUN SLOT``; it ends with its standard input.
 
-It checks at once that its reads agree with each other, and notes what it has seen, for
-`stressing.verdict`. Long reads begin, are put aside, and continue later.
+It notes what it has seen, for `random_operations.verdict`.  Long reads begin, are put aside, and
+continue later.
 """
 
 import faulthandler
@@ -15,44 +15,88 @@ import select
 import sys
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numbered_jobs import LEVELS, Found, Look, RowsError, options_of, read_partition, scan_log
+import pyarrow as pa
+from numbered_jobs import LEVELS, RowsError, options_of
 
 import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import plan_slices
+from random_operations.ledger import Ledger, now
+from random_operations.run import Run
 from segmentlog.errors import LogChangedError
-from segmentlog.model import LogSlice, TopicPartition
+from segmentlog.model import LogSlice, ScanPolicy, TopicPartition
 from segmentlog.reads.log import Log
-from stressing.ledger import Ledger, now
-from stressing.plan import READS, SHORT_READS
+from segmentlog.reads.scan import scan_slice
+
+#: Short kinds of reads; other kinds begin, are put aside, and continue later.
+_SHORT = ("scan", "slices", "time", "dataset")
+READS = (*_SHORT, "held", "held time", "later")
 
 _MOST_PENDING = 4
+_COLUMNS = ["offset", "key", "value"]
 _Steps = Iterator[None]
 
 
-def _scan_of(opened: segmentlog.LogDirectory, of: TopicPartition, level: str) -> Found:
-    return scan_log(opened.log(*of), level)
+class Seen(NamedTuple):
+    """The rows of one partition: ranges of their offsets, and a sum of their contents."""
+
+    ranges: list[tuple[int, int]]
+    sum: int
+
+
+def sum_of(offset: int, key: bytes | None, value: bytes | None) -> int:
+    """What a row adds, by exclusive or, to the sum of a partition."""
+    return zlib.crc32(repr((offset, key, value)).encode())
+
+
+def seen_in(name: object, batches: Iterable[pa.RecordBatch]) -> Seen:
+    """The rows with the columns ``offset``, ``key`` and ``value``.
+
+    Raises `RowsError` if their offsets do not rise.
+    """
+    offsets: list[int] = []
+    total = 0
+    for each in batches:
+        rows = [each.column(column).to_pylist() for column in _COLUMNS]
+        offsets += rows[0]
+        for row in zip(*rows, strict=True):
+            total ^= sum_of(*row)
+    if not offsets:
+        return Seen([], 0)
+    steps = np.diff(offsets)
+    if (steps < 1).any():
+        raise RowsError(f"{name}: offsets do not rise: {offsets[:40]}")
+    cuts = [0, *(np.flatnonzero(steps > 1) + 1).tolist(), len(offsets)]
+    return Seen([(offsets[a], offsets[b - 1] + 1) for a, b in itertools.pairwise(cuts)], total)
+
+
+def _scan(log: Log, level: str) -> Seen:
+    scan = log.scan(columns=_COLUMNS, **LEVELS[level]._asdict())
+    return seen_in(log.topic_partition, scan)
+
+
+def look(opened: segmentlog.LogDirectory, level: str) -> dict[str, Seen]:
+    """All partitions, read by scans."""
+    return {str(each): _scan(opened.log(*each), level) for each in opened.topic_partitions()}
 
 
 class _Warnings(logging.Handler):
-    """Counts of log lines, and of lines that advise to read undecided data."""
+    """Finds log lines that advise to read undecided data."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(logging.WARNING)
         self._ledger = ledger
-        self.counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self.counts[str(record.msg)] += 1
-        if "logEnd" in text:
-            self._ledger.note("bad warning", text=text)
+        if "logEnd" in record.getMessage():
+            self._ledger.note("bad warning", text=record.getMessage())
 
 
 class _Read:
@@ -62,66 +106,48 @@ class _Read:
         self._ledger = ledger
         self.kind, self.level, self.begun = kind, level, now()
         self.planned = 0  # when its bounds were fixed, if that was not at its end
-        self._seen: Look = {}
+        self._seen: dict[str, Seen] = {}
         self._changed: dict[str, str] = {}
 
-    def partition(self, key: TopicPartition, read: Callable[[], Found]) -> None:
+    def partition(self, key: TopicPartition, read: Callable[[], Seen]) -> None:
         """Read one partition, which may be gone."""
         try:
-            self._seen[key] = read()
+            self._seen[str(key)] = read()
         except LogChangedError as error:
             self.changed(key, error)
 
     def changed(self, key: TopicPartition, error: LogChangedError) -> None:
         """Note that records of the read are gone, as the error says."""
         self._changed[str(key)] = str(error)
-        fields = {"kind": self.kind, "level": self.level, "begun": self.begun}
-        is_planned = bool(self.planned)
         self._ledger.note(
-            "changed", topic=key.topic, text=str(error), is_planned=is_planned, **fields
-        )
+            "changed", topic=key.topic, text=str(error), is_planned=bool(self.planned),
+            kind=self.kind, level=self.level, begun=self.begun,
+        )  # fmt: skip
 
     def end(self) -> None:
         """Note the read."""
         self._ledger.note(
             "look", kind=self.kind, level=self.level, begun=self.begun,
-            planned=self.planned or now(), changed=self._changed,
-            seen={str(key): found for key, found in self._seen.items()},
+            planned=self.planned or now(), changed=[*self._changed], seen=self._seen,
         )  # fmt: skip
 
     def fail(self, what: str, text: str) -> None:
         """Note a result that no reader may get."""
-        self._ledger.note(
-            "bad read", kind=self.kind, level=self.level, begun=self.begun, error=what, text=text
-        )
+        self._ledger.note("bad read", kind=self.kind, level=self.level, error=what, text=text)
 
 
 class Reader:
-    """Reads of all kinds, at all levels.
+    """Reads of all kinds, at all levels."""
 
-    Parameters
-    ----------
-    directory : the log directory.
-    ledger : what is written down.
-    rng : what comes when.
-    longest_seconds : that a read is put aside.
-    """
-
-    def __init__(
-        self, directory: Path, ledger: Ledger, rng: random.Random, longest_seconds: float
-    ) -> None:
-        self._directory = directory
-        self._ledger = ledger
-        self._rng = rng
-        self._longest = longest_seconds
+    def __init__(self, directory: Path, ledger: Ledger, run: Run, rng: random.Random) -> None:
+        self._directory, self._ledger, self._run, self._rng = directory, ledger, run, rng
         self._pending: list[tuple[int, _Read, _Steps]] = []
         self._kinds = self._in_turn()
 
     def _in_turn(self) -> Iterator[tuple[str, str]]:
         """Each kind at each level, in a random order each time; short kinds come more often."""
         while True:
-            kinds = [*READS, *SHORT_READS]
-            together = list(itertools.product(kinds, LEVELS))
+            together = [*itertools.product([*READS, *_SHORT], LEVELS)]
             self._rng.shuffle(together)
             yield from together
 
@@ -133,13 +159,13 @@ class Reader:
             self._go_on(*due[0][1:])
             return
         if len(self._pending) >= _MOST_PENDING:
-            kind, level = self._rng.choice(SHORT_READS), self._rng.choice(list(LEVELS))
+            kind, level = self._rng.choice(_SHORT), self._rng.choice(list(LEVELS))
         else:
             kind, level = next(self._kinds)
         read = _Read(self._ledger, kind, level)
         begin = {
             "scan": self._scan, "slices": self._slices, "time": self._time, "held": self._held,
-            "held time": self._time, "later": self._slices,
+            "held time": self._time, "later": self._slices, "dataset": self._dataset,
         }  # fmt: skip
         self._go_on(read, begin[kind](read))
 
@@ -152,7 +178,8 @@ class Reader:
         """Continue a read until it is put aside, or to its end."""
         try:
             for _ in steps:
-                due = now() + int(self._rng.uniform(0, self._longest) * 1e9)
+                longest = self._run.longest_ms / 1000
+                due = now() + int(self._rng.uniform(0, longest) * 1e9)
                 self._pending.append((due, read, steps))
                 return
             read.end()
@@ -166,7 +193,32 @@ class Reader:
     def _scan(self, read: _Read) -> _Steps:
         opened = segmentlog.open_log_dir(self._directory)
         for each in opened.topic_partitions():
-            read.partition(each, partial(_scan_of, opened, each, read.level))
+            read.partition(each, lambda: _scan(opened.log(*each), read.level))  # noqa: B023
+        return
+        yield
+
+    def _dataset(self, read: _Read) -> _Steps:
+        """One topic: a dataset raises an error for all of its partitions."""
+        topic = self._rng.choice([*self._run.made])
+        opened = segmentlog.open_log_dir(self._directory)
+        others = [each for each in opened.topic_partitions() if each.topic != topic]
+        try:
+            table = segmentlog.dataset(
+                opened, topics=topic, **LEVELS[read.level]._asdict()
+            ).to_table(columns=["partition", *_COLUMNS])
+        except LogChangedError as error:
+            others = opened.topic_partitions()
+            for each in others:
+                if each.topic == topic:
+                    read.changed(each, error)
+            return
+        for number in range(self._run.topics[topic]):
+            rows = table.filter(pa.array(table["partition"].to_numpy() == number))
+            rows = rows.sort_by("offset").to_batches()
+            of = TopicPartition(topic, number)
+            read.partition(of, partial(seen_in, of, rows))
+        for each in others:
+            read.partition(each, lambda: _scan(opened.log(*each), read.level))  # noqa: B023
         return
         yield
 
@@ -191,7 +243,7 @@ class Reader:
                 yield
             if self._rng.random() < 0.2:
                 time.sleep(self._rng.uniform(0, 0.03))
-            read.partition(each, partial(_scan_of, opened, each, read.level))
+            read.partition(each, lambda: _scan(opened.log(*each), read.level))  # noqa: B023
 
     def _slices(self, read: _Read) -> _Steps:
         max_bytes = self._rng.choice([200, 2000, 20_000, 200_000])
@@ -203,14 +255,28 @@ class Reader:
             yield
             slices = pickle.loads(pickled)
         for key, group in itertools.groupby(slices, lambda each: TopicPartition(*each[:2])):
-            planned: list[LogSlice] = list(group)
-            read.partition(key, lambda: read_partition(key, planned, read.level))  # noqa: B023
+            read.partition(key, partial(self._tasks, key, [*group], read.level))
+
+    def _tasks(self, key: TopicPartition, slices: list[LogSlice], level: str) -> Seen:
+        """One partition, read as tasks read it."""
+        batches: list[pa.RecordBatch] = []
+        for each in slices:
+            policy = ScanPolicy(LEVELS[level].isolation_level)
+            rows = list(scan_slice(each, columns=_COLUMNS, policy=policy))
+            n_rows, start, end = sum(batch.num_rows for batch in rows), *each[2:4]
+            if n_rows != end - start and key.topic not in self._run.compacted:
+                what = f"{n_rows} rows of the {end - start} of [{start}, {end}) were read"
+                raise RowsError(f"{key}: {what}")
+            batches += rows
+        return seen_in(key, batches)
 
     def _time(self, read: _Read) -> _Steps:
         opened = segmentlog.open_log_dir(self._directory)
-        listed = opened.topic_partitions()
+        exact = [
+            each for each in opened.topic_partitions() if each.topic not in self._run.compacted
+        ]
         is_first = self._rng.random() < 0.5
-        wanted = self._rng.sample(listed, 2)
+        wanted = self._rng.sample(exact, 2)
         for each in wanted:
             opened.log(*each)
         if read.kind == "held time":
@@ -222,12 +288,12 @@ class Reader:
                 read.changed(each, error)
 
     def _look_up(self, log: Log, level: str, *, is_first: bool) -> None:
-        asked = [1_700_000_000_000 + self._rng.randint(-10, 100_200) for _ in range(8)]
+        """Look times up, and compare the answers with a scan."""
+        asked = [time.time_ns() // 10**6 - self._rng.randint(-10, 6000) for _ in range(8)]
         answers = {}
         if is_first:
             answers = {each: log.offset_for_timestamp(each, *LEVELS[level]) for each in asked}
-        columns = ["offset", "timestamp"]
-        rows = log.scan(columns=columns, **LEVELS[level]._asdict()).read_all()
+        rows = log.scan(columns=["offset", "timestamp"], **LEVELS[level]._asdict()).read_all()
         if not is_first:
             answers = {each: log.offset_for_timestamp(each, *LEVELS[level]) for each in asked}
         times = rows["timestamp"].cast("int64").to_numpy() // 1000
@@ -241,22 +307,19 @@ class Reader:
                 raise RowsError(f"{log.topic_partition}: {what}; {of}")
 
 
-def main(directory: Path, ledger: Ledger, how: dict[str, int]) -> None:
+def main(directory: Path, ledger: Ledger, run: Run, slot: int) -> None:
     """Read until standard input ends."""
     faulthandler.enable()
     os.nice(5)  # the writers and their parents need the processors more
-    warnings = _Warnings(ledger)
-    logger = logging.getLogger("segmentlog")
-    logger.addHandler(warnings)
-    rng = random.Random(f"{how['seed']} reader {how['slot']}")
-    reader = Reader(directory, ledger, rng, how["longest_ms"] / 1000)
+    logging.getLogger("segmentlog").addHandler(_Warnings(ledger))
+    reader = Reader(directory, ledger, run, random.Random(f"{run.seed} reader {slot}"))
     print("ready", flush=True)
     sys.stdin.readline()
     while not select.select([sys.stdin], [], [], 0)[0]:
         reader.step()
     reader.finish()
-    ledger.note("warnings", counts=warnings.counts)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Ledger(Path(sys.argv[2])), json.loads(sys.argv[3]))
+    main(Path(sys.argv[1]), Ledger(Path(sys.argv[2])), Run(**json.loads(sys.argv[3])),
+         int(sys.argv[4]))  # fmt: skip

@@ -9,8 +9,6 @@ from typing import NamedTuple
 import pytest
 from crashing import Crash, Forward, around_calls
 
-__all__ = ["CALLS", "KINDS", "POWER", "Calls", "Fault", "met"]
-
 #: Calls by which the engine changes a disk; `open` counts where it makes or empties a file.
 CALLS = (
     "open", "write", "pwrite", "fsync", "rename", "replace", "link", "unlink", "remove", "mkdir",
