@@ -686,10 +686,7 @@ def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:
 @contextlib.contextmanager
 def _opened(segment: Segment) -> Iterator[int]:
     """A descriptor of a segment's log, if the file is that which was listed."""
-    with opened_source(segment.path) as descriptor:
-        if segment.inode not in (0, inode_of(descriptor)):
-            reason = "another file has taken its place since it was listed"
-            raise OSError(errno.ESTALE, reason, segment.path)
+    with opened_source(segment.path, segment.inode) as descriptor:
         yield descriptor
 
 

@@ -17,7 +17,7 @@ from segmentlog.reads.collector import without_collector
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path, newest_metadata, read_metadata
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
 
@@ -332,7 +332,7 @@ def _open(
     include_deleted_topics: bool,
     told: Collection[str] = (),
 ) -> ReplicatedDirectory:
-    paths = [readable_path(each) for each in given]
+    paths = [opened_path(each) for each in given]
     for each in paths:
         survey(each)
     refuse_two_clusters(

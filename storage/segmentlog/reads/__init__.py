@@ -20,7 +20,7 @@ from segmentlog.reads.stream_checkpoint import (
     read_stream_checkpoint,
     topic_ids_of,
 )
-from segmentlog.store.paths import readable_path, tiered_paths
+from segmentlog.store.paths import opened_path, readable_path, tiered_paths
 from segmentlog.store.readable import exists, keep_for
 from segmentlog.store.remote.location import is_url
 
@@ -42,6 +42,7 @@ __all__ = [
     "offsets_of_json",
     "offsets_of_topics",
     "open_log_dir",
+    "opened_path",
     "read_initial",
     "read_stream_checkpoint",
     "readable_path",

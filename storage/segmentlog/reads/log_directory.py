@@ -39,7 +39,7 @@ from segmentlog.reads.log import Log
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
-from segmentlog.store.paths import plain_path, readable_path, tiered_paths, why_not_there
+from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
 from segmentlog.store.readable import exists, is_file, list_entries, survey
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.system_errors import storage_errors
@@ -612,7 +612,7 @@ def open_log_dir(
         path, remote_storage, remote_storage_layout, remote_storage_key_file,
         fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
-    paths = [readable_path(each) for each in given]
+    paths = [opened_path(each) for each in given]
     for each in paths:
         survey(each)
     return LogDirectory(paths)

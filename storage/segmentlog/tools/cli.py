@@ -30,6 +30,7 @@ from segmentlog.tools.output import complain
 from segmentlog.tools.produce import produce
 from segmentlog.tools.recover import recover, reindex
 from segmentlog.tools.restore import placement, restore
+from segmentlog.tools.sweep import sweep
 from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.usage import usage
@@ -161,7 +162,7 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, produce, configure, mirror, placement, restore, doctor,
+    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -25,7 +25,7 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.contract import ReadableFile
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import is_file, open_file, status_of, survey
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
@@ -191,7 +191,7 @@ def dump_paths(
     """
     is_valid, failed = True, failed or Failed()
     for given in paths:
-        path = readable_path(given)
+        path = opened_path(given)
         survey(path)
         if is_file(path) and is_index_file(path):
             for row in entries(path):
@@ -214,7 +214,7 @@ def _size_of(
     try:
         return sum(
             source.segment.size
-            for path in map(readable_path, paths)
+            for path in map(opened_path, paths)
             if not (is_file(path) and is_index_file(path))
             for source in _sources(path, topics, partitions, selection, None)
         )

@@ -74,7 +74,8 @@ def delete_topic(
         write_json({**json_fields(done), "dryRun": dry_run})
         return
     write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
-    if exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
+    is_local = "://" not in directory
+    if is_local and exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
         write(
             "a broker whose cluster knows the topic will create it again, empty: run "
             f"kafka-topics.sh --delete --topic {escape(topic)} there\n"
