@@ -57,16 +57,13 @@ class _Extension:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.lines = [*lines]
-        self._texts: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """A C string, as a pointer."""
-        if text not in self._texts:
-            data = (*text.encode(), 0)
-            self._texts[text] = f"ptr @constant.{len(self._texts)}"
-            shown = "".join(f"\\{byte:02x}" for byte in data)
-            self.constant(self._texts[text], f"[{len(data)} x i8]", f'c"{shown}"')
-        return self._texts[text]
+        data, pointer = (*text.encode(), 0), f"ptr @text.{len(self.lines)}"
+        shown = "".join(f"\\{byte:02x}" for byte in data)
+        self.constant(pointer, f"[{len(data)} x i8]", f'c"{shown}"')
+        return pointer
 
     def constant(self, pointer: str, kind: str, value: str) -> None:
         """Define what a pointer leads to."""
@@ -143,14 +140,14 @@ def extension(
             f'i64 ptrtoint (ptr @"kernel.{name}" to i64)', "i64 %given", "i64 %n_given",
         )  # fmt: skip
         methods += [made.text(name), f'ptr @"call.{name}"', f"i64 {_METH_FASTCALL}", "ptr null"]
-    made.constant("@methods", *_struct([*methods, *["i64 0"] * 4]))
-    made.constant("@definition", *_struct([
+    made.constant("ptr @methods", *_struct([*methods, *["i64 0"] * 4]))
+    made.constant("ptr @definition", *_struct([
         "i64 1", "i64 0", "i64 0", "i64 0", "i64 0",  # what CPython fills
         made.text("segmentlog.format.kernels._compiled"), "ptr null", "i64 -1", "ptr @methods",
         *["i64 0"] * 4,
     ]))  # fmt: skip
     shown = ", ".join(variants)
-    made.words("@module", [
+    made.words("ptr @module", [
         "ptr @chosen", "ptr @definition", made.text(digest),
         made.text(f"this processor runs none of its kernels: {shown}"),
         made.text(f"this processor runs no kernels of this name among its {shown}"),

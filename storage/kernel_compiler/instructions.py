@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 """Machine instructions that numba does not offer, as its intrinsics.
 
-`TWINS` take the place of the functions of `segmentlog.format.kernels.memory`, which have their
-contracts.
+`TWINS` and `copy_wide` take the place of the functions of `segmentlog.format.kernels.memory`,
+which have their contracts.
 """
 
 import inspect
@@ -12,7 +12,10 @@ from numba.core import types
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
-__all__ = ["ARRAY", "I64", "INT", "TWINS", "UINT", "caller", "crc32", "instruction", "outside"]
+__all__ = [
+    "ARRAY", "I64", "INT", "TWINS", "UINT", "caller", "copy_wide", "crc32", "instruction",
+    "outside",
+]  # fmt: skip
 
 I64 = ir.IntType(64)
 _I8, _I32 = ir.IntType(8), ir.IntType(32)
@@ -116,7 +119,7 @@ def _copier(n_bytes):
 copy_32, copy_64 = _copier(32), _copier(64)
 
 
-def _copy_wide(target, to, source, at, n_bytes):
+def copy_wide(target, to, source, at, n_bytes):
     if n_bytes <= 32:
         copy_32(target, to, source, at)
         return
@@ -169,7 +172,7 @@ def crc32(builder, crc, word):
     return builder.call(function, [crc, word])
 
 
-#: By the name in `memory`; a function is compiled as a kernel is.
+#: By the name in `memory`.
 TWINS = {
     "load_i64": _loader(64, swap=True),
     "load_i32": _loader(32, swap=True),
@@ -190,5 +193,4 @@ TWINS = {
     "call_5": caller(5),
     "call_6": caller(6),
     "copy_bytes": _copy_bytes,
-    "copy_wide": _copy_wide,
 }

@@ -32,7 +32,6 @@ _OPTIONS = {
     "no_cfunc_wrapper": True, "no_cpython_wrapper": True,
 }  # fmt: skip
 
-
 #: In the place of the number of items of a tuple.
 NO_RESULT, TRUTH, NUMBER = -2, -1, 0
 _RESULTS: dict[Any, int] = {types.NoneType: NO_RESULT, bool: TRUTH, int: NUMBER}
@@ -75,10 +74,7 @@ def lower_all(*, is_checked: bool) -> list[tuple[llvm.ModuleRef, list[Lowered]]]
     # Modules of kernels import from these two what a processor does better.
     instructions = importlib.import_module("kernel_compiler.instructions")
     memory = importlib.import_module("segmentlog.format.kernels.memory")
-    for name, twin in instructions.TWINS.items():
-        setattr(
-            memory, name, native.internal(twin) if isinstance(twin, types.FunctionType) else twin
-        )
+    vars(memory).update(instructions.TWINS, copy_wide=native.internal(instructions.copy_wide))
     crc32c: Any = importlib.import_module("segmentlog.format.kernels.crc32c")
     crc32c.crc32c = importlib.import_module("kernel_compiler.checksum").crc32c
     kernels = importlib.import_module("segmentlog.format.kernels")

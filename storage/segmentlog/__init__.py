@@ -88,6 +88,7 @@ from segmentlog.maintain.restoration.restore import (
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.maintain.start.preflight import preflight
 from segmentlog.maintain.start.steps import StartAction, StartStep
+from segmentlog.maintain.sweep import Swept, sweep
 from segmentlog.maintain.verification.compare import ComparedPartition, Comparison, Side, compare
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.maintain.verification.verify import verify
@@ -105,11 +106,13 @@ from segmentlog.model import (
     TimestampType,
     TopicPartition,
 )
+from segmentlog.reads.left_out import MissingPartition
 from segmentlog.reads.listed import LostOffsets, LostSegments
 from segmentlog.reads.log import Log
-from segmentlog.reads.log_directory import LogDirectory, MissingPartition, open_log_dir
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.stream_checkpoint import checkpoint_offsets
 from segmentlog.reads.usage import UsageKind, UsedSpace, usage
+from segmentlog.store.paths import add_recognizer as _add_recognizer
 from segmentlog.store.readable import add_disk as _add_disk
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.writes.config import Producer, ProducerConfig
@@ -200,6 +203,7 @@ __all__ = [
     "StorageError",
     "StreamBatchError",
     "StreamOffsetError",
+    "Swept",
     "SyncFailedError",
     "TimestampAndOffset",
     "TimestampOverflowError",
@@ -240,6 +244,7 @@ __all__ = [
     "retain",
     "schema_guid",
     "schema_id",
+    "sweep",
     "table",
     "tables",
     "topic_settings",
@@ -255,6 +260,22 @@ def _tiered_disk(path: str) -> "SurveyedDisk":
 
 
 _add_disk("tiered://", _tiered_disk)
+
+
+def _bucket_disk(path: str) -> "SurveyedDisk":
+    from segmentlog.bucket.disk import bucket_disk
+
+    return bucket_disk(path)
+
+
+def _recognized(url: str) -> str | None:
+    from segmentlog.bucket.recognize import recognized
+
+    return recognized(url)
+
+
+_add_disk("bucket+", _bucket_disk)
+_add_recognizer(_recognized)
 
 
 def __getattr__(name: str) -> object:

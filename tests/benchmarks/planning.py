@@ -215,7 +215,7 @@ def refresh(scratch: Path, n_partitions: int, rounds: int) -> list[Row]:
         Row(work + "a checkpoint with the same bytes", against, "≤ 2 ms", f"{same * 1e3:.1f} ms",
             f"bound by one list of the names in the directory: {list_names() * 1e3:.1f} ms"),
         Row(work + "100 of them moved", against, "≤ 60 ms", f"{moved * 1e3:.1f} ms",
-            "opens none of them; bound by three lists of names"),
+            "opens none of them; bound by two lists of names"),
         Row(work + "log ends, nothing new", against, "–", f"{ends * 1e3:.1f} ms",
             "bound by two calls of `stat` a partition"),
     ]  # fmt: skip

@@ -137,9 +137,8 @@ _STAGE = """
 before = peak()
 import dataclasses
 import numpy as np, pyarrow as pa
-from segmentlog.writes.config import ProducerConfig
+from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job import WriteJob
-from segmentlog.writes.config import WriteRequest
 directory, n_partitions, size, n_bytes = sys.argv[1], *map(int, sys.argv[2:])
 n_rows = max(1, (1 << 20) // size)
 config = ProducerConfig(flush=False)

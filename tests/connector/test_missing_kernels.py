@@ -12,7 +12,7 @@ from spark_server import SparkServer
 
 import segmentlog
 from pyspark_segmentlog.reads.task import read_slice
-from pyspark_segmentlog.writes.messages import stage_rows
+from pyspark_segmentlog.writes.writer import stage_rows
 from segmentlog import native
 from segmentlog.errors import KernelsError
 from segmentlog.testing.kafka_log import KafkaLog

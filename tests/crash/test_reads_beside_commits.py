@@ -34,7 +34,7 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.planner import plan_slices
 from segmentlog.errors import LogChangedError
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.reads.moment import DirectorySnapshot
+from segmentlog.reads.snapshot import DirectorySnapshot
 
 
 class _Scan:
@@ -360,7 +360,7 @@ def test_a_listing_is_compared_with_its_own_moment_beside_another_thread(
     holder: Holder, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other thread takes a later moment: the commit is undone, and another topic is new."""
-    opened, real = segmentlog.open_log_dir(directory), DirectorySnapshot._list
+    opened, real = segmentlog.open_log_dir(directory), DirectorySnapshot._list_at_a_moment
     sizes = [path.stat().st_size for path in sorted((directory / "t-0").glob("*.log"))]
     with holder.hold(directory, SECOND, **SMALL) as commit:
 
@@ -371,7 +371,7 @@ def test_a_listing_is_compared_with_its_own_moment_beside_another_thread(
             real(snapshot, *where)
             return found
 
-        monkeypatch.setattr(DirectorySnapshot, "_list", list_beside)
+        monkeypatch.setattr(DirectorySnapshot, "_list_at_a_moment", list_beside)
         assert sizes == [each.size for each in opened.log("t", 0).segments]
 
 

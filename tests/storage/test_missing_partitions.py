@@ -175,8 +175,8 @@ def test_a_dump_names_the_partitions_that_it_lacks(
 ) -> None:
     """The dump names each of them once."""
     from segmentlog.tools.dump import dump_paths
-    from segmentlog.tools.selection import Selection
     from segmentlog.tools.sinks import Sink
+    from segmentlog.tools.walk import Selection
 
     class Nowhere(Sink):
         def batch(self, *_: object) -> None: ...

@@ -12,7 +12,7 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
 from segmentlog.model import LogSlice
-from segmentlog.reads import keep_for, readable_path
+from segmentlog.reads import keep_for, opened_path, readable_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +83,7 @@ class SegmentLogReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return
         with PlainErrors():
-            keep_for(partition.plan, map(readable_path, self.options.paths))
+            keep_for(partition.plan, map(opened_path, self.options.paths))
             for part in partition.parts:
                 yield from self._read(part)
         freeze_modules()

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from pyspark_segmentlog.plain_errors import PlainErrors
 from pyspark_segmentlog.python_worker import freeze_modules
 from pyspark_segmentlog.writes.job import begin_stream_job, stream_request
-from pyspark_segmentlog.writes.messages import StagedMessage, in_task_order, stage_rows
+from pyspark_segmentlog.writes.writer import StagedMessage, in_task_order, stage_rows
 from segmentlog.writes import StreamBatch, WriteJob, WriteRequest
 
 if TYPE_CHECKING:

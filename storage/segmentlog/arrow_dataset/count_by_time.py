@@ -17,8 +17,8 @@ from segmentlog.errors import OptionError
 from segmentlog.format.kernels import layout
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, ScanPolicy, TopicPartition
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
-from segmentlog.reads.retry import retry_if_relisted
 from segmentlog.reads.scan import scan_slice
 
 _Int64s = NDArray[np.int64]

@@ -19,8 +19,12 @@ from segmentlog.arrow_dataset.count_by_time import (
 )
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.arrow_dataset.narrowing import narrow, slice_guarantee, timestamp_range
-from segmentlog.arrow_dataset.no_file_system import NO_FILES
+from segmentlog.arrow_dataset.narrowing import (
+    NO_FILES,
+    narrow,
+    slice_guarantee,
+    timestamp_range,
+)
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.format.records.columns import TextColumns
@@ -38,12 +42,12 @@ _OF_ARROW = frozenset(
     }
 )
 
-#: Arguments that queries pass on to `_Scannable.scanner`.
+#: Arguments that queries pass on to `Scannable.scanner`.
 _OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
 
 
 @class_of_one_dialect(*_OF_QUERIES)
-class _Scannable:
+class Scannable:
     """The methods that datasets and fragments share: each is one query."""
 
     policy: ScanPolicy
@@ -133,7 +137,7 @@ class _Scannable:
 
 
 @class_of_one_dialect()
-class LogFragment(_Scannable):
+class LogFragment(Scannable):
     """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
 
     `condition`: rows for which it is not true are left out.
@@ -177,7 +181,7 @@ class LogFragment(_Scannable):
 
 
 @class_of_one_dialect()
-class LogDataset(_Scannable, ds.UnionDataset):  # type: ignore[misc]
+class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
     """Log directories as a ``pyarrow.dataset.Dataset``; `segmentlog.dataset` makes it.
 
     Rows come in the order of topic, partition and offset.  The dataset can be read any number of

@@ -2,10 +2,10 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,12 @@ from segmentlog.arrow_dataset.timeline import merge_by_timestamp
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.format.records.read_memory import ReadMemory
-from segmentlog.model import LogSlice, ScanPolicy, TimestampRange
+from segmentlog.model import LogSlice, ScanPolicy
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.reads.scan import scan_slice
+
+if TYPE_CHECKING:
+    from segmentlog.arrow_dataset.log_dataset import Scannable
 
 _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
@@ -29,22 +32,6 @@ _Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 _MERGED_BYTES, _LEAST_BYTES, _MOST_BYTES = 32 << 20, 32 << 10, 4 << 20
 
 _NEAR_BYTES = 1 << 20  # of log that a merge may skip to go on in a partition
-
-
-class LogSource(Protocol):
-    """The source of a scanner: a dataset, or one slice of it."""
-
-    @property
-    def policy(self) -> ScanPolicy:
-        """The policy of its reads."""
-
-    def slices(
-        self, condition: pc.Expression | None, timestamps: TimestampRange | None
-    ) -> Iterator[LogSlice]:
-        """Slices that may hold rows for which `condition` is true, in the order of their rows."""
-
-    def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
-        """A slice in smaller pieces."""
 
 
 @class_of_one_dialect()
@@ -62,7 +49,7 @@ class LogScanner:
 
     def __init__(
         self,
-        source: LogSource,
+        source: "Scannable",
         dataset_schema: pa.Schema,
         columns: _Columns = None,
         condition: pc.Expression | None = None,
@@ -104,25 +91,20 @@ class LogScanner:
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
             return self._merged()
-        slices = self._source.slices(self._condition, self._policy.timestamps)
-        return self._in_order(slices, n_threads)
+        return self._in_order(n_threads)
 
-    def _in_order(self, slices: Iterable[LogSlice], n_threads: int) -> Iterator[pa.RecordBatch]:
+    def _in_order(self, n_threads: int) -> Iterator[pa.RecordBatch]:
+        slices = self._source.slices(self._condition, self._policy.timestamps)
         with ReadMemory() as memory:
             reads = (partial(self._read, each, memory) for each in slices)
             yield from read_in_order(reads, n_threads)
 
     def _read(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
         """Rows of one slice that are kept."""
-        scanned = self._scan(log_slice, memory)
-        if self._batch_size is None:
-            return (batch for batch in scanned if batch.num_rows)
-        return (part for batch in scanned for part in _cut(batch, self._batch_size))
-
-    def _scan(self, log_slice: LogSlice, memory: ReadMemory) -> Iterator[pa.RecordBatch]:
         columns, policy = self._projection.needed, self._policy
-        for batch in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
-            yield from self._projection.apply(batch)
+        for scanned in scan_slice(log_slice, columns=columns, policy=policy, memory=memory):
+            for batch in self._projection.apply(scanned):
+                yield from _cut(batch, self._batch_size)
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""

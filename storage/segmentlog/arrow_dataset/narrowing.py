@@ -10,13 +10,13 @@ The filter itself is evaluated on every row that is read.  Narrowing only saves 
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import fs
 
-from segmentlog.arrow_dataset.no_file_system import NO_FILES
 from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.schema import record_schema
@@ -32,6 +32,36 @@ _LEAST_TIGHTENED = 1_000  # offsets; fewer are read quickly
 _BEFORE_ALL = pa.scalar(-(2**63), _SCHEMA.field("timestamp").type)
 
 
+class _NoFiles(fs.FileSystemHandler):  # type: ignore[misc]
+    """A file system without files: it refuses whatever Arrow's own scan asks for."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _NoFiles)
+
+    __hash__ = fs.FileSystemHandler.__hash__
+
+    def get_type_name(self) -> str:
+        return "segmentlog"
+
+    def normalize_path(self, path: str) -> str:
+        return path
+
+    def _refuse(self, *_: Any) -> NoReturn:  # noqa: ANN401
+        reason = (
+            "Arrow's C++ cannot read a log dataset; pass it dataset.scanner(…).to_reader(), or "
+            "dataset.to_table(…)"
+        )
+        raise pa.ArrowNotImplementedError(reason)
+
+    copy_file = create_dir = delete_dir = delete_dir_contents = delete_file = _refuse
+    delete_root_dir_contents = get_file_info = get_file_info_selector = move = _refuse
+    open_append_stream = open_input_file = open_input_stream = open_output_stream = _refuse
+
+
+#: The file system of datasets whose files nobody opens.
+NO_FILES = fs.PyFileSystem(_NoFiles())
+
+
 def narrow(
     snapshot: Snapshot,
     condition: pc.Expression | None,
@@ -44,14 +74,18 @@ def narrow(
     """
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:
-        guarantees = [_partition_guarantee(each) for each in partitions]
+        whole = [LogSlice(*each.topic_partition, *each.offsets, ()) for each in partitions]
+        guarantees = [slice_guarantee(each) for each in whole]
         partitions = [partitions[i] for i in _may_match(guarantees, condition)]
     for partition in partitions:
         slices = partition.slices(is_last=partition is partitions[-1])
         if condition is not None:
             slices = _by_offset(slices, condition)
             if timestamps is not None:
-                slices = _not_before(timestamps.start_ms, partition, slices)
+                # A comparison of numbers takes a hundredth of what Arrow takes to simplify a
+                # filter.
+                newest = [(each, partition.newest_timestamp(each)) for each in slices]
+                slices = [each for each, at in newest if at is None or at >= timestamps.start_ms]
             if slices:
                 slices = _narrow_slices(partition, slices, condition)
         yield from slices
@@ -91,17 +125,11 @@ def slice_guarantee(log_slice: LogSlice) -> pc.Expression:
     """Condition that all rows of a slice fulfil."""
     start, end = (pa.scalar(each, pa.int64()) for each in log_slice.offsets)
     offset = pc.field("offset")
-    return _is_in(log_slice.topic, log_slice.partition) & (offset >= start) & (offset < end)
-
-
-def _partition_guarantee(partition: PartitionSnapshot) -> pc.Expression:
-    start, end = partition.offsets
-    return slice_guarantee(LogSlice(*partition.topic_partition, start, end, ()))
-
-
-def _is_in(topic: str, partition: int) -> pc.Expression:
-    return (pc.field("topic") == pa.scalar(topic, pa.string())) & (
-        pc.field("partition") == pa.scalar(partition, pa.int32())
+    return (
+        (pc.field("topic") == pa.scalar(log_slice.topic, pa.string()))
+        & (pc.field("partition") == pa.scalar(log_slice.partition, pa.int32()))
+        & (offset >= start)
+        & (offset < end)
     )
 
 
@@ -152,17 +180,6 @@ def _tighten(
 
 def _by_offset(slices: Sequence[LogSlice], condition: pc.Expression) -> list[LogSlice]:
     return [slices[i] for i in _may_match([slice_guarantee(each) for each in slices], condition)]
-
-
-def _not_before(
-    start_ms: int, partition: PartitionSnapshot, slices: Sequence[LogSlice]
-) -> list[LogSlice]:
-    """Slices that may reach a time.
-
-    A comparison of numbers takes a hundredth of what Arrow takes to simplify a filter.
-    """
-    found = [(each, partition.newest_timestamp(each)) for each in slices]
-    return [each for each, newest in found if newest is None or newest >= start_ms]
 
 
 def _by_time(

@@ -42,8 +42,8 @@ class Projection:
                     reason = f"No column {name!r}: columns are {', '.join(schema.names)}"
                     raise pa.ArrowInvalid(reason)
         used = [*self._expressions, *([] if condition is None else [condition])]
-        found = _named_in(schema, used)
-        self.needed = [name for name in schema.names if name in found or name in self._wanted]
+        found = _named_in(schema, used) | {*(self._names or ())}
+        self.needed = [name for name in schema.names if name in found]
         if not self.needed:  # a column that costs nothing if it can be had, to count rows
             self.needed = ["partition"] if "partition" in schema.names else schema.names[:1]
         self._outputs = list(columns) if isinstance(columns, Mapping) else []
@@ -51,10 +51,6 @@ class Projection:
         # Without rows it shows whether the filter can be evaluated, and the resulting schema.
         empty = pa.Table.from_batches([], decoded)
         self.schema: pa.Schema = self._apply(empty).schema
-
-    @property
-    def _wanted(self) -> Sequence[str]:
-        return self._names or ()
 
     @property
     def filters(self) -> bool:

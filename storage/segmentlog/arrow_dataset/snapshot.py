@@ -11,13 +11,9 @@ from segmentlog.arguments import instance_of, refused, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.errors import OptionError, StreamOffsetError
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, ScanPolicy, TopicPartition
+from segmentlog.reads.left_out import report_diskless, report_missing
 from segmentlog.reads.log import Log, find_bounds
-from segmentlog.reads.log_directory import (
-    LogDirectory,
-    open_log_dir,
-    report_diskless,
-    report_missing,
-)
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.ordered_reads import cut_for_threads
 from segmentlog.reads.stream_checkpoint import made_again
 from segmentlog.times import Time, epoch_milliseconds

@@ -23,7 +23,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from segmentlog.errors import CorruptCheckpointError, CorruptLogError, UnsupportedFormatError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogDirectoryError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.format.records.header import BatchHeader
 from segmentlog.log.checkpoint import read_leader_epochs
@@ -237,3 +242,18 @@ def _held(
         if each.node_id is not None and assigned.get(each.node_id) == each.directory_id
     ]
     return exact or held
+
+
+def refuse_two_clusters(brokers: Mapping[str, Mapping[str, str]], remedy: str) -> None:
+    """Refuse log directories of two clusters, given the ``meta.properties`` of each.
+
+    Raises `LogDirectoryError` for the second one.
+    """
+    clusters: dict[str, str] = {}
+    for directory, properties in brokers.items():
+        if cluster := properties.get("cluster.id"):
+            clusters.setdefault(cluster, directory)
+    if len(clusters) > 1:
+        (first, path_of_it), (second, other) = [*clusters.items()][:2]
+        reason = f"belongs to cluster {second}, and {path_of_it} to cluster {first}: {remedy}"
+        raise LogDirectoryError(other, reason)

@@ -124,14 +124,6 @@ class MirroredPartition(NamedTuple):
     sha256: str
 
 
-class _Own(NamedTuple):
-    """A segment of the destination."""
-
-    base_offset: int
-    size: int
-    path: str
-
-
 class _KnownSegment(NamedTuple):
     """A segment that a mirror has found, or made, equal on both sides."""
 
@@ -214,7 +206,7 @@ class Follower:
         self._digests: dict[int, bytes] = {}
         self._staged: set[int] = set()
         self.n_copied = 0
-        self.own: list[_Own] = []
+        self.own: Sequence[Segment] = ()
         self.own_end = 0
         self.cut_at: int | None = None
         self._cut: tuple[int, int, int] | None = None
@@ -246,7 +238,7 @@ class Follower:
         own = None
         if exists(self._path) and list_segments(self._path):
             own = open_log_dir(self._path).log(*self.log.topic_partition)
-            self.own = [_Own(each.base_offset, each.size, each.path) for each in own.segments]
+            self.own = own.segments
             self.own_end = own.log_end_offset
         expected = {each.base_offset: (each, size) for each, size in self._segments}
         first = min(expected, default=0)
@@ -273,7 +265,7 @@ class Follower:
                     self._digests[segment.base_offset] = digest
                     self._staged.add(segment.base_offset)
 
-    def _is_beginning(self, own: _Own, segment: Segment, size: int) -> bool:
+    def _is_beginning(self, own: Segment, segment: Segment, size: int) -> bool:
         """Whether a segment of the destination has the first bytes of that of the source."""
         base = own.base_offset
         source = self._look(segment)
@@ -694,10 +686,7 @@ def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:
 @contextlib.contextmanager
 def _opened(segment: Segment) -> Iterator[int]:
     """A descriptor of a segment's log, if the file is that which was listed."""
-    with opened_source(segment.path) as descriptor:
-        if segment.inode not in (0, inode_of(descriptor)):
-            reason = "another file has taken its place since it was listed"
-            raise OSError(errno.ESTALE, reason, segment.path)
+    with opened_source(segment.path, segment.inode) as descriptor:
         yield descriptor
 
 

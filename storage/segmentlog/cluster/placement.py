@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from segmentlog.cluster.copies import refuse_two_clusters
 from segmentlog.cluster.striped_placer import PlacedBroker
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.messages.reader import uuid_text
@@ -93,23 +94,9 @@ class TargetCluster:
         given = dict.fromkeys([*directories, *holders])
         self._properties = {each: read_meta_properties(each) for each in given}
         self._nodes = {each: node_of(each) for each in directories}
-        self._check_clusters([*directories, *holders])
+        refuse_two_clusters(self._properties, "give directories of one cluster")
         self._check_ids()
         self._n_replicas: Counter[str] = Counter()
-
-    def _check_clusters(self, directories: Sequence[str]) -> None:
-        clusters: dict[str, str] = {}
-        for each in directories:
-            cluster = self._properties[each].get("cluster.id")
-            if cluster:
-                clusters.setdefault(cluster, each)
-        if len(clusters) > 1:
-            (first, path_of_it), (second, other) = [*clusters.items()][:2]
-            reason = (
-                f"belongs to cluster {second}, and {path_of_it} to cluster {first}: give "
-                "directories of one cluster"
-            )
-            raise LogDirectoryError(other, reason)
 
     def _check_ids(self) -> None:
         """Refuse a log directory and a copy of it: the partitions would be spread over both."""

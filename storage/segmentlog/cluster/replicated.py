@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from segmentlog.cluster.copies import Copy, choose
+from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.messages.reader import uuid_text
@@ -17,7 +17,7 @@ from segmentlog.reads.collector import without_collector
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path, newest_metadata, read_metadata
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
 
@@ -332,18 +332,14 @@ def _open(
     include_deleted_topics: bool,
     told: Collection[str] = (),
 ) -> ReplicatedDirectory:
-    paths = [readable_path(each) for each in given]
+    paths = [opened_path(each) for each in given]
     for each in paths:
         survey(each)
-    ids = {each: read_meta_properties(each).get("cluster.id") for each in paths}
-    clusters = {found: each for each, found in ids.items() if found}
-    if len(clusters) > 1:
-        (first, path_of_it), (second, other) = [*clusters.items()][:2]
-        reason = (
-            f"belongs to cluster {second}, and {path_of_it} to cluster {first}: copies of "
-            "partitions can only be compared within a cluster; name directories of one cluster"
-        )
-        raise LogDirectoryError(other, reason)
+    refuse_two_clusters(
+        {each: read_meta_properties(each) for each in paths},
+        "copies of partitions can only be compared within a cluster; name directories of one "
+        "cluster",
+    )
     return ReplicatedDirectory(paths, include_deleted_topics=include_deleted_topics, told=told)
 
 

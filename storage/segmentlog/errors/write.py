@@ -45,12 +45,19 @@ class _FailedWriteError(SegmentLogError):
 class CommitInDoubtError(_FailedWriteError):
     """A commit whose decision may or may not be on the disk; its guard remains.
 
-    `path`: the guard, which keeps brokers from starting.
+    `path`: the guard, which keeps brokers from starting; in a store, the object of the commit.
     """
 
     code = ErrorCode.COMMIT_IN_DOUBT
 
     def __str__(self) -> str:
+        if "://" in self.path:
+            return (
+                f"{self.path}: it is not known whether this commit took place, or will: "
+                f"{self.reason}; check the network and the store; a batch of a streaming query or "
+                "a numbered write (txnAppId) may simply be repeated, other rows only if they are "
+                "not in the log"
+            )
         return (
             f"{self.path}: it is not known whether this commit took place: {self.reason}; check "
             "the disk, then write again: the next writer first finishes or undoes this commit"

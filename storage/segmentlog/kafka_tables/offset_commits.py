@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.records import read_coordinator_record
+from segmentlog.kafka_tables.cells import Cells
 from segmentlog.kafka_tables.columns import printed_id, times
 
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
@@ -23,10 +24,6 @@ COMMIT_TYPES = (0, 1)
 
 _TOPIC = "__consumer_offsets"
 _NEWEST = 4
-_MOST_VARINT_BYTES = 5
-
-#: Bytes after the last byte, so that a field can be gathered from any place.
-_SLACK = 16
 
 
 def commit_columns(
@@ -40,7 +37,7 @@ def commit_columns(
     false in its row.
     """
     is_set = values.is_valid().to_numpy(zero_copy_only=False)
-    of_keys, of_values = _Cells(keys), _Cells(values)
+    of_keys, of_values = Cells(keys), Cells(values)
     of_keys.number(2)  # its type
     group, topic, partition = of_keys.text(), of_keys.text(), of_keys.number(4)
     versions = of_values.number(2)
@@ -64,7 +61,7 @@ def commit_columns(
         is_read[rows] = cells.is_right & (0 <= version <= _NEWEST)
     _read_alone(keys, values, is_read, ids, refuse)
 
-    def texts(cells: _Cells, starts: Int64s, lengths: Int64s) -> pa.Array:
+    def texts(cells: Cells, starts: Int64s, lengths: Int64s) -> pa.Array:
         lengths = np.where(is_read, lengths, 0)
         return _texts(cells.gathered(starts, lengths), is_read, refuse)
 
@@ -95,7 +92,7 @@ def groups_of(keys: pa.Array) -> pa.Array:
 
     `keys`: binary array, shape (n_records,): keys of commits.
     """
-    cells = _Cells(keys)
+    cells = Cells(keys)
     cells.number(2)  # its type
     names = cells.gathered(*cells.text())
     return pc.if_else(pa.array(cells.is_right), names, pa.scalar(None, pa.binary()))
@@ -120,91 +117,6 @@ def _read_alone(
         is_read[row] = True
         if found.value is not None:
             ids[row] = np.frombuffer(found.value["topic_id"].bytes, np.uint8)
-
-
-class _Cells:
-    """The bytes of many values, and a place in each of them."""
-
-    def __init__(self, array: pa.Array) -> None:
-        offsets, data = array.buffers()[1:3]
-        places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-        ends: Int64s = places.astype(np.int64)
-        n_bytes = int(ends[-1]) if len(ends) else 0
-        self._data: Bytes = np.zeros(n_bytes + _SLACK, np.uint8)
-        if data is not None:
-            self._data[:n_bytes] = np.frombuffer(data, np.uint8, n_bytes)
-        self._at, self._ends = ends[:-1].copy(), ends[1:]
-        self.is_right = np.ones(len(array), np.bool_)
-
-    def only(self, rows: Int64s) -> "_Cells":
-        """The values of some rows."""
-        cells = _Cells.__new__(_Cells)
-        cells._data = self._data
-        cells._at, cells._ends = self._at[rows], self._ends[rows]
-        cells.is_right = np.ones(len(rows), np.bool_)
-        return cells
-
-    def number(self, width: int) -> Int64s:
-        """The next big-endian number of each value; 0 after its end."""
-        raw = self._next(width)
-        found: Int64s = raw.view(f">i{width}")[:, 0].astype(np.int64)
-        return found
-
-    def text(self, *, is_compact: bool = False) -> tuple[Int64s, Int64s]:
-        """Places and lengths of the next text of each value, which may not be null."""
-        lengths: Int64s = self._varint() - 1 if is_compact else self.number(2)
-        self.is_right &= (lengths >= 0) & (lengths <= self._ends - self._at)
-        lengths = np.where(self.is_right, lengths, 0).astype(np.int64)
-        starts = self._at.copy()
-        self._at += lengths
-        return starts, lengths
-
-    def topic_id(self) -> Bytes:
-        """The only tagged field of a value, or zeros; other tagged fields are not right here."""
-        n_tags = self._varint()
-        is_tagged = self.is_right & (n_tags == 1)
-        self.is_right &= n_tags <= 1
-        cells = self.only(np.flatnonzero(is_tagged))
-        is_known = (cells._varint() == 0) & (cells._varint() == 16)
-        found = cells._next(16)
-        ids: Bytes = np.zeros((len(self._at), 16), np.uint8)
-        ids[is_tagged] = found
-        self.is_right[is_tagged] &= is_known & cells.is_right
-        return ids
-
-    def gathered(self, starts: Int64s, lengths: Int64s) -> pa.Array:
-        """Parts of the bytes as an Arrow array of bytes."""
-        ends = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=ends[1:])
-        which = np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])
-        buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(self._data[which])]
-        return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
-
-    def _varint(self) -> Int64s:
-        """The next unsigned varint of each value."""
-        found = np.zeros(len(self._at), np.int64)
-        is_open = np.ones(len(self._at), np.bool_)
-        for number in range(_MOST_VARINT_BYTES):
-            is_open &= self.is_right
-            rows = np.flatnonzero(is_open)
-            if not len(rows):
-                return found
-            cells = self.only(rows)
-            byte = cells._next(1)[:, 0].astype(np.int64)
-            self._at[rows] += 1
-            self.is_right[rows] &= cells.is_right
-            found[rows] |= (byte & 0x7F) << 7 * number
-            is_open[rows] = byte >= 0x80
-        self.is_right &= ~is_open
-        return found
-
-    def _next(self, width: int) -> Bytes:
-        """The next bytes of each value, shape (n_values, width); zeros after its end."""
-        self.is_right &= self._ends - self._at >= width
-        at = np.where(self.is_right, self._at, len(self._data) - _SLACK)
-        self._at += width
-        found: Bytes = self._data[at[:, None] + np.arange(width)]
-        return found
 
 
 def _texts(

@@ -7,15 +7,14 @@ so no change removes a producer.
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from segmentlog.errors import CorruptLogError
-from segmentlog.format.kernels import layout, producer_table
+from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
 from segmentlog.kafka_tables.columns import (
     INT,
     LONG,
@@ -29,11 +28,13 @@ from segmentlog.kafka_tables.columns import (
     times,
 )
 from segmentlog.kafka_tables.source import Source
-from segmentlog.log.batches import WalkedBatches, walk_batches
 from segmentlog.log.producer_snapshot import ProducerSnapshot
-from segmentlog.log.producer_state import ProducerStates
 from segmentlog.model import OnCorruptBatch
 from segmentlog.reads.log import Log
+
+if TYPE_CHECKING:
+    from segmentlog.log.batches import WalkedBatches
+    from segmentlog.log.producer_state import ProducerStates
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ def _rows(source: Source) -> Iterator[Row]:
     A log with a damaged batch after the snapshot fails.  With ``skip``, the state before it is
     returned.
     """
+    from segmentlog.log.producer_state import ProducerStates  # the compiled kernels load here
+
     for each in source.directory.topic_partitions():
         known = []
         with source.failures.of(each):
@@ -78,6 +81,10 @@ def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:
     The rows begin with the producers of the snapshot at the first segment, or before it.  A log
     with a damaged batch fails.  With ``skip``, the changes before it are returned.
     """
+    from segmentlog.format.kernels import producer_table
+    from segmentlog.log.batches import walk_batches
+    from segmentlog.log.producer_state import ProducerStates
+
     segments = log.untorn_segments
     if not segments:
         return
@@ -93,8 +100,11 @@ def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:
         _refuse(error, on_corrupt_batch)
 
 
-def _followed(log: Log, states: ProducerStates, walked: WalkedBatches) -> pa.Table:
+def _followed(log: Log, states: "ProducerStates", walked: "WalkedBatches") -> pa.Table:
     """The changes that some batches make."""
+    from segmentlog.format.kernels import producer_table
+    from segmentlog.format.kernels.transactions import COMMIT, MARKER_OFFSET, MARKER_TYPE
+
     headers = walked.scanned.headers
     after: Int64s = np.full((len(headers), producer_table.STATE_COLUMNS), -1, np.int64)
     states.follow(walked, after)
@@ -123,7 +133,7 @@ def _table(
     columns |= {
         "topic": pa.repeat(topic, len(states)),
         "partition": pa.repeat(partition, len(states)),
-        "timestamp": times(states[:, producer_table.TIMESTAMP]),
+        "timestamp": times(states[:, ProducerSnapshot._fields.index("timestamp_ms")]),
         "record": pa.array(records, pa.string()),
         "record_offset": pa.array(offsets, mask=offsets < 0),
         "record_timestamp": times(times_ms),

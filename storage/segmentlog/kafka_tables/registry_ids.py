@@ -15,14 +15,14 @@ Rules: ``SchemaId`` and ``DualSchemaIdDeserializer`` of Confluent's serializers.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from segmentlog.arguments import refused
 from segmentlog.dialects import one_dialect
+from segmentlog.kafka_tables.cells import Cells
 
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
@@ -33,7 +33,6 @@ _ID_BYTES, _GUID_BYTES = 5, 17
 
 #: A longer path is not one: messages of protobuf are not nested so deeply.
 _MOST_INDEXES = 63
-_MOST_VARINT_BYTES = 5
 
 
 @one_dialect()
@@ -226,41 +225,29 @@ def _begins(values: pa.Array, byte: int, n_bytes: int) -> pa.Array:
 
 def _ids(frames: pa.Array) -> pa.Array:
     """The ids that frames of five bytes have; a negative id is not one of a registry."""
-    import pyarrow.compute as pc
-
-    is_framed = _begins(frames, 0, _ID_BYTES)
-    ids = np.zeros(len(frames), np.int32)
-    framed = pc.binary_slice(frames.filter(is_framed), 1, _ID_BYTES)
-    if len(framed):
-        ids[np.flatnonzero(is_framed.to_numpy(zero_copy_only=False))] = _fixed(framed, ">i4")
-    is_null = pc.invert(is_framed).to_numpy(zero_copy_only=False)
-    return pa.array(ids, mask=is_null | (ids < 0))
+    cells = Cells(frames)
+    found = cells.bytes(_ID_BYTES)
+    ids = np.ascontiguousarray(found[:, 1:]).view(">i4")[:, 0].astype(np.int32)
+    return pa.array(ids, mask=~(cells.is_right & (found[:, 0] == 0) & (ids >= 0)))
 
 
 def _guids(found: pa.Array) -> pa.Array:
     """The GUIDs that headers have, as Java prints them."""
-    import pyarrow.compute as pc
-
-    has_guid = _begins(found, 1, _GUID_BYTES)
-    cut = pc.binary_slice(found.filter(has_guid), 1, _GUID_BYTES)
-    if not len(cut):
+    cells = Cells(found)
+    has_guid = (cells.number(1) == 1) & cells.is_right
+    raw = cells.bytes(16)[has_guid & cells.is_right]
+    rows = np.flatnonzero(has_guid & cells.is_right)
+    if not len(rows):
         return pa.nulls(len(found), pa.string())
-    digits = np.frombuffer(_fixed(cut, "V16").tobytes().hex().encode(), np.uint8).reshape(-1, 32)
+    digits = np.frombuffer(raw.tobytes().hex().encode(), np.uint8).reshape(-1, 32)
     printed = np.insert(digits, [8, 12, 16, 20], ord("-"), axis=1)
-    ends = np.arange(len(cut) + 1, dtype=np.int32) * printed.shape[1]
+    ends = np.arange(len(rows) + 1, dtype=np.int32) * printed.shape[1]
     texts = pa.StringArray.from_buffers(
-        len(cut), pa.py_buffer(ends), pa.py_buffer(printed.tobytes())
+        len(rows), pa.py_buffer(ends), pa.py_buffer(printed.tobytes())
     )
     places = np.full(len(found), -1, np.int64)
-    places[np.flatnonzero(has_guid.to_numpy(zero_copy_only=False))] = np.arange(len(cut))
+    places[rows] = np.arange(len(rows))
     return texts.take(pa.array(places, mask=places < 0))
-
-
-def _fixed(values: pa.Array, kind: str) -> npt.NDArray[Any]:
-    """Values that all have the size of a type, as an array of that type."""
-    offsets, data = values.buffers()[1:]
-    (begin,) = np.frombuffer(offsets, np.int32, 1, 4 * values.offset).tolist()
-    return np.frombuffer(data, kind, len(values), begin)
 
 
 def _after_id(values: pa.Array) -> pa.Array:
@@ -292,40 +279,18 @@ class _Paths:
     """
 
     def __init__(self, values: pa.Array) -> None:
-        offsets, data = values.buffers()[1:]
-        places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-        begins, self._ends = places[:-1].astype(np.int64), places[1:].astype(np.int64)
-        # A place beyond the last byte is not looked at; the byte 0 stands for it.
-        self._data = np.append(np.frombuffer(data or b"", np.uint8), np.uint8(0))
-        first = self._data[begins].astype(np.int64)
+        cells = Cells(values)
+        first = cells.number(1) & 0xFF
         self._is_unsigned = first % 2 == 1
         self._counts = np.where(self._is_unsigned, first, first >> 1)
-        self.are_whole = (self._ends > begins) & (self._counts <= _MOST_INDEXES)
-        if values.null_count:
-            self.are_whole &= values.is_valid().to_numpy(zero_copy_only=False)
-        self._at = begins + 1
+        cells.is_right &= self._counts <= _MOST_INDEXES
         self._steps: list[tuple[Int64s, Int64s]] = []
-        for step in range(int(self._counts[self.are_whole].max(initial=0))):
-            rows = np.flatnonzero(self.are_whole & (self._counts > step))
+        for step in range(int(self._counts[cells.is_right].max(initial=0))):
+            rows = np.flatnonzero(cells.is_right & (self._counts > step))
             if not len(rows):
                 break
-            self._steps.append((rows, self._take(rows)))
-        self.n_bytes = self._at - begins
-
-    def _take(self, rows: "Int64s") -> "Int64s":
-        """The next varint of some values; the paths of those that have none are not whole."""
-        numbers, is_open = np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
-        has_end = ~is_open
-        for shift in range(0, 7 * _MOST_VARINT_BYTES, 7):
-            at = self._at[rows]
-            is_open &= at < self._ends[rows]
-            byte = self._data[np.minimum(at, len(self._data) - 1)].astype(np.int64)
-            numbers |= np.where(is_open, (byte & 0x7F) << shift, 0)
-            self._at[rows] += is_open
-            has_end |= is_open & (byte < 0x80)
-            is_open &= byte >= 0x80
-        self.are_whole[rows[~has_end]] = False
-        return numbers
+            self._steps.append((rows, cells.varint(rows)))
+        self.are_whole, self.n_bytes = cells.is_right, cells.n_taken
 
     def indexes(self) -> pa.Array:
         """The paths as lists of int32; null where there is none."""

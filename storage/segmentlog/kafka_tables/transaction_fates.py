@@ -7,25 +7,19 @@ walked once.  Nothing is an object of Python for a batch or a record.
 
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
-from segmentlog.format.kernels.transactions import (
-    COMMIT,
-    MARKER_OFFSET,
-    MARKER_PRODUCER_ID,
-    MARKER_TYPE,
-    N_MARKER_COLUMNS,
-)
-from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
 from segmentlog.log.segment import Segment
-from segmentlog.log.sound_headers import sound_headers
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
-from segmentlog.reads.retry import retry_if_relisted
+
+if TYPE_CHECKING:
+    from segmentlog.log.batches import WalkedBatches
 
 
 class Fate(IntEnum):
@@ -71,6 +65,8 @@ def transaction_fates(log: Log, *, skips: bool = False) -> Fates:
     `CorruptLogError` if a header is damaged; `LogChangedError` if a broker has replaced files
     again and again.
     """
+    from segmentlog.log.batches import walk_batches  # the compiled kernels load here
+
     end_offset = log.log_end_offset
     try:
         walked = _walk(walk_batches(log.untorn_segments, log.log_start_offset))
@@ -95,7 +91,9 @@ class _Walked(NamedTuple):
     next_offset: int
 
 
-def _walk(walk: Iterable[WalkedBatches]) -> _Walked:
+def _walk(walk: Iterable["WalkedBatches"]) -> _Walked:
+    from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS
+
     begun: list[Int64s] = [np.empty((0, 3), np.int64)]
     ended: list[Int64s] = [np.empty((0, N_MARKER_COLUMNS), np.int64)]
     wanted = [layout.PRODUCER_ID, layout.BASE_OFFSET, layout.LAST_OFFSET]
@@ -112,8 +110,11 @@ def _walk(walk: Iterable[WalkedBatches]) -> _Walked:
     return _Walked(np.concatenate(begun), np.concatenate(ended), next_offset)
 
 
-def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator[WalkedBatches]:
+def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator["WalkedBatches"]:
     """Batches with right checksums; offsets that follow damage are added to `damaged`."""
+    from segmentlog.log.batches import walk_file
+    from segmentlog.log.sound_headers import sound_headers
+
     for segment in segments:
         with segment.opened() as opened:
             end, next_offset = 0, segment.base_offset
@@ -128,6 +129,13 @@ def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator[
 
 def _decided(walked: _Walked, damaged: Int64s, end_offset: int) -> Fates:
     """The fates of batches, by the first end marker of their producer after them."""
+    from segmentlog.format.kernels.transactions import (
+        COMMIT,
+        MARKER_OFFSET,
+        MARKER_PRODUCER_ID,
+        MARKER_TYPE,
+    )
+
     batches, markers, _ = walked
     fates = np.full(len(batches), Fate.OPEN, np.int64)
     for producer_id in np.unique(batches[:, 0]).tolist():

@@ -20,8 +20,8 @@ from segmentlog.kafka_tables.columns import (
 )
 from segmentlog.kafka_tables.source import TRANSACTION_STATE, Source
 from segmentlog.model import ReadUpTo
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
-from segmentlog.reads.retry import retry_if_relisted
 
 _STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
            5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip

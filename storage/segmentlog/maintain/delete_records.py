@@ -11,13 +11,14 @@ from functools import cache
 from typing import NamedTuple
 
 from segmentlog.arguments import LEAST_LONG, instance_of, whole_number
+from segmentlog.bucket.upkeep import move_starts
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import OffsetOutOfRangeError, OptionError
 from segmentlog.format.names import LOG_START_CHECKPOINT
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
-from segmentlog.maintain.places import log_directory
+from segmentlog.maintain.places import log_directory, place_in_store
 from segmentlog.maintain.retain import removed_below
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log, find_offset
@@ -94,6 +95,14 @@ def delete_records(
         raise OptionError("offset", given, "give the first offset that stays, or a time")
     before_ms = None if before is None else epoch_milliseconds("before", before)
     instance_of("topic", topic, str, "give the name of a topic")
+    location = place_in_store(path)
+    if location is not None:
+        log = open_log_dir(path).log(topic, partition)
+        new_start = _new_start(log, offset, before_ms)
+        found = _deleted(log, new_start)
+        if not dry_run:
+            move_starts(location, {log.topic_partition: new_start})
+        return found
     directory = log_directory(path)
     TopicConfig.parse(settings or {})
 
@@ -119,19 +128,17 @@ def delete_records(
         if held.may_write:
             move = LogStartMove(held, [log.topic_partition])
             log = open_log_dir(directory).log(topic, partition)
-        old_start, new_start = _start_of(log), _new_start(log, offset, before_ms)
-        below = removed_below(log, new_start)
-        found = DeletedRecords(
-            topic,
-            partition,
-            old_start,
-            new_start,
-            len(below),
-            sum(each.n_bytes for each in below),
-        )
-        if held.may_write and (below or new_start > old_start):
+        new_start = _new_start(log, offset, before_ms)
+        found = _deleted(log, new_start)
+        if held.may_write and (found.segments or new_start > found.old_start):
             move.commit({log.topic_partition: new_start})
     return found
+
+
+def _deleted(log: Log, new_start: int) -> DeletedRecords:
+    below = removed_below(log, new_start)
+    n_bytes = sum(each.n_bytes for each in below)
+    return DeletedRecords(*log.topic_partition, _start_of(log), new_start, len(below), n_bytes)
 
 
 def _start_of(log: Log) -> int:

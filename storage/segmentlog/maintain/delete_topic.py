@@ -12,15 +12,17 @@ a starting broker or the same command removes them.
 
 import contextlib
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from segmentlog.bucket.upkeep import remove_topic
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import CorruptLogError, LogDirectoryError
 from segmentlog.format.names import check_topic_name
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.listing import list_segments
-from segmentlog.maintain.places import log_directory
+from segmentlog.maintain.places import log_directory, place_in_store
 from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import storage_errors
@@ -85,6 +87,16 @@ def delete_topic(
         If the disk is full or fails, or if this user lacks a permission.
     """
     check_topic_name(topic)
+    location = place_in_store(path)
+    if location is not None:
+        log_dir = open_log_dir(path)
+        partitions = [each for each in log_dir.topic_partitions() if each.topic == topic]
+        if not partitions:
+            log_dir.log(topic, -1)  # raises, and names the nearest topic
+        found = _counted(topic, [log_dir.log(*each).path for each in partitions])
+        if not dry_run:
+            remove_topic(location, topic)
+        return found
     directory = log_directory(path)
 
     def make_room(held: HeldDirectory) -> None:
@@ -119,5 +131,9 @@ def _found(directory: str, topic: str) -> DeletedTopic:
     for name in CHECKPOINTS:
         read_offsets(directory, name)
     SettingsFile.read(directory)
+    return _counted(topic, paths)
+
+
+def _counted(topic: str, paths: Sequence[str]) -> DeletedTopic:
     sizes = [list_segments(path).sizes for path in paths]
     return DeletedTopic(topic, len(paths), sum(map(len, sizes)), sum(map(sum, sizes)))

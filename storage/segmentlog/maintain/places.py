@@ -7,8 +7,9 @@ from segmentlog.arguments import topic_names
 from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.reads.choose import partitions_of
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import local_path
+from segmentlog.store.paths import local_path, opened_path
 
 
 def log_directory(path: str | os.PathLike[str]) -> str:
@@ -20,6 +21,22 @@ def log_directory(path: str | os.PathLike[str]) -> str:
     refuse_partition(directory)
     open_log_dir(directory).topic_partitions()  # otherwise the lock would leave a file anywhere
     return directory
+
+
+def place_in_store(path: str | os.PathLike[str]) -> BucketLocation | None:
+    """The place of a log in an object store, or None if the path is none.
+
+    Raises `LogDirectoryError` if the path leads to a part of such a log.
+    """
+    if "://" not in str(path):
+        return None
+    found = opened_path(path)
+    if not is_bucket(found):
+        return None
+    location, rest = parse_bucket(found)
+    if rest:
+        local_path(path)  # raises: nothing but reads goes to a part of a log
+    return location
 
 
 def partitions_for_upkeep(

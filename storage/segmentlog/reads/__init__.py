@@ -7,13 +7,9 @@ it lists and plans, and a `segmentlog.model.LogSlice` travels to a task, which s
 from typing import TYPE_CHECKING
 
 from segmentlog.reads.collector import without_collector
+from segmentlog.reads.left_out import report_diskless, report_missing
 from segmentlog.reads.log import Log, find_offset
-from segmentlog.reads.log_directory import (
-    LogDirectory,
-    open_log_dir,
-    report_diskless,
-    report_missing,
-)
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.stream_checkpoint import (
     made_again,
     offsets_as_json,
@@ -24,7 +20,7 @@ from segmentlog.reads.stream_checkpoint import (
     read_stream_checkpoint,
     topic_ids_of,
 )
-from segmentlog.store.paths import readable_path, tiered_paths
+from segmentlog.store.paths import opened_path, readable_path, tiered_paths
 from segmentlog.store.readable import exists, keep_for
 from segmentlog.store.remote.location import is_url
 
@@ -46,6 +42,7 @@ __all__ = [
     "offsets_of_json",
     "offsets_of_topics",
     "open_log_dir",
+    "opened_path",
     "read_initial",
     "read_stream_checkpoint",
     "readable_path",

@@ -7,7 +7,8 @@ from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import LOG_START_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import OffsetRange, TopicPartition
-from segmentlog.reads.log_directory import LogDirectory, MissingPartition
+from segmentlog.reads.left_out import MissingPartition
+from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.store.paths import is_tiered, plain_path
 
 

@@ -1,62 +1,91 @@
-"""The segments of one listing of a log, their ends, and bounds of their timestamps."""
+"""The segments of one listing of a log, and what they show.
+
+A log that has changed since is listed again (`retry_if_relisted`).
+"""
 
 import copy
+import functools
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from segmentlog.errors import CorruptLogError, UnsupportedFormatError
-from segmentlog.file_columns import SliceFile
+from segmentlog.errors import (
+    CorruptLogError,
+    LogChangedError,
+    SegmentLogError,
+    UnsupportedFormatError,
+)
 from segmentlog.format.kernels import layout
-from segmentlog.log.listing import indexes_without_log
+from segmentlog.log.listing import (
+    ListedFiles,
+    indexes_without_log,
+    list_segments,
+    lone_segment,
+)
 from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.segment import Segment
-from segmentlog.model import LogSlice, OffsetRange
-from segmentlog.reads.lookup import NewestTimestamps
-from segmentlog.reads.moment import Listing
+from segmentlog.model import OffsetRange, TopicPartition
+from segmentlog.reads.lookup import NewestTimestampOfSlices, NewestTimestamps
+from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
+from segmentlog.store.remote.location import is_url
+from segmentlog.store.system_errors import is_gone, storage_error
+
+if TYPE_CHECKING:
+    from segmentlog.reads.log import Log
+    from segmentlog.reads.snapshot import DirectorySnapshot
 
 
-class NewestTimestampOfSlices:
-    """Finds bounds of timestamps, and remembers those of whole segments."""
+class Listing(NamedTuple):
+    """The segments of a partition that are part of its log."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = {each.path: each for each in segments}
-        self._newest: dict[str, int] = {}
+    files: ListedFiles
+    is_clean: bool = False  # only a commit can write to them: the directory was cleanly stopped
+    #: the log end at the moment with which the listing was compared, if a commit has written to
+    #: the log since; None if the files show the end
+    end_offset: int | None = None
+    evidence: Evidence = ()  # of the directory and of the active segment; none at a URL
 
-    def of(self, log_slice: LogSlice) -> int | None:
-        """Epoch milliseconds that no record of `log_slice` is above; None if that is not known.
+    def still_holds(self) -> bool:
+        """Whether the log is proven to be as it was listed; without proof, it may still be so.
 
-        The rule is that of a look-up by time: an entry of the time index has the largest timestamp
-        up to its offset, if the batch at this offset confirms it.
+        Segments are rolled, put aside and compacted by making and renaming files, which changes
+        the time of the directory.  Records are appended to the active segment, which changes the
+        time of that file.  Nothing else changes the end of a log.
         """
-        newest = -1
-        for file in log_slice.files:
-            segment = self._segments.get(file.path)
-            if segment is None or segment.inode != file.inode:
-                return None  # the file was replaced since the slice was cut
-            newest = max(newest, self._of_file(segment, file, log_slice.end_offset))
-        return newest
+        return still_proven(self.evidence)
 
-    def _of_file(self, segment: Segment, file: SliceFile, end_offset: int) -> int:
-        if file.end < segment.size:
-            after = end_offset if file.next_offset < 0 else min(file.next_offset, end_offset)
-            with segment.opened() as opened:
-                index = opened.time_index
-                slot = bisect_left(
-                    range(index.n_entries), after - 1, key=lambda each: index.entry(each).offset
-                )
-                # The next entry: many batches may confirm an offset of this one that is too high.
-                if slot + 1 < index.n_entries:
-                    entry = index.entry(slot + 1)
-                    placed = opened.find(entry.offset)
-                    is_there = placed and placed.header.max_timestamp == entry.timestamp_ms
-                    if is_there and entry.offset >= index.entry(slot).offset:
-                        return entry.timestamp_ms
-        if segment.path not in self._newest:
-            self._newest[segment.path] = segment.largest_timestamp()
-        return self._newest[segment.path]
+
+def list_now(path: str, *, is_clean: bool = False, before: Listing | None = None) -> Listing:
+    """The segments of the partition at `path` as they are now.
+
+    `before`: an earlier listing, whose evidence the new one continues.  Raises `LogDirectoryError`
+    if they cannot be listed.
+    """
+    known = dict(before.evidence) if before else {}
+    seen = [] if is_url(path) else [(path, fingerprint(path, known.get(path)))]
+    files = list_segments(path)
+    return Listing(files, is_clean, evidence=_with_active(seen, files, known))
+
+
+def list_one_file(path: str, listing: Listing) -> Listing:
+    """One ``.log`` file as a log, from the listing of its directory, which may leave it out."""
+    found = [file for file in listing.files if file.path == path]
+    files = ListedFiles(os.path.dirname(path), found or [lone_segment(path)])
+    return Listing(files, evidence=_with_active(listing.evidence[:1], files, {}))
+
+
+def _with_active(
+    evidence: Evidence, files: ListedFiles, known: Mapping[str, Fingerprint]
+) -> Evidence:
+    """Evidence of a directory and its active segment; none if that was written to meanwhile."""
+    if not evidence or not files:
+        return evidence
+    listed = files[-1]
+    active = fingerprint(listed.path, known.get(listed.path))
+    if active.stamp is None or active.stamp[:2] != (listed.inode, listed.size):
+        return ()
+    return [*evidence, (listed.path, active)]
 
 
 class LostOffsets(NamedTuple):
@@ -107,23 +136,23 @@ class ListedSegments:
     """The segments of one listing; a log that has changed is listed again.
 
     `log_start`: by its checkpoint, or 0.  `committed_to`: the high watermark, or -1 if there is
-    none.  `path`: of the partition's directory; needed only if there is a high watermark.
-    `synced_to`: looks the recovery point up; called only if records may be missing.  `cleaned_to`:
-    looks up how far the log was compacted, or -1; called under the same condition.
+    none.  `path`: of the partition's directory; empty for one segment alone, which need not reach
+    to the end.  `snapshot`: of the log directory, if its checkpoints may show that segments are
+    lost.
     """
 
     def __init__(
         self,
         listing: Listing,
-        log_start: int,
-        committed_to: int,
+        log_start: int = 0,
+        committed_to: int = -1,
         path: str = "",
-        synced_to: Callable[[], int] = lambda: -1,
-        cleaned_to: Callable[[], int] = lambda: -1,
+        topic_partition: TopicPartition | None = None,
+        snapshot: "DirectorySnapshot | None" = None,
     ) -> None:
         #: In the order of their base offsets; the last one is the active segment's.
         self.files = listing.files
-        self._listing = listing
+        self.listing = listing
         self._known_end = listing.end_offset
         self._log_start = log_start
         # A commit that fails cuts the index of the segment that it has rolled, in place.  A broker
@@ -131,8 +160,7 @@ class ListedSegments:
         # Neither of them touches a segment that a committed record follows.
         self._committed_to = committed_to
         self._path = path
-        self._synced_to = synced_to
-        self._cleaned_to = cleaned_to
+        self._topic_partition, self.snapshot = topic_partition, snapshot
         self._newest_timestamps: dict[bool, NewestTimestamps] = {}
         self._is_clean = listing.is_clean
         self._sealed_below = committed_to if listing.is_clean else -1
@@ -207,7 +235,9 @@ class ListedSegments:
         for base_offset, path in self._orphans:
             if end <= base_offset < self._committed_to:
                 return f"{os.path.basename(path)} is the index of a later segment"
-        synced_to = self._synced_to()
+        synced_to = -1
+        if self.snapshot is not None and self._topic_partition is not None:
+            synced_to = self.snapshot.synced_to(self._topic_partition)
         return f"it was synced up to offset {synced_to}" if synced_to > end else ""
 
     @cached_property
@@ -233,7 +263,7 @@ class ListedSegments:
             if not is_between or i in found or base_offset < self._log_start:
                 continue
             end = self.end_of(i)
-            if end is not None and end <= base_offset and self._cleaned_to() < 0:
+            if end is not None and end <= base_offset and self.cleaned_to < 0:
                 name = os.path.basename(path)
                 found[i] = LostSegments(end, bases[i + 1], f"the segment of {name} is gone")
         return tuple(found.values())
@@ -246,7 +276,7 @@ class ListedSegments:
         """
         bases = self.files.paths.base_offsets
         for base_offset, path in self._orphans if bases else ():
-            if self._log_start <= base_offset < bases[0] and self._cleaned_to() < 0:
+            if self._log_start <= base_offset < bases[0] and self.cleaned_to < 0:
                 name = os.path.basename(path)
                 why = f"{name} is there: its segment is gone, or retention was interrupted"
                 return LostStart(base_offset, bases[0], why)
@@ -255,7 +285,9 @@ class ListedSegments:
     @property
     def cleaned_to(self) -> int:
         """How far the log was compacted, or -1."""
-        return self._cleaned_to()
+        if self.snapshot is None or self._topic_partition is None:
+            return -1
+        return self.snapshot.cleaned_to(self._topic_partition)
 
     @cached_property
     def gaps(self) -> tuple[OffsetRange, ...]:
@@ -311,14 +343,9 @@ class ListedSegments:
             active.size = self.end.position
         return (*self.segments[:-1], active)
 
-    def still_holds(self, path: str) -> bool:
-        """Whether the files in the directory `path` are proven to be those that were listed."""
-        seen = self._listing.look
-        return seen is not None and seen.still_holds(path, self.files)
-
     def reads_as(self, again: "ListedSegments") -> bool:
         """Whether a new listing has the same segments, and the same end if it is known."""
-        if self.files != again.files or self._listing.end_offset != again._listing.end_offset:
+        if self.files != again.files or self.listing.end_offset != again.listing.end_offset:
             return False
         return not self.knows_its_end or self.end == again.end
 
@@ -327,28 +354,58 @@ class ListedSegments:
         """Whether the end of the last segment was looked up."""
         return "end" in self.__dict__
 
-    @property
-    def is_of_its_moment(self) -> bool:
-        """Whether no commit had written to the log since the directory was opened."""
-        return self._listing.end_offset is None
-
-    def beside(self, *, is_clean: bool) -> "ListedSegments":
+    def beside(self, snapshot: "DirectorySnapshot") -> "ListedSegments":
         """The listing in a directory that was, or was not, cleanly stopped; the end is kept."""
-        if is_clean == self._is_clean:
-            return self
-        listing = self._listing._replace(is_clean=is_clean)
+        listing = self.listing._replace(is_clean=snapshot.is_clean)
         found = ListedSegments(
-            listing, self._log_start, self._committed_to, self._path, self._synced_to,
-            self._cleaned_to,
-        )  # fmt: skip
+            listing,
+            self._log_start,
+            self._committed_to,
+            self._path,
+            self._topic_partition,
+            snapshot,
+        )
         if self.knows_its_end:
             found.end = self.end
         return found
 
-    def seen_again(self, again: "ListedSegments") -> None:
-        """Take over the look of a later listing that `reads_as` this one."""
-        self._listing = again._listing.following(self._listing)
-
     def has_changed(self) -> bool:
         """Whether files were renamed, replaced or cut since the listing."""
         return not all(each.is_still_there() for each in self.files)
+
+
+_ATTEMPTS = 5  # a broker rarely overtakes a look-up more often than this
+
+_L = TypeVar("_L", bound="Log")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def retry_if_relisted(
+    method: Callable[Concatenate[_L, _P], _R],
+) -> Callable[Concatenate[_L, _P], _R]:
+    """Call a method of a log again if a file was renamed, replaced or cut since the listing.
+
+    Retention and compaction do that to a healthy log.  An error in a file that is still the listed
+    one is a true error, and is raised.
+    """
+
+    @functools.wraps(method)
+    def looking_again(self: _L, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for _ in range(_ATTEMPTS):
+            try:
+                return method(self, *args, **kwargs)
+            except SegmentLogError as error:
+                listed = self._newest_listing
+                is_corrupt = isinstance(error, CorruptLogError)
+                if not is_corrupt or (listed is not None and not listed.has_changed()):
+                    raise
+                change: Exception = error
+            except OSError as error:
+                if not is_gone(error):
+                    raise storage_error(error, self.path) from error
+                change = error
+            self._newest_listing = None  # listed again on the next request
+        raise LogChangedError(self.path, -1, -1, str(change)) from change
+
+    return looking_again

@@ -1,11 +1,12 @@
 """One topic-partition on disk: its segments, its offsets, and reads of it."""
 
+import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,6 @@ from segmentlog.errors import (
     SegmentLogError,
     UnsupportedFormatError,
 )
-from segmentlog.log.listing import ListedFiles, lone_segment
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
 from segmentlog.model import (
@@ -41,27 +41,24 @@ from segmentlog.model import (
     TimestampAndOffset,
     TopicPartition,
 )
-from segmentlog.reads.listed import ListedSegments, LostOffsets, LostSegments
-from segmentlog.reads.log_look import look_at_log
+from segmentlog.reads.listed import (
+    ListedSegments,
+    Listing,
+    LostOffsets,
+    LostSegments,
+    list_now,
+    list_one_file,
+    retry_if_relisted,
+)
 from segmentlog.reads.lookup import find_offset_by_timestamp
-from segmentlog.reads.moment import Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_by_file, cut_slices
-from segmentlog.reads.retry import retry_if_relisted
+from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table, in_a_line
 from segmentlog.store.readable import is_file
 from segmentlog.times import Time, epoch_milliseconds
 
 logger = logging.getLogger(__name__)
-
-
-class ReusableLog(NamedTuple):
-    """State of an opened log that a refresh of its directory can reuse."""
-
-    listed: ListedSegments
-    topic_id: str
-    is_file: bool
-    open_transactions: dict[tuple[int, bool], dict[int, int]]
 
 
 @class_of_one_dialect()
@@ -78,11 +75,10 @@ class Log:
     log_start_checkpoint : the partition's entry in ``log-start-offset-checkpoint``, or 0.
     high_watermark_checkpoint : its entry in ``replication-offset-checkpoint``, or None; or the
         error, if that file cannot be read.
-    list_files : lists the partition directory; by default as it is, even beside a writer.
+    snapshot : of its log directory, with whose moment a listing is compared; by default, the log
+        is listed as it is, even beside a writer.
     is_file : whether `path` is a file, if that is known; by default, a look at the disk decides.
-    kept : of the same log at an earlier moment, if it has not changed since.
-    synced_to : looks up the partition's entry in ``recovery-point-offset-checkpoint``, or -1.
-    cleaned_to : looks up its entry in ``cleaner-offset-checkpoint``, or -1.
+    noted : gets the partition once the log is listed.
     """
 
     def __init__(
@@ -92,27 +88,20 @@ class Log:
         *,
         log_start_checkpoint: int = 0,
         high_watermark_checkpoint: int | CorruptCheckpointError | None = None,
-        list_files: Callable[[TopicPartition, str], Listing] | None = None,
+        snapshot: DirectorySnapshot | None = None,
         is_file: bool | None = None,
-        kept: ReusableLog | None = None,
-        synced_to: Callable[[], int] = lambda: -1,
-        cleaned_to: Callable[[], int] = lambda: -1,
+        noted: set[TopicPartition] | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.path = path
         self.log_start_checkpoint = log_start_checkpoint
         self._high_watermark_checkpoint = high_watermark_checkpoint
-        self._synced_to, self._cleaned_to = synced_to, cleaned_to
-        self._list_files = list_files or (lambda _, path: Listing(Partition(path).files()))
+        self._snapshot, self._noted = snapshot, noted
         self._open_transactions: dict[tuple[int, bool], dict[int, int]] = {}
         self._newest_listing: ListedSegments | None = None
         self._listing = threading.Lock()
         if is_file is not None:
             self._is_file = is_file
-        self._kept = kept
-        if kept is not None:
-            self._newest_listing, self.known_topic_id = kept.listed, kept.topic_id
-            self._is_file, self._open_transactions = kept.is_file, kept.open_transactions
 
     def __repr__(self) -> str:
         return f"Log({in_a_line(self)})"
@@ -153,38 +142,32 @@ class Log:
     @property
     def _listed(self) -> ListedSegments:
         listed = self._newest_listing
-        return self._listed_once() if listed is None else listed
+        if listed is None:
+            with self._listing:  # the first of several threads makes it
+                listed = self._newest_listing
+                if listed is None:
+                    listed = self._newest_listing = self._list()
+        return listed
 
-    def _listed_once(self) -> ListedSegments:
-        """The newest listing, made by the first of several threads that ask for it."""
-        with self._listing:
-            listed = self._newest_listing
-            if listed is None:
-                listed = self._newest_listing = self._list()
-            return listed
-
-    def _list(self) -> ListedSegments:
+    def _list(self, before: Listing | None = None) -> ListedSegments:
         promised = self._high_watermark_checkpoint
         committed_to = promised if isinstance(promised, int) else -1
         # Before the listing, which notices a deletion: an id that is read after it may be that of
         # a topic that was made again, and the files of that topic would pass for those listed.
         _ = self.known_topic_id
-        listing = self._list_files(self.topic_partition, self.partition.path)
-        if self._is_file:
-            found = [file for file in listing.files if file.path == self.path]
-            files = ListedFiles(self.partition.path, found or [lone_segment(self.path)])
-            seen = listing.look and look_at_log(listing.look.directory, files)
-            listing = Listing(files, look=seen)
-            # One segment alone need not reach to the end: nothing shows a loss.
-            return ListedSegments(listing, self.log_start_checkpoint, committed_to)
+        path = self.partition.path
+        if self._snapshot is None:
+            listing = list_now(path, before=before)
+        else:
+            if self._noted is not None:
+                self._noted.add(self.topic_partition)
+            listing = self._snapshot.list_log(self.topic_partition, path, before)
+        if self._is_file:  # one segment alone need not reach to the end: nothing shows a loss
+            listing, path = list_one_file(self.path, listing), ""
         return ListedSegments(
-            listing,
-            self.log_start_checkpoint,
-            committed_to,
-            self.partition.path,
-            self._synced_to,
-            self._cleaned_to,
-        )
+            listing, self.log_start_checkpoint, committed_to, path, self.topic_partition,
+            None if self._is_file else self._snapshot,
+        )  # fmt: skip
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
@@ -200,18 +183,43 @@ class Log:
     def is_as_listed(self) -> bool:
         """Whether the files of the log are still those that were listed, with the same end."""
         listed = self._newest_listing
-        if listed is None or listed.still_holds(self.partition.path):
+        if listed is None or listed.listing.still_holds():
             return True
         if self.known_topic_id != self.partition.known_topic_id():
             return False
         try:
-            again = self._list()
+            again = self._list(listed.listing)
             if not listed.reads_as(again):
                 return False
         except (OSError, SegmentLogError):  # the next request reports it
             return False
-        listed.seen_again(again)
+        listed.listing = again.listing  # the same files, with evidence that has grown older
         return True
+
+    def _in_later(
+        self, snapshots: Mapping[str, DirectorySnapshot], noted: set[TopicPartition]
+    ) -> "Log | None":
+        """The log in a later snapshot in which its bounds are the same; None without a listing.
+
+        It is this object, unless the directory was cleanly stopped, or started, in between.  Its
+        listing is then of both moments, and the earlier snapshot is no longer needed.
+
+        `snapshots`: by the paths of their directories.
+        """
+        listed, before = self._newest_listing, self._snapshot
+        if listed is None or before is None or listed.listing.end_offset is not None:
+            return None
+        snapshot = snapshots[before.path]
+        log = self
+        if snapshot is not before:
+            if snapshot.is_clean != listed.listing.is_clean and not self._is_file:
+                log = copy.copy(self)
+                log._newest_listing = listed.beside(snapshot)
+            elif listed.snapshot is not None:
+                listed.snapshot = snapshot
+            log._snapshot = snapshot
+        log._noted = noted
+        return log
 
     @property
     @retry_if_relisted
@@ -245,11 +253,7 @@ class Log:
         LogChangedError
             If the topic was deleted, and created again under its name.
         """
-        then = self.known_topic_id
-        now = self.partition.known_topic_id() if then else ""
-        if now and now != then:
-            reason = f"its topic was deleted, and another was created (id {now}, not {then})"
-            raise LogChangedError(self.path, *offsets, reason)
+        self.partition.check_topic(self.known_topic_id, offsets)
 
     @property
     def size_bytes(self) -> int:
@@ -803,13 +807,3 @@ def find_bounds(
     if lost:
         start, end = min(start, lost.start_offset), min(end, lost.start_offset)
     return OffsetRange(start, end)
-
-
-def keep(log: Log) -> ReusableLog | None:
-    """The part of a log that a later view can take over; None before the log was listed."""
-    listed = log._newest_listing
-    if listed is None or not listed.is_of_its_moment:
-        return None
-    if log._kept is not None and log._kept.listed is listed:
-        return log._kept
-    return ReusableLog(listed, log.known_topic_id, log._is_file, log._open_transactions)

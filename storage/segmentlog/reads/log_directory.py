@@ -1,11 +1,10 @@
 """A broker's log directories: their topic-partitions and checkpoints."""
 
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
-from operator import is_
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
 
 from segmentlog.arguments import instance_of, whole_number
 from segmentlog.dialects import class_of_one_dialect, nearest, one_dialect
@@ -17,7 +16,10 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES_FILE,
     DirectoryState,
     is_deleted_directory,
     parse_partition_directory,
@@ -32,99 +34,26 @@ from segmentlog.model import (
     TopicPartition,
 )
 from segmentlog.reads.collector import without_collector
-from segmentlog.reads.directory_view import DirectoryView
-from segmentlog.reads.diskless import diskless_partitions, elsewhere
-from segmentlog.reads.log import Log, ReusableLog, keep
-from segmentlog.reads.moment import Listing
+from segmentlog.reads.left_out import MOST_NAMED, MissingPartition, Told, find_ends
+from segmentlog.reads.log import Log
+from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
-from segmentlog.store.paths import plain_path, readable_path, tiered_paths, why_not_there
-from segmentlog.store.readable import exists, is_file, survey
+from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
+from segmentlog.store.readable import exists, is_file, list_entries, survey
 from segmentlog.store.remote.location import is_url
-from segmentlog.store.remote.requests import side_by_side
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.state import State
+from segmentlog.txn.state import STATE_FILE, State
 
 logger = logging.getLogger(__name__)
 
+_MOST_NAMES = 1_000  # of a wrong path that are looked at for a message
+_OF_A_BROKER = (
+    META_PROPERTIES_FILE, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, CLEAN_SHUTDOWN_FILE,
+    STATE_FILE,
+)  # fmt: skip
 _MOST_SHOWN = 20  # partitions, in a notebook
-_MOST_NAMED = 5  # partitions that a warning lists before it says "and … more"
-
-
-class MissingPartition(NamedTuple):
-    """A partition that had records according to a checkpoint, and whose directory is gone.
-
-    Attributes
-    ----------
-    topic_partition : its topic and number.
-    high_watermark : its entry in the checkpoint; above 0.
-    checkpoint : path of the ``replication-offset-checkpoint`` that names it.
-    """
-
-    topic_partition: TopicPartition
-    high_watermark: int
-    checkpoint: str
-
-    @property
-    def reason(self) -> str:
-        """The promise that is broken, as messages word it."""
-        promised = f"its high watermark is {self.high_watermark} in {self.checkpoint}"
-        return f"{promised}, but its log is gone"
-
-
-def report_missing(
-    missing: Sequence[MissingPartition], option: str, *, fail_on_data_loss: bool
-) -> None:
-    """Refuse a read of topics that lack partitions, or log what it leaves out.
-
-    `missing`: the partitions of the topics that are read.  `option`: how the caller asks for the
-    remaining partitions, such as ``failOnDataLoss=false``.  `fail_on_data_loss`: whether they are
-    an error.  Raises `UnknownTopicOrPartitionError` if partitions are missing, and this is an
-    error.
-    """
-    if not missing:
-        return
-    first, more = missing[0], len(missing) - 1
-    if fail_on_data_loss:
-        also = f" (and {more} more partitions)" if more else ""
-        hint = (
-            f"{first.reason}{also}: put the log back, or also read the directory to which it was "
-            f"moved; {option} reads the other partitions"
-        )
-        directory = os.path.dirname(first.checkpoint)
-        raise UnknownTopicOrPartitionError(*first.topic_partition, directory, hint)
-    for each in missing[:_MOST_NAMED]:
-        logger.warning(
-            "%s is left out, because of %s: %s", each.topic_partition, option, each.reason
-        )
-    if more >= _MOST_NAMED:
-        logger.warning("%d more partitions are left out", len(missing) - _MOST_NAMED)
-
-
-def report_diskless(
-    directory: "LogDirectory",
-    topic_partitions: Iterable[TopicPartition],
-    option: str,
-    *,
-    fail_on_data_loss: bool,
-    told: "_Told" = None,
-) -> None:
-    """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
-
-    Raises `LogDirectoryError` if a partition is diskless, and this is an error.
-    """
-    diskless = diskless_partitions(_resolve(each)[0] for each in directory.paths)
-    found = {}
-    for each in topic_partitions if diskless else ():
-        if each in diskless:
-            log = directory.log(*each)
-            found[each] = elsewhere(diskless[each], log.log_end_offset)
-            if fail_on_data_loss:
-                reason = f"{found[each]}; {option} reads those that are here"
-                raise LogDirectoryError(log.path, reason)
-    for each in _news("elsewhere", found, told):
-        logger.warning("%s: %s; they are not read", directory.log(*each).path, found[each])
 
 
 @class_of_one_dialect()
@@ -137,14 +66,14 @@ class LogDirectory:
     ----------
     paths : absolute paths of log directories, partition directories or ``.log`` files.
     before : the same paths at an earlier moment.
-    views : of the directories of these paths, by path, if they are known.
+    snapshots : of the directories of these paths, by path, if they are known.
     """
 
     def __init__(
         self,
         paths: Iterable[str],
         before: "LogDirectory | None" = None,
-        views: Mapping[str, DirectoryView] | None = None,
+        snapshots: Mapping[str, DirectorySnapshot] | None = None,
     ) -> None:
         self.paths = tuple(paths)
         self._places: dict[TopicPartition, tuple[str, str]] = {}  # log directory, and path
@@ -153,41 +82,42 @@ class LogDirectory:
         self._copies: dict[TopicPartition, list[tuple[str, str]]] = {}  # all places of those
         self._left_out: dict[TopicPartition, str] = {}  # the reasons
         self._logs: dict[TopicPartition, Log] = {}
-        self._kept: dict[TopicPartition, ReusableLog] = {}  # of an earlier moment
-        self._listed: list[TopicPartition] = []  # since the last look at their ends
-        self._views = dict(views or {})
-        self._whole: list[DirectoryView] = []
+        #: Partitions whose logs have not changed since the `refresh` that made this object: their
+        #: bounds and ends are those of the earlier object.
+        self.unmoved: Collection[TopicPartition] = ()
+        self._listed: set[TopicPartition] = set()  # since the last look at their ends
+        self._snapshots = dict(snapshots or {})
+        self._whole: list[DirectorySnapshot] = []
         self._resolved = [*map(_resolve, self.paths)]
         self._is_remote = any(map(is_url, self.paths))
-        # A path whose name has the form of a partition's may become one, or cease to be one.
+        # A path with the name of a partition may become one, or cease to be one.
         self._names_one = any(
             only or parse_partition_directory(os.path.basename(parent))
             for parent, only in self._resolved
         )
         for parent, only in self._resolved:
-            view = self._views.get(parent) or DirectoryView(parent)
-            self._views[parent] = view
+            snapshot = self._snapshots.get(parent) or DirectorySnapshot(parent)
+            self._snapshots[parent] = snapshot
             if not only:
-                self._whole.append(view)
-        if before is not None and self._holds_as(before):
+                self._whole.append(snapshot)
+        if (
+            before is not None
+            and self._resolved == before._resolved
+            and all(
+                snapshot.partitions is before._snapshots[path].partitions
+                for path, snapshot in self._snapshots.items()
+            )
+        ):
             self._places, self._doubled = before._places, before._doubled
             self._misnamed = before._misnamed
             self._copies = before._copies
             return
         for path, (parent, only) in zip(self.paths, self._resolved, strict=True):
-            found = {only: path} if only else self._views[parent].partitions()
+            found = {only: path} if only else _partitions_in(self._snapshots[parent])
             for topic_partition, place in found.items():
                 self._add(topic_partition, parent, place)
                 if not only and (fault := misnamed(place, topic_partition)):
                     self._misnamed[topic_partition] = fault
-
-    def _holds_as(self, before: "LogDirectory") -> bool:
-        """Whether the same partitions are in the same places."""
-        was = before._views
-        return self._resolved == before._resolved and all(
-            view.snapshot.partitions is was[path].snapshot.partitions
-            for path, view in self._views.items()
-        )
 
     def __repr__(self) -> str:
         return self._counted(self._places)
@@ -276,9 +206,9 @@ class LogDirectory:
     @cached_property
     def _missing(self) -> list[MissingPartition]:
         return sorted(
-            MissingPartition(each, end, os.path.join(view.path, HIGH_WATERMARK_CHECKPOINT))
-            for view in self._whole
-            for each, end in view.missing().items()
+            MissingPartition(each, end, os.path.join(snapshot.path, HIGH_WATERMARK_CHECKPOINT))
+            for snapshot in self._whole
+            for each, end in snapshot.missing().items()
             if each not in self._places and each not in self._left_out
         )
 
@@ -289,7 +219,7 @@ class LogDirectory:
         cluster does not assign to it (``-stray``), or that is being moved here (``-future``).
         """
         found: dict[str, list[str]] = {}
-        for each in (each for view in self._whole for each in view.renamed()):
+        for each in (each for snapshot in self._whole for each in snapshot.renamed()):
             if each.topic_partition not in self._places:
                 found.setdefault(each.topic_partition.topic, []).append(each.path)
         return dict(sorted(found.items()))
@@ -298,15 +228,15 @@ class LogDirectory:
         """For messages: the renamed directories of a partition, or of a whole topic; or empty."""
         found = [
             each
-            for view in self._whole
-            for each in view.renamed()
+            for snapshot in self._whole
+            for each in snapshot.renamed()
             if (each.topic_partition.topic == topic or is_deleted_directory(each.name, topic))
             and partition in (-1, each.topic_partition.partition)
         ]
         if not found:
             return ""
-        shown = ", ".join(each.path for each in found[:_MOST_NAMED])
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        shown = ", ".join(each.path for each in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         warning = (
             "a broker removes -delete directories a minute after the deletion, or after its start "
             "(log.segment.delete.delay.ms): "
@@ -321,7 +251,7 @@ class LogDirectory:
     @property
     def log_directories(self) -> list[str]:
         """Paths of the local log directories that were opened as a whole, without their tier."""
-        return [view.path for view in self._whole if not is_url(view.path)]
+        return [each.path for each in self._whole if not is_url(each.path)]
 
     def log(self, topic: str, partition: int) -> Log:
         """The log of one topic-partition; the same object each time.
@@ -359,33 +289,24 @@ class LogDirectory:
 
         Raises `CorruptCheckpointError` if it cannot be understood.
         """
-        return self._views[parent].snapshot.opened.state.decoded()
+        return self._snapshots[parent].state.decoded()
 
     def _open(
         self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
     ) -> Log:
         """The log at one place.  A high watermark that is given overrides the checkpoint."""
-        snapshot = self._views[parent].snapshot
-        moment = snapshot.opened
-        start, end = moment.bounds(topic_partition)
-        promised = moment.high_watermarks
-        kept = self._kept.get(topic_partition)
-        if kept is not None:
-            snapshot.note_listed(topic_partition)
-            if not kept.is_file:
-                listed = kept.listed.beside(is_clean=moment.is_clean)
-                kept = kept if listed is kept.listed else kept._replace(listed=listed)
+        snapshot = self._snapshots[parent]
+        start, end = snapshot.bounds(topic_partition)
+        promised = snapshot.high_watermarks
         known = promised if isinstance(promised, CorruptCheckpointError) else end
         return Log(
             topic_partition,
             path,
             log_start_checkpoint=start,
             high_watermark_checkpoint=known if high_watermark < 0 else high_watermark,
-            list_files=partial(_noting, self._listed, snapshot.list_partition),
-            synced_to=partial(self._views[parent].synced_to, topic_partition),
-            cleaned_to=partial(self._views[parent].cleaned_to, topic_partition),
+            snapshot=snapshot,
             is_file=None if path in self.paths else False,
-            kept=kept,
+            noted=self._listed,
         )
 
     def log_without_checkpoints(self, topic_partition: TopicPartition) -> Log:
@@ -396,16 +317,7 @@ class LogDirectory:
     @property
     def corrupt_checkpoints(self) -> list[CorruptCheckpointError]:
         """The checkpoints beside the partitions that cannot be read, each with its error."""
-        return [error for view in self._views.values() for error in view.corrupt_checkpoints]
-
-    @property
-    def unmoved(self) -> Collection[TopicPartition]:
-        """Partitions whose logs have not changed since the `refresh` that made this object.
-
-        Their logs were listed before that, and their bounds and ends are those of the earlier
-        object.
-        """
-        return self._kept.keys()
+        return [error for each in self._snapshots.values() for error in each.corrupt_checkpoints]
 
     def refresh(self, *, log_ends: bool = False) -> "LogDirectory":
         """The directories as they are now; this object, if nothing has changed.
@@ -456,62 +368,69 @@ class LogDirectory:
         if self._is_remote:
             return open_log_dir(*self.paths)
         with storage_errors():
-            return self._refreshed(log_ends=log_ends)
-
-    def _refreshed(self, *, log_ends: bool) -> "LogDirectory":
-        try:
-            views = {path: view.refresh() for path, view in self._views.items()}
-            is_same = all(map(is_, views.values(), self._views.values()))
-            may_differ = self._names_one or not is_same
-            if may_differ and self._resolved != [*map(_resolve, self.paths)]:
-                return LogDirectory(self.paths)
-        except (OSError, LogDirectoryError):
-            return LogDirectory(self.paths)  # or its error
-        moved = self._moved(log_ends=log_ends)
-        if is_same and not moved:
-            return self
-        with without_collector():
-            newer = LogDirectory(self.paths, self, views)
-            newer._keep(self, moved)
-        return newer
+            try:
+                snapshots = {path: each.refresh() for path, each in self._snapshots.items()}
+                is_same = all(snapshots[path] is each for path, each in self._snapshots.items())
+                may_differ = self._names_one or not is_same
+                if may_differ and self._resolved != [*map(_resolve, self.paths)]:
+                    return LogDirectory(self.paths)
+            except (OSError, LogDirectoryError):
+                return LogDirectory(self.paths)  # or its error
+            moved = self._moved(log_ends=log_ends)
+            if is_same and not moved:
+                return self
+            with without_collector():
+                newer = LogDirectory(self.paths, self, snapshots)
+                newer._keep(self, moved)
+            return newer
 
     def _moved(self, *, log_ends: bool) -> set[TopicPartition]:
         """Logs whose files are not as they were listed, among those that have to be looked at."""
         if log_ends:
-            opened: Collection[TopicPartition] = {**self._kept, **self._logs}
-            return {each for each in opened if not self.log(*each).is_as_listed()}
+            logs = [*self._logs.items()]
+            return {each for each, log in logs if not log.is_as_listed()}
         listed = set()
         while self._listed:  # and other threads add to it
             listed.add(self._listed.pop())
-        uncertain = [each for each in listed if self._is_uncertain(each)]
-        self._listed += uncertain
-        return {each for each in uncertain if not self.log(*each).is_as_listed()}
+        uncertain = {each for each in listed if self._is_uncertain(each)}
+        self._listed.update(uncertain)
+        return {each for each in uncertain if not self._logs[each].is_as_listed()}
 
     def _is_uncertain(self, topic_partition: TopicPartition) -> bool:
-        """Whether the log may change without a trace at the top of its directory."""
+        """Whether the log may change without a trace at the top of its directory.
+
+        It does so in an unfinished commit, and if its end is that of its files.
+        """
         parent, _ = self._places[topic_partition]
-        if topic_partition in self._views[parent].snapshot.opened.unfinished:
-            return True
-        return not self.log(*topic_partition).ends_at_its_high_watermark
+        return (
+            topic_partition in self._snapshots[parent].unfinished
+            or not self._logs[topic_partition].ends_at_its_high_watermark
+        )
 
     def _keep(self, before: "LogDirectory", moved: Collection[TopicPartition]) -> None:
         """Take over the logs of an earlier moment, but for those that have changed since."""
-        logs = [*before._logs.items()]
-        kept = {each: found for each, log in logs if (found := keep(log)) is not None}
-        self._kept = before._kept | kept
-        gone = set(moved)
+        gone = {*moved, *self._doubled}
         if self._places is not before._places:
             was, now = before._places, self._places
-            gone |= {each for each in self._kept if was[each] != now.get(each)}
-            gone |= self._doubled.keys()
-        for path, view in before._views.items():
-            moved_in = self._views[path].moved_since(view)
+            gone |= {each for each in before._logs if was[each] != now.get(each)}
+        for path, earlier in before._snapshots.items():
+            moved_in = self._snapshots[path].moved_since(earlier)
             if moved_in is None:
-                moved_in = {each for each in self._kept if before._places[each][0] == path}
+                moved_in = {each for each in before._logs if before._places[each][0] == path}
             gone |= moved_in
+        listed, kept = [*before._listed], before._logs.copy()
         for each in gone:
-            self._kept.pop(each, None)
-        self._listed += [each for each in before._listed if each in self._kept]
+            kept.pop(each, None)
+        # Of ten thousand logs, a poll moves few: no step for each of the others takes a look-up.
+        others: dict[TopicPartition, Log | None] = {}
+        for each, log in kept.items():
+            found = log._in_later(self._snapshots, self._listed)
+            if found is not log:
+                others[each] = found
+        for each, other in others.items():
+            kept.pop(each) if other is None else kept.update({each: other})
+        self._logs, self.unmoved = kept, frozenset(kept)
+        self._listed.update(each for each in listed if each in kept)
 
     def _unknown(self, topic: str, partition: int) -> SegmentLogError:
         where = ", ".join(map(plain_path, self.paths))
@@ -543,7 +462,7 @@ class LogDirectory:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         on_corrupt_batch: OnCorruptBatch = OnCorruptBatch.FAIL,
         *,
-        told: "dict[tuple[str, TopicPartition], str] | None" = None,
+        told: Told = None,
         fail_on_data_loss: bool = True,
     ) -> dict[TopicPartition, int]:
         """`Log.end_offset` of several partitions, and one warning about what lies beyond.
@@ -558,58 +477,10 @@ class LogDirectory:
             changed is a warning.  It will read the records beyond the high watermark, and those of
             a transaction unless this stays open from call to call.
         """
-        topic_partitions = list(topic_partitions)
-        if any(map(is_url, self.paths)):
-            side_by_side(lambda each: self.log(*each).log_end_offset, topic_partitions)
-        ends: dict[TopicPartition, int] = {}
-        beyond: _Found = {}
-        undecided: _Found = {}
-        lost: _Found = {}
-        between: _Found = {}
-        short: _Found = {}
-        for topic_partition in topic_partitions:
-            log = self.log(*topic_partition)
-            end = log.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
-            short[topic_partition] = log.short_of_high_watermark(read_up_to)
-            gone = None if fail_on_data_loss else log.lost_offsets
-            if gone and read_up_to != ReadUpTo.LOG_END:
-                lost[topic_partition] = f"[{gone.start_offset}, {gone.end_offset})"
-            if not is_url(log.path):
-                found = [log.lost_start, *log.lost_segments]
-                gaps = [f"[{each.start_offset}, {each.end_offset})" for each in found if each]
-                between[topic_partition] = ", ".join(gaps)
-            if end < log.log_end_offset and told is None:
-                beyond[topic_partition] = f"{log.log_end_offset - end} from {end}"
-            ends[topic_partition] = end
-            if isolation_level == IsolationLevel.READ_COMMITTED:
-                ends[topic_partition] = stable = log.last_stable_offset(
-                    read_up_to, on_corrupt_batch, fail_on_data_loss=fail_on_data_loss
-                )
-                if stable < end and _stays(told, topic_partition, stable):
-                    held = f"{end - stable} " if told is None else ""
-                    undecided[topic_partition] = f"{held}from {stable}"
-        self._warn("beyond the high watermark", beyond, "; readUpTo=logEnd reads them", told)
-        self._warn("whose segments are gone", lost, "; data loss does not fail this read", told)
-        self._warn("between two segments, or before the first,", between, ": segments are gone "
-                   "whose indexes are there; put them back", told)  # fmt: skip
-        self._warn("after the first open transaction", undecided, ": it was neither committed "
-                   "nor aborted", told)  # fmt: skip
-        for each in _news("short", short, told):
-            logger.warning("%s: %s", self.log(*each).path, short[each])
-        return ends
-
-    def _warn(self, where: str, offsets: "_Found", remedy: str, told: "_Told") -> None:
-        """Say once which offsets of which partitions are not read."""
-        if found := [f"{each}: {offsets[each]}" for each in _news(where, offsets, told)]:
-            more = len(found) - _MOST_NAMED
-            logger.warning(
-                "%s: offsets %s are not read (%s%s)%s",
-                ", ".join(self.paths),
-                where,
-                ", ".join(found[:_MOST_NAMED]),
-                f", and {more} more partitions" if more > 0 else "",
-                remedy,
-            )
+        return find_ends(
+            self, list(topic_partitions), read_up_to, isolation_level, on_corrupt_batch,
+            told=told, fail_on_data_loss=fail_on_data_loss,
+        )  # fmt: skip
 
     @property
     def unfinished_commits(self) -> list[str]:
@@ -639,46 +510,38 @@ class LogDirectory:
         return next((each[key] for each in self.meta_properties() if key in each), None)
 
 
-#: What is not read of partitions; empty where all is.
-_Found: TypeAlias = dict[TopicPartition, str]
-_Told: TypeAlias = dict[tuple[str, TopicPartition], str] | None
-
-
-def _news(where: str, found: _Found, told: _Told) -> list[TopicPartition]:
-    """The partitions of which something is not read, and of which this was not told before."""
-    news = [
-        each
-        for each, text in found.items()
-        if text and (told is None or told.get((where, each)) != text)
-    ]
-    if told is not None:
-        told.update({(where, each): text for each, text in found.items()})
-    return news
-
-
-def _stays(told: _Told, topic_partition: TopicPartition, stable: int) -> bool:
-    """Whether a transaction is open that was open at the last call; always without one."""
-    if told is None:
-        return True
-    key = "last stable offset", topic_partition
-    was, told[key] = told.get(key), str(stable)
-    return was == str(stable)
-
-
-def _noting(
-    listed: list[TopicPartition],
-    list_files: Callable[[TopicPartition, str], Listing],
-    topic_partition: TopicPartition,
-    path: str,
-) -> Listing:
-    """List the files of a log, and note that this was done."""
-    listed.append(topic_partition)
-    return list_files(topic_partition, path)
-
-
 def _held(topics: list[str]) -> str:
     more = f" and {len(topics) - 5} more" if len(topics) > 5 else ""
     return f"its topics are {', '.join(topics[:5])}{more}" if topics else "it holds no topics"
+
+
+def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
+    """Paths of the partitions in use in a log directory.
+
+    Raises `LogDirectoryError` if it is none.
+    """
+    path = snapshot.path
+    is_known = snapshot.partitions or snapshot.renamed() or _is_of_a_broker(path)
+    if not is_known:
+        named = []  # brokers often keep their logs one level down
+        if not is_url(path):
+            for name in sorted(entry.name for entry in list_entries(path))[:_MOST_NAMES]:
+                with contextlib.suppress(OSError):  # lost+found is root's
+                    if _is_of_a_broker(os.path.join(path, name)):
+                        named.append(name)
+        also = f"; in it, these are log directories: {', '.join(named)}" if named else ""
+        reason = (
+            "holds neither a directory named <topic>-<partition> nor a broker's files; "
+            f"name a directory of Kafka's log.dirs, a partition directory or a .log file{also}"
+        )
+        raise LogDirectoryError(path, reason)
+    for link in snapshot.links:
+        logger.warning("%s is a symbolic link and is left out", link)
+    return snapshot.partitions
+
+
+def _is_of_a_broker(path: str) -> bool:
+    return any(exists(f"{path}/{name}") for name in _OF_A_BROKER)
 
 
 def _resolve(path: str) -> tuple[str, TopicPartition | None]:
@@ -696,16 +559,13 @@ def _resolve(path: str) -> tuple[str, TopicPartition | None]:
         lone = TopicPartition(os.path.basename(directory), 0)
         return os.path.dirname(directory), named[0] if named else lone
     parsed = parse_partition_directory(os.path.basename(path))
-    if parsed is not None and _holds_log_file(path):
-        return os.path.dirname(path), parsed[0]
+    if parsed is not None:
+        try:
+            if any(is_file(os.path.join(path, name)) for name in logs_in(path)):
+                return os.path.dirname(path), parsed[0]
+        except OSError as error:
+            raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
     return path, None
-
-
-def _holds_log_file(path: str) -> bool:
-    try:
-        return any(is_file(os.path.join(path, name)) for name in logs_in(path))
-    except OSError as error:
-        raise LogDirectoryError(path, f"cannot be listed: {error.strerror}") from error
 
 
 @one_dialect()
@@ -752,7 +612,7 @@ def open_log_dir(
         path, remote_storage, remote_storage_layout, remote_storage_key_file,
         fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
-    paths = [readable_path(each) for each in given]
+    paths = [opened_path(each) for each in given]
     for each in paths:
         survey(each)
     return LogDirectory(paths)

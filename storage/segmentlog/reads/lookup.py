@@ -15,9 +15,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
+from segmentlog.file_columns import SliceFile
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sound_headers import sound_headers
-from segmentlog.model import TimestampAndOffset
+from segmentlog.model import LogSlice, TimestampAndOffset
 
 
 class NewestTimestamps:
@@ -41,14 +42,53 @@ class NewestTimestamps:
         first = bisect_left(self._running, timestamp_ms)
         for i in range(first, len(self._segments)):
             if i == len(self._running):
-                self._look_at(self._segments[i])
+                segment = self._segments[i]
+                newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
+                self._newest.append(newest)
+                self._running.append(max([newest, *self._running[-1:]]))
             if self._newest[i] >= timestamp_ms:
                 yield self._segments[i]
 
-    def _look_at(self, segment: Segment) -> None:
-        newest = segment.largest_timestamp(skips=self.skips) if segment.size else -1
-        self._newest.append(newest)
-        self._running.append(max([newest, *self._running[-1:]]))
+
+class NewestTimestampOfSlices:
+    """Finds bounds of timestamps, and remembers those of whole segments."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = {each.path: each for each in segments}
+        self._newest: dict[str, int] = {}
+
+    def of(self, log_slice: LogSlice) -> int | None:
+        """Epoch milliseconds that no record of `log_slice` is above; None if that is not known.
+
+        The rule is that of a look-up by time: an entry of the time index has the largest timestamp
+        up to its offset, if the batch at this offset confirms it.
+        """
+        newest = -1
+        for file in log_slice.files:
+            segment = self._segments.get(file.path)
+            if segment is None or segment.inode != file.inode:
+                return None  # the file was replaced since the slice was cut
+            newest = max(newest, self._of_file(segment, file, log_slice.end_offset))
+        return newest
+
+    def _of_file(self, segment: Segment, file: SliceFile, end_offset: int) -> int:
+        if file.end < segment.size:
+            after = end_offset if file.next_offset < 0 else min(file.next_offset, end_offset)
+            with segment.opened() as opened:
+                index = opened.time_index
+                slot = bisect_left(
+                    range(index.n_entries), after - 1, key=lambda each: index.entry(each).offset
+                )
+                # The next entry: many batches may confirm an offset of this one that is too high.
+                if slot + 1 < index.n_entries:
+                    entry = index.entry(slot + 1)
+                    placed = opened.find(entry.offset)
+                    is_there = placed and placed.header.max_timestamp == entry.timestamp_ms
+                    if is_there and entry.offset >= index.entry(slot).offset:
+                        return entry.timestamp_ms
+        if segment.path not in self._newest:
+            self._newest[segment.path] = segment.largest_timestamp()
+        return self._newest[segment.path]
 
 
 def find_offset_by_timestamp(

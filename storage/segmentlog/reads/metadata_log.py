@@ -33,8 +33,7 @@ from segmentlog.format.newer import note
 from segmentlog.log.listing import ListedFiles, SegmentFiles, list_segments
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
-from segmentlog.reads.listed import ListedSegments
-from segmentlog.reads.moment import Listing
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.store.readable import is_directory, list_names, open_file, status_of
 
@@ -284,7 +283,7 @@ def _control_records(
 
 
 def _listed(files: ListedFiles) -> ListedSegments:
-    return ListedSegments(Listing(files), 0, -1)
+    return ListedSegments(Listing(files))
 
 
 def _decoded(

@@ -12,6 +12,7 @@ log and its tier.
 import os
 from collections.abc import Sequence
 
+from segmentlog.errors import LogChangedError
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.log.checkpoint import read_leader_epochs
@@ -19,7 +20,7 @@ from segmentlog.log.listing import ListedFiles, list_segments
 from segmentlog.log.metadata import known_topic_id, read_topic_id
 from segmentlog.log.producer_snapshot import ProducerSnapshot, newest_snapshot
 from segmentlog.log.segment import Segment
-from segmentlog.model import LogSlice
+from segmentlog.model import LogSlice, OffsetRange
 from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import is_directory, open_file
@@ -96,6 +97,18 @@ class Partition:
     def known_topic_id(self) -> str:
         """`topic_id`; empty if nothing shows it, if the file cannot be read, and at a URL."""
         return known_topic_id(self.path)
+
+    def check_topic(self, topic_id: str, offsets: OffsetRange) -> None:
+        """Refuse what was just read, or opened, if it may be of another topic than the known one.
+
+        Inodes do not show it: file systems reuse them.
+
+        Raises `LogChangedError` if the topic was deleted, and created again under its name.
+        """
+        now = self.known_topic_id() if topic_id else ""
+        if now and now != topic_id:
+            reason = f"its topic was deleted, and another was created (id {now}, not {topic_id})"
+            raise LogChangedError(self.path, *offsets, reason)
 
 
 def open_planned(file: SliceFile) -> ReadableFile:

@@ -26,8 +26,7 @@ from segmentlog.log.listing import ListedFiles, SegmentFiles
 from segmentlog.log.segment import OpenSegment
 from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.reads.listed import ListedSegments
-from segmentlog.reads.moment import Listing
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.partition import Partition
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.remote.requests import side_by_side
@@ -329,7 +328,7 @@ def find_again(log_slice: LogSlice, partition: Partition, next_offset: int) -> L
     files = partition.files()
     if not files or files[0].base_offset > next_offset:
         return None
-    listed = ListedSegments(Listing(files), 0, -1)
+    listed = ListedSegments(Listing(files))
     if listed.end.offset < log_slice.end_offset:
         return None
     i = listed.index_of(next_offset)

@@ -64,6 +64,10 @@ class CommittedBatches:
     def _ahead(self, seen_to: int) -> Iterator[WalkedBatches]:
         """The batches of the log from an offset on, whose offsets have to rise in each file."""
         segments = self._partition.segments()
+        if segments and segments[0].base_offset > seen_to:
+            # The file of the scan was put aside.  Markers of the transactions in it are gone, and
+            # the next marker of the producer belongs to a later transaction.
+            raise FileChangedError(f"the log now begins at offset {segments[0].base_offset}")
         if segments:
             segments[-1].size = find_log_end(segments[-1]).position  # a torn tail decides nothing
         path = ""

@@ -170,16 +170,9 @@ class _SliceReader:
             with PlannedFile(planned, self._policy, self._workspace) as file:
                 # Once it is open: a file of an earlier topic stays that topic's.
                 if not file.was_open:
-                    self._check_topic()
+                    partition = Partition.of_slice(self._slice)
+                    partition.check_topic(self._slice.topic_id, self._slice.offsets)
                 yield from self._file(file)
-
-    def _check_topic(self) -> None:
-        """Refuse a topic that was made since planning, with the name of a deleted one."""
-        planned, partition = self._slice.topic_id, Partition.of_slice(self._slice)
-        found = partition.known_topic_id() if planned else ""
-        if found and found != planned:
-            reason = f"its topic was deleted, and another was created (id {found}, not {planned})"
-            raise LogChangedError(partition.path, *self._slice.offsets, reason)
 
     def _file(self, file: PlannedFile) -> Iterator[pa.RecordBatch]:
         scanner = BatchScanner(file.planned.path, file.least_offset())

@@ -30,7 +30,7 @@ from segmentlog.model import INTERNAL_TOPICS, TopicPartition
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.contract import FileStatus, FileType
 from segmentlog.store.partitions import NamedPartition, named_partition
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import list_entries, list_names, open_file, status_of, survey
 from segmentlog.store.system_errors import is_gone, storage_errors
 from segmentlog.txn.guard import GUARD_PREFIX
@@ -176,7 +176,7 @@ def usage(path: str | os.PathLike[str], *more: str | os.PathLike[str]) -> list[U
 
 def _checked(path: str | os.PathLike[str]) -> str:
     """The path of a directory that is a log directory, or was one; or of a partition's."""
-    directory = readable_path(path)
+    directory = opened_path(path)
     survey(directory)
     try:
         is_known = any(map(is_of_logs, list_names(directory)))

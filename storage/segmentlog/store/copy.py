@@ -7,10 +7,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 
+from segmentlog.errors import StorageError
 from segmentlog.store.durable import cut_file, write_all
 from segmentlog.store.local import LocalDisk
+from segmentlog.store.readable import open_file
 from segmentlog.store.system_errors import naming
 
 _PIECE_BYTES = 16 << 20
@@ -20,6 +23,7 @@ _READ_BYTES = 1 << 20
 _NOT_COPIED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 
 _SHORTER = "the file is shorter than it was listed"
+_OTHER = "another file has taken its place since it was listed"
 
 
 def copy_range(
@@ -101,9 +105,30 @@ def digest_up_to(
 
 
 @contextlib.contextmanager
-def opened_source(path: str) -> Iterator[int]:
-    """A descriptor of a file that is copied; it shows the same file until the end of the block."""
+def opened_source(path: str, inode: int = 0) -> Iterator[int]:
+    """A descriptor of a file that is copied; it shows the same file until the end of the block.
+
+    A file at a URL is brought here first, into a temporary file without a name.
+
+    `inode`: of the file that was listed, or 0; ``ESTALE`` if it is another file now.
+    """
+    if "://" in path:
+        with open_file(path) as remote, tempfile.TemporaryFile() as here:
+            size, position = remote.status().size, 0
+            remote.expect(0, size)
+            if inode not in (0, remote.status().inode):
+                raise OSError(errno.ESTALE, _OTHER, path)
+            while position < size:
+                piece = remote.read(position, min(size - position, _READ_BYTES))
+                if not piece:
+                    raise StorageError(errno.EIO, _SHORTER, path)
+                write_all(here.fileno(), piece, position)
+                position += len(piece)
+            yield here.fileno()
+        return
     with LocalDisk().open(path, follow=False) as file:
+        if inode not in (0, inode_of(file.number)):
+            raise OSError(errno.ESTALE, _OTHER, path)
         yield file.number
 
 

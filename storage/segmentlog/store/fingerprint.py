@@ -7,6 +7,7 @@ to compare contents.
 """
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.store.readable import open_file, status_of
@@ -37,6 +38,15 @@ class Fingerprint(NamedTuple):
             return self
         seen_for_ns = self.first_ns - before.first_ns
         return Fingerprint(self.stamp, before.first_ns, seen_for_ns >= _step_ns(self.stamp))
+
+
+#: Paths, and what was seen there before it was read, in the order of the looks.
+Evidence: TypeAlias = Sequence[tuple[str, Fingerprint]]
+
+
+def still_proven(evidence: Evidence) -> bool:
+    """Whether it proves that nothing at its paths has changed; no evidence proves nothing."""
+    return bool(evidence) and all(fingerprint(path, seen) is seen for path, seen in evidence)
 
 
 def fingerprint(path: str, before: Fingerprint | None = None) -> Fingerprint:

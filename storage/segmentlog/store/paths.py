@@ -11,13 +11,14 @@ The name of a file of keys stands in it, but never a key.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from segmentlog.arguments import one_of, path_text
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.model import RemoteStorageLayout
+from segmentlog.store.bucket_location import bucket_at, is_bucket
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.remote.location import path_of_url
 
@@ -53,14 +54,35 @@ def local_path(path: str | os.PathLike[str]) -> str:
         text = unquote(uri.path)
     elif "://" in text:
         reason = (
-            "a directory at a URL can only be read: a write needs the locks, renames and syncs "
-            "of a file system; write to a local directory, and copy that directory to the URL"
+            "a directory at a URL can only be read, and in S3, Google Cloud Storage and Azure "
+            "appended to (segmentlog.open_writer, in Spark a write): this operation needs the "
+            "locks, renames and syncs of a file system; write to a local directory, and copy that "
+            "directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
     elif _ONE_SLASH.match(text) and not os.path.exists(text):
         reason = f"a URL has two slashes after {scheme}:, and a local path begins with / or ./"
         raise LogDirectoryError(f"{scheme}:…" if "@" in text else text, reason)
     return os.path.abspath(os.path.expanduser(text))
+
+
+_recognizers: list[Callable[[str], str | None]] = []
+
+
+def add_recognizer(recognized: Callable[[str], str | None]) -> None:
+    """Let a higher room say which URLs lead to its virtual disk, and by which path."""
+    _recognizers.append(recognized)
+
+
+def writable_path(path: str | os.PathLike[str]) -> str:
+    """Path of a log to append to: a local path, or that of a log in an object store.
+
+    Raises `LogDirectoryError` as `local_path` does, also if nothing can be appended at the URL.
+    """
+    text = path_text("path", path)
+    is_url = "://" in text and text[:5].lower() != "file:" and "\0" not in text
+    location = bucket_at(text) if is_url else None
+    return local_path(text) if location is None else location.root
 
 
 def readable_path(path: str | os.PathLike[str]) -> str:
@@ -71,7 +93,25 @@ def readable_path(path: str | os.PathLike[str]) -> str:
     """
     text = path_text("path", path)
     is_local = "://" not in text or text[:5].lower() == "file:" or "\0" in text
-    return local_path(text) if is_local else path_of_url(text)
+    if is_local:
+        return local_path(text)
+    location = bucket_at(text) if is_bucket(text) else None
+    if location is not None and not text.startswith(location.root):  # not one that was made here
+        return location.root
+    return path_of_url(text)
+
+
+def opened_path(path: str | os.PathLike[str]) -> str:
+    """`readable_path` of a log directory that is about to be opened: its store may be asked.
+
+    A URL of S3, Google Cloud Storage or Azure may lead to a log of another kind than a copy of a
+    log directory (`segmentlog.store.bucket_location`).
+    """
+    text = path_text("path", path)
+    for recognized in _recognizers if "://" in text and text[:5].lower() != "file:" else ():
+        if found := recognized(text):
+            return found
+    return readable_path(path)
 
 
 def is_pattern(path: str) -> bool:

@@ -35,7 +35,7 @@ from segmentlog.format.names import (
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.metadata import read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
-from segmentlog.reads.moment import take_moment
+from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.paths import TieredLocation, parse_tiered
 from segmentlog.store.readable import (
@@ -339,7 +339,8 @@ class TieredDisk:
 
         def learn() -> Mapping[TopicPartition, int]:
             with contextlib.suppress(CorruptCheckpointError):  # the directory reports the error
-                starts = take_moment(self.location.local).log_starts
+                local = DirectorySnapshot(self.location.local, lists_unbounded=False)
+                starts = local.log_starts
                 if not isinstance(starts, CorruptCheckpointError):
                     return starts
             return {}

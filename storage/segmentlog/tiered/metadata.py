@@ -18,8 +18,7 @@ from segmentlog.format.messages.records import frame_key, framed_schemas, read_f
 from segmentlog.format.names import parse_partition_directory
 from segmentlog.format.newer import note
 from segmentlog.log.listing import list_segments
-from segmentlog.reads.listed import ListedSegments
-from segmentlog.reads.moment import Listing
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_entries
@@ -83,7 +82,7 @@ def _taken(directory: str) -> "AnnouncedSegments":
         place, path = each.topic_partition, each.path
         if not each.is_current or place.topic != REMOTE_LOG_METADATA:
             continue
-        listed = ListedSegments(Listing(list_segments(path)), 0, -1)
+        listed = ListedSegments(Listing(list_segments(path)))
         if not listed.files:
             continue
         begin, end = listed.files[0].base_offset, listed.end.offset

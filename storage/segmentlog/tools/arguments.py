@@ -1,5 +1,7 @@
 """Commands as modules declare them, and the arguments and options that they share."""
 
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -139,19 +141,33 @@ RemoteKeyFile = Annotated[
 ]
 
 
-def with_tier(
-    paths: Sequence[str] | None,
-    remote_storage: str | None,
-    layout: RemoteStorageLayout | None,
-    key_file: str | None,
-    *,
-    fail_on_data_loss: bool = True,
-) -> list[str]:
-    """The paths of a command, each with the tier if there is one."""
-    given = tiered_paths(
-        paths or (), remote_storage, layout, key_file, fail_on_data_loss=fail_on_data_loss
-    )
-    return [*map(os.fsdecode, given)]
+class Tier(NamedTuple):
+    """The options of a command that name a tier."""
+
+    remote_storage: RemoteStorage = None
+    remote_storage_layout: RemoteLayout = None
+    remote_storage_key_file: RemoteKeyFile = None
+
+    def beside(self, paths: Sequence[str] | None, *, fail_on_data_loss: bool = True) -> list[str]:
+        """The paths of a command, each with the tier if there is one."""
+        given = tiered_paths(paths or (), *self, fail_on_data_loss=fail_on_data_loss)
+        return [*map(os.fsdecode, given)]
+
+
+def tiered(run: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a tier in place of its argument `tier`, a `Tier`."""
+
+    @functools.wraps(run)
+    def with_options(**given: Any) -> None:  # noqa: ANN401 - the options of any command
+        run(tier=Tier(*map(given.pop, Tier._fields)), **given)
+
+    own = [each for each in inspect.signature(run).parameters.values() if each.name != "tier"]
+    options = inspect.signature(Tier).parameters.values()
+    shown = [*own, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in options)]
+    # typer asks for both.
+    with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in shown}
+    return with_options
 
 
 Topics = Annotated[
@@ -193,9 +209,22 @@ def time_option(what: str) -> Any:  # noqa: ANN401 - what typer takes for an opt
     return typer.Option(help=f"{what} {forms}", parser=_time, metavar="TIME")
 
 
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object per line; the last object is the summary.")
-]
+Since = Annotated[int | None, time_option("Only records at or after this time.")]
+Until = Annotated[int | None, time_option("Only records before this time.")]
+
+
+def dry_run(done: str) -> Any:  # noqa: ANN401 - the same
+    """An option of a command that changes something, by what it would do."""
+    return typer.Option("--dry-run", help=f"Show what would be {done}, and change nothing.")
+
+
+def json_option(what: str) -> Any:  # noqa: ANN401 - the same
+    """The option for programs, which shows `what`."""
+    return typer.Option("--json", help=what)
+
+
+JsonLines = Annotated[bool, json_option("Print one JSON object per line.")]
+AsJson = Annotated[bool, json_option("One JSON object per line; the last object is the summary.")]
 
 Ends = Annotated[
     ReadUpTo,

@@ -24,21 +24,10 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.times import epoch_milliseconds
-from segmentlog.tools.arguments import (
-    READS,
-    Ends,
-    RemoteKeyFile,
-    RemoteLayout,
-    RemoteStorage,
-    Topic,
-    command,
-    complete_topic,
-    refuse_swapped,
-    with_tier,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.message_format import JsonFormat, MessageFormat, TextFormat, unescaped
-from segmentlog.tools.scans import cut, scan
+from segmentlog.tools.records import cut, scan
 from segmentlog.tools.text import printable
 from segmentlog.tools.usage import write_not_in_use
 
@@ -102,8 +91,8 @@ def _time(text: str) -> int:
         raise OptionError("--offset", text, error.accepted) from None
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog cat /var/lib/kafka orders",
     "segmentlog cat /var/lib/kafka orders -p 0 -o -10",
     "segmentlog cat /var/lib/kafka orders -o @2026-01-31T10:00:00Z -c 5",
@@ -111,11 +100,12 @@ def _time(text: str) -> int:
     "segmentlog cat /var/lib/kafka orders -J | jq .payload",
     "segmentlog cat /var/lib/kafka orders -o end --follow",
 )
+@arguments.tiered
 def cat(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="A log directory, or a partition directory.")
     ],
-    topic: Topic = None,
+    topic: arguments.Topic = None,
     kcats_topic: Annotated[
         str | None,
         typer.Option(
@@ -123,7 +113,7 @@ def cat(
             "-t",
             metavar="TOPIC",
             help="The topic, as kcat takes it.",
-            autocompletion=complete_topic,
+            autocompletion=arguments.complete_topic,
         ),
     ] = None,
     partition: Annotated[
@@ -189,10 +179,9 @@ def cat(
         IsolationLevel,
         typer.Option(help="read_committed, as in kcat, leaves out aborted records."),
     ] = IsolationLevel.READ_COMMITTED,
-    read_up_to: Ends = ReadUpTo.LOG_END,
-    remote_storage: RemoteStorage = None,
-    remote_storage_layout: RemoteLayout = None,
-    remote_storage_key_file: RemoteKeyFile = None,
+    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
+    *,
+    tier: arguments.Tier,
 ) -> None:
     """Write the records of a topic, with the options and the output of kcat.
 
@@ -208,9 +197,8 @@ def cat(
         refuse_two("TOPIC", topic, "--topic", kcats_topic)
         topic = kcats_topic
     bounds = Bounds.parse(offset or ())
-    refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
-    tier = remote_storage, remote_storage_layout, remote_storage_key_file
-    opened = open_log_dir(*with_tier([directory], *tier))
+    arguments.refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
+    opened = open_log_dir(*tier.beside([directory]))
     if as_json:
         node = opened.node_id
         written: MessageFormat = JsonFormat(unescaped(delimiter), -1 if node is None else node)

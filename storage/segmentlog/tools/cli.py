@@ -18,26 +18,23 @@ from typer.core import TyperGroup
 from segmentlog.dialects import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.cat import cat
-from segmentlog.tools.compare import compare
+from segmentlog.tools.copies import compare, mirror, replicas
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
 from segmentlog.tools.dump import dump
 from segmentlog.tools.erase import erase
 from segmentlog.tools.grep import grep
 from segmentlog.tools.kafka_tables import cluster, groups, schemas, table, transactions
-from segmentlog.tools.mirror import mirror
 from segmentlog.tools.offsets import offsets
-from segmentlog.tools.placement import placement
-from segmentlog.tools.preflight import preflight
+from segmentlog.tools.output import complain
 from segmentlog.tools.produce import produce
 from segmentlog.tools.recover import recover, reindex
-from segmentlog.tools.replicas import replicas
-from segmentlog.tools.restore import restore
-from segmentlog.tools.text import escape
+from segmentlog.tools.restore import placement, restore
+from segmentlog.tools.sweep import sweep
 from segmentlog.tools.topics import topics
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.usage import usage
-from segmentlog.tools.verify import verify
+from segmentlog.tools.verify import preflight, verify
 
 _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
@@ -120,7 +117,7 @@ class _Group(TyperGroup):
 
 
 def _complain(message: str) -> None:
-    sys.stderr.write(f"segmentlog: {escape(message)}\n")
+    complain(message)
     raise typer.Exit(_REFUSED)
 
 
@@ -165,7 +162,7 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, produce, configure, mirror, placement, restore, doctor,
+    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 
@@ -174,7 +171,7 @@ class _WarningHandler(logging.Handler):
     """Warnings of the library, one line each on standard error, safe to print."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(f"segmentlog: {escape(record.getMessage())}\n")
+        complain(record.getMessage())
 
 
 def _open_standard_streams() -> None:

@@ -2,38 +2,27 @@
 
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.log.segment import OpenSegment, Segment
+from segmentlog.log.segment import Segment
 from segmentlog.maintain.places import log_directory
 from segmentlog.maintain.verification.findings import unfinished_commits
 from segmentlog.model import TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
-from segmentlog.times import iso_time
-from segmentlog.tools.arguments import (
-    PROBLEM,
-    READS,
-    Metadata,
-    PathsOrTier,
-    RemoteKeyFile,
-    RemoteLayout,
-    RemoteStorage,
-    ServerProperties,
-    Topics,
-    command,
-    with_tier,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
+from segmentlog.tools.output import aligned, as_given, cell, time_cell, write_json
 from segmentlog.tools.sinks import codec_name
-from segmentlog.tools.text import aligned, as_given, escape, to_json
+from segmentlog.tools.text import escape, to_json
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)
@@ -44,17 +33,18 @@ _WIDEST = 1000  # columns of a table on a terminal
 _FIRST_TO_GO = ("format", "codec", "batches", "from", "segments", "bytes", "to")
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog describe /var/lib/kafka",
     "segmentlog describe /data1 /data2 --topic orders",
     "segmentlog describe /var/lib/kafka --json --all | jq 'select(.batches > 1000)'",
     "segmentlog describe /var/lib/kafka --settings --topic orders",
 )
+@arguments.tiered
 def describe(
-    paths: PathsOrTier = None,
-    topic: Topics = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    paths: arguments.PathsOrTier = None,
+    topic: arguments.Topics = None,
+    as_json: Annotated[bool, arguments.json_option("One JSON object per line.")] = False,
     all_headers: Annotated[
         bool,
         typer.Option(
@@ -69,11 +59,10 @@ def describe(
             help="Instead, list the settings of topics, and the source of each setting.",
         ),
     ] = False,
-    metadata: Metadata = None,
-    server_properties: ServerProperties = None,
-    remote_storage: RemoteStorage = None,
-    remote_storage_layout: RemoteLayout = None,
-    remote_storage_key_file: RemoteKeyFile = None,
+    metadata: arguments.Metadata = None,
+    server_properties: arguments.ServerProperties = None,
+    *,
+    tier: arguments.Tier,
 ) -> None:
     """List topics and partitions: offsets, segments, bytes, formats, codecs, times.
 
@@ -81,17 +70,16 @@ def describe(
     Formats, codecs and times are those of the first and last batches. With --all, the command
     reads every batch header, but no records.
     """
-    tier = remote_storage, remote_storage_layout, remote_storage_key_file
-    places = with_tier(paths, *tier)
+    places = tier.beside(paths)
     if settings:
         _write_settings(places, topic or (), metadata, server_properties, as_json=as_json)
         return
     rows = describe_paths(places, topic or (), all_headers=all_headers)
-    is_good = write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
+    is_good = _write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
     if not as_json:
         write_leftovers(open_log_dir(*places))
     if not is_good:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
 
 
 class Description(NamedTuple):
@@ -227,9 +215,10 @@ def _outer_headers(log: Log) -> _Seen:
             seen.add(placed.header)
             break
         with filled[-1].opened() as opened:
-            last = _last_header(opened, _end_of(log, filled[-1]))
-            if last is not None:
-                seen.add(last)
+            last_entry = opened.floor_position(2**63 - 1)
+            headers = opened.headers(last_entry, _end_of(log, filled[-1]))
+            for placed in deque(headers, maxlen=1):
+                seen.add(placed.header)
             seen.add_time(opened.largest_timestamp())
     return seen
 
@@ -239,73 +228,46 @@ def _end_of(log: Log, segment: Segment) -> int:
     return log.end.position if segment.is_active else segment.size
 
 
-def _last_header(opened: OpenSegment, end: int) -> BatchHeader | None:
-    """The last batch before byte `end`, from the last index entry on."""
-    last = None
-    for placed in opened.headers(opened.floor_position(2**63 - 1), end):
-        last = placed.header
-    return last
-
-
-def write_json(rows: Iterator[Description]) -> bool:
+def _write_json(rows: Iterator[Description]) -> bool:
     """Write one object a line, as they come; return whether no partition has a problem."""
     is_good = True
     for row in rows:
-        sys.stdout.write(to_json(row._asdict()) + "\n")
+        write_json(row._asdict())
         is_good &= row.problem is None
     return is_good
 
 
-_Column = tuple[str, bool, Callable[[Mapping[str, object]], str]]
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
 
 
-def _cell(name: str) -> Callable[[Mapping[str, object]], str]:
-    return lambda row: "-" if row[name] is None else escape(str(row[name]))
+def _list(items: Sequence[object]) -> str:
+    return ",".join(map(str, items)) or "-"
 
 
-def _number(name: str) -> Callable[[Mapping[str, object]], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:,}"
-
-
-def _list(name: str) -> Callable[[Mapping[str, object]], str]:
-    def joined(row: Mapping[str, object]) -> str:
-        items = row[name]
-        return ",".join(map(str, items)) if isinstance(items, Sequence) and items else "-"
-
-    return joined
-
-
-def _time(name: str) -> Callable[[Mapping[str, object]], str]:
-    def short(row: Mapping[str, object]) -> str:
-        time = row[name]
-        return iso_time(time - time % 1000).replace(".000", "") if isinstance(time, int) else "-"
-
-    return short
-
-
-_COLUMNS: tuple[_Column, ...] = (
-    ("topic", False, _cell("topic")),
-    ("part", True, _cell("partition")),
-    ("start", True, _cell("logStartOffset")),
-    ("watermark", True, _cell("highWatermark")),
-    ("end", True, _cell("logEndOffset")),
-    ("segments", True, _number("segments")),
-    ("bytes", True, _number("bytes")),
-    ("format", False, _list("formats")),
-    ("codec", False, _list("codecs")),
-    ("from", False, _time("firstTimestamp")),
-    ("to", False, _time("lastTimestamp")),
+#: Headings, whether the cells are aligned to the right, fields, and how these are shown.
+_COLUMNS: tuple[tuple[str, bool, str, Callable[[Any], str]], ...] = (
+    ("topic", False, "topic", cell),
+    ("part", True, "partition", cell),
+    ("start", True, "logStartOffset", cell),
+    ("watermark", True, "highWatermark", cell),
+    ("end", True, "logEndOffset", cell),
+    ("segments", True, "segments", _number),
+    ("bytes", True, "bytes", _number),
+    ("batches", True, "batches", _number),
+    ("format", False, "formats", _list),
+    ("codec", False, "codecs", _list),
+    ("from", False, "firstTimestamp", time_cell),
+    ("to", False, "lastTimestamp", time_cell),
 )
 
 
 def _write_table(rows: Iterator[Description], *, all_headers: bool) -> bool:
     """Write a table, or aligned columns to a pipe; return whether no partition has a problem."""
     found = [row._asdict() for row in rows]
-    columns = _COLUMNS
-    if all_headers:
-        columns = (*columns[:7], ("batches", True, _number("batches")), *columns[7:])
-    cells = [[column[2](row) for column in columns] for row in found]
-    heading, right = [column[0] for column in columns], [column[1] for column in columns]
+    columns = [each for each in _COLUMNS if all_headers or each[0] != "batches"]
+    heading, right, _, _ = map(list, zip(*columns, strict=True))
+    cells = [[show(row[name]) for _, _, name, show in columns] for row in found]
     if sys.stdout.isatty():
         left_out = _write_rich(heading, cells, right)
         if left_out:

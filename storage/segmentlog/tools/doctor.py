@@ -23,8 +23,10 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from segmentlog.tools import arguments
 from segmentlog.tools.arguments import OF_THE_MACHINE, PROBLEM, command
-from segmentlog.tools.text import escape, to_json
+from segmentlog.tools.output import write_json
+from segmentlog.tools.text import escape
 
 _DISTRIBUTION = "pyspark-segmentlog"
 _LEAST_PYTHON, _LEAST_JAVA, _LEAST_SPARK = (3, 11), 17, (4, 2)
@@ -100,7 +102,7 @@ def doctor(
         bool,
         typer.Option("--spark", help="Also start a Spark session, and list its slow settings."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    as_json: Annotated[bool, arguments.json_option("One JSON object per line.")] = False,
 ) -> None:
     """Check this machine: versions, Java, compiled kernels, and whether Spark finds the format.
 
@@ -111,20 +113,16 @@ def doctor(
     """
     is_good = True
     for check in checks(of_session=spark):
-        sys.stdout.write(_as_json(check) if as_json else _as_text(check))
+        if as_json:
+            row = check._asdict()
+            write_json(row | row.pop("details"))
+        else:
+            remedy = f"; {check.remedy}" if check.remedy else ""
+            told = escape(f"{check.found}{remedy}")
+            sys.stdout.write(f"{check.state:<8} {check.name}: {told}\n")
         is_good &= check.state != State.PROBLEM
     if not is_good:
         raise typer.Exit(PROBLEM)
-
-
-def _as_text(check: Check) -> str:
-    remedy = f"; {check.remedy}" if check.remedy else ""
-    return f"{check.state:<8} {check.name}: {escape(check.found)}{escape(remedy)}\n"
-
-
-def _as_json(check: Check) -> str:
-    row = check._asdict()
-    return to_json(row | row.pop("details")) + "\n"
 
 
 def checks(*, of_session: bool = False) -> Iterator[Check]:

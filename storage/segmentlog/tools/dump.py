@@ -25,40 +25,31 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.contract import ReadableFile
-from segmentlog.store.paths import readable_path
+from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import is_file, open_file, status_of, survey
-from segmentlog.tools.arguments import (
-    PATHS_HELP,
-    PROBLEM,
-    READS,
-    Partitions,
-    Topics,
-    command,
-    time_option,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.index_entries import entries, is_index_file
+from segmentlog.tools.output import as_given, counted
 from segmentlog.tools.progress import progress
 from segmentlog.tools.records import Place, RecordText
-from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import (
     CountingSink,
     EnoughError,
     Format,
-    LimitedSink,
     Sink,
     open_sink,
 )
-from segmentlog.tools.text import Encoding, as_given, counted, escape
-from segmentlog.tools.walk import Found, walk
+from segmentlog.tools.text import Encoding, escape
+from segmentlog.tools.walk import Found, Selection, walk
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS_BYTES = 1 << 20  #: between two calls of `progress`
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog dump /var/lib/kafka/orders-0/00000000000000000000.log --records",
     "segmentlog dump /var/lib/kafka --topic orders --partition 0 --start-offset 1500",
     "segmentlog dump /var/lib/kafka --topic orders --since 2026-03-01 --format json",
@@ -74,14 +65,14 @@ def dump(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help=PATHS_HELP
+            help=arguments.PATHS_HELP
             + " Or .index, .timeindex, .txnindex, .snapshot; snapshots of KRaft (.checkpoint); "
             "replication-offset-checkpoint and similar, leader-epoch-checkpoint; "
             "partition.metadata, meta.properties.",
         ),
     ],
-    topic: Topics = None,
-    partition: Partitions = None,
+    topic: arguments.Topics = None,
+    partition: arguments.Partitions = None,
     records: Annotated[bool, typer.Option("--records", help="Show records, too.")] = False,
     output_format: Annotated[
         Format,
@@ -99,8 +90,8 @@ def dump(
     end_offset: Annotated[
         int | None, typer.Option(help="The offset to stop before.", min=0)
     ] = None,
-    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
-    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", help="Stop after N records or batches.", min=1)
     ] = None,
@@ -150,11 +141,10 @@ def dump(
             bar = stack.enter_context(progress("dump", total))
         text = RecordText(keys, values, as_topic)
         opened = open_sink(output_format, output, text, with_records=records)
-        count = CountingSink(stack.enter_context(opened))
-        limited = LimitedSink(count, limit, with_records=records) if limit else count
+        count = CountingSink(stack.enter_context(opened), limit, with_records=records)
         with suppress(EnoughError):
             is_valid = dump_paths(
-                paths, limited, selection, topics=topics, partitions=partitions,
+                paths, count, selection, topics=topics, partitions=partitions,
                 with_records=records, as_topic=as_topic,
                 progress=bar.advance if bar else lambda _: None, failed=failed,
             )  # fmt: skip
@@ -167,7 +157,7 @@ def dump(
         sys.stderr.write("nothing is selected: no batch is within the given bounds\n")
     failed.end()
     if not is_valid:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
 
 
 class _Source(NamedTuple):
@@ -201,10 +191,12 @@ def dump_paths(
     """
     is_valid, failed = True, failed or Failed()
     for given in paths:
-        path = readable_path(given)
+        path = opened_path(given)
         survey(path)
         if is_file(path) and is_index_file(path):
-            is_valid &= _dump_entries(given, path, sink)
+            for row in entries(path):
+                sink.entry(given, row)
+                is_valid &= "problem" not in row
             continue
         for source in _sources(path, topics, partitions, selection, failed):
             file = as_given(source.segment.path, [given])
@@ -222,20 +214,12 @@ def _size_of(
     try:
         return sum(
             source.segment.size
-            for path in map(readable_path, paths)
+            for path in map(opened_path, paths)
             if not (is_file(path) and is_index_file(path))
             for source in _sources(path, topics, partitions, selection, None)
         )
     except (SegmentLogError, OSError):
         return None
-
-
-def _dump_entries(given: str, path: str, sink: Sink) -> bool:
-    is_valid = True
-    for row in entries(path):
-        sink.entry(given, row)
-        is_valid &= "problem" not in row
-    return is_valid
 
 
 def _sources(

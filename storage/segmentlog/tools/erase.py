@@ -18,21 +18,10 @@ from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import read_whole
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import (
-    WRITES,
-    AsJson,
-    Directory,
-    Metadata,
-    Partitions,
-    Purge,
-    ServerProperties,
-    Topics,
-    Yes,
-    asking,
-    command,
-)
+from segmentlog.tools import arguments
+from segmentlog.tools.output import as_given, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import Encoding, as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.text import Encoding, escape
 
 _NOT_SEARCHED = (
     "not searched: other replicas, segments in tiered storage, snapshots and backups; records "
@@ -60,15 +49,15 @@ _ABOUT = {
 }
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog erase /data/logs --key customer-07 --dry-run",
     "segmentlog erase /data/logs --key customer-07 --topic orders --purge --yes",
     "segmentlog erase /data/logs --key 0000002a --keys hex",
     "segmentlog erase /data/logs --key-file forgotten.txt --json",
 )
 def erase(
-    directory: Directory,
+    directory: arguments.Directory,
     key: Annotated[
         list[str] | None, typer.Option("--key", "-k", help="A key to erase; may be repeated.")
     ] = None,
@@ -79,16 +68,14 @@ def erase(
     keys: Annotated[
         Encoding, typer.Option(help="The encoding of the given keys.")
     ] = Encoding.TEXT,
-    topic: Topics = None,
-    partition: Partitions = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")
-    ] = False,
-    metadata: Metadata = None,
-    server_properties: ServerProperties = None,
-    purge: Purge = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    topic: arguments.Topics = None,
+    partition: arguments.Partitions = None,
+    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
+    metadata: arguments.Metadata = None,
+    server_properties: arguments.ServerProperties = None,
+    purge: arguments.Purge = False,
+    yes: arguments.Yes = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Remove every record of the given keys, such as those of a person who asks for it.
 
@@ -104,7 +91,7 @@ def erase(
         segmentlog.erase, directory, wanted, topic or (), partition or (), purge=purge,
         metadata=metadata, server_properties=server_properties,
     )  # fmt: skip
-    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
+    write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     if ask:
         planned = erasing(dry_run=True)
         if not as_json:
@@ -112,20 +99,15 @@ def erase(
         if any(each.records for each in planned):
             ask(f"erase {_size(planned)}?")
     with progress("erase", None, is_bytes=False) as bar:
-
-        def begin(name: str) -> None:
-            bar.name(escape(name))
-            bar.advance(1)
-
-        found = erasing(dry_run=dry_run, on_log=begin)
+        found = erasing(dry_run=dry_run, on_log=bar.begin)
     copies = [copy for each in found for copy in each.remaining]
     if as_json:
         for each in found:
             remaining = [json_fields(_shown(copy, directory)) for copy in each.remaining]
-            write(to_json(json_fields(each) | {"remaining": remaining}) + "\n")
+            write_json(json_fields(each) | {"remaining": remaining})
         changed = [each for each in found if each.records]
         totals = {"partitions": len(changed), "records": sum(each.records for each in changed)}
-        write(to_json({**totals, "remaining": len(copies), "dryRun": dry_run}) + "\n")
+        write_json({**totals, "remaining": len(copies), "dryRun": dry_run})
         return
     _write_partitions(found)
     write(f"{'would erase' if dry_run else 'erased'} {_size(found)}\n")

@@ -5,7 +5,6 @@ the end.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
@@ -18,7 +17,7 @@ from segmentlog.reads.log import Log
 from segmentlog.store.failures import Failures
 from segmentlog.store.readable import is_file
 from segmentlog.tools.arguments import PROBLEM
-from segmentlog.tools.text import counted, escape
+from segmentlog.tools.output import complain, counted
 
 _MOST_NAMED = 10
 
@@ -48,7 +47,7 @@ class Failed:
             line = told if str(name) in told else f"{name}: {told}"
             if line not in self._told:
                 self._told.add(line)
-                sys.stderr.write(f"segmentlog: {escape(line)}\n")
+                complain(line)
 
     def end(self) -> None:
         """End the command with its status if there is a failure, after their number."""
@@ -56,7 +55,7 @@ class Failed:
             n = counted(failures=len(self.names))
             named = ", ".join([*self.names][:_MOST_NAMED])
             more = ", …" if len(self.names) > _MOST_NAMED else ""
-            sys.stderr.write(f"segmentlog: {n}: {escape(named)}{more}; all else was done\n")
+            complain(f"{n}: {named}{more}; all else was done")
             raise typer.Exit(self._status)
 
 

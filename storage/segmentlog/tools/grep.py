@@ -28,24 +28,10 @@ from segmentlog.model import (
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.tools.arguments import (
-    READS,
-    Ends,
-    Partitions,
-    PathsOrTier,
-    RemoteKeyFile,
-    RemoteLayout,
-    RemoteStorage,
-    Topics,
-    command,
-    refuse_swapped,
-    time_option,
-    with_tier,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
 from segmentlog.tools.progress import progress
-from segmentlog.tools.records import row_as_json, row_as_text
-from segmentlog.tools.scans import cut, scan
+from segmentlog.tools.records import cut, row_as_json, row_as_text, scan
 from segmentlog.tools.text import as_text, escape, escape_in_quotes, to_json
 from segmentlog.tools.usage import write_not_in_use
 
@@ -69,22 +55,23 @@ class Color(StrEnum):
     NEVER = "never"
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog grep order-58 /var/lib/kafka",
     "segmentlog grep '\"paid\": *58' /var/lib/kafka --topic payments --since 1h",
     "segmentlog grep '^customer-07$' /data1 /data2 --topic orders --key -c",
     "segmentlog grep -iF 'timed out' /backup --json | jq .value",
 )
+@arguments.tiered
 def grep(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A regular expression, in RE2's syntax.")
     ],
-    paths: PathsOrTier = None,
-    topic: Topics = None,
-    partition: Partitions = None,
-    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
-    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    paths: arguments.PathsOrTier = None,
+    topic: arguments.Topics = None,
+    partition: arguments.Partitions = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     key: Annotated[bool, typer.Option("--key", help="Search keys.")] = False,
     value: Annotated[bool, typer.Option("--value", help="Search values.")] = False,
     header: Annotated[
@@ -102,14 +89,11 @@ def grep(
     max_count: Annotated[
         int | None, typer.Option("--max-count", "-m", help="Stop after N records.", min=1)
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per record.")
-    ] = False,
+    as_json: Annotated[bool, arguments.json_option("Print one JSON object per record.")] = False,
     color: Annotated[Color, typer.Option(help="auto: color only on a terminal.")] = Color.AUTO,
-    read_up_to: Ends = ReadUpTo.LOG_END,
-    remote_storage: RemoteStorage = None,
-    remote_storage_layout: RemoteLayout = None,
-    remote_storage_key_file: RemoteKeyFile = None,
+    read_up_to: arguments.Ends = ReadUpTo.LOG_END,
+    *,
+    tier: arguments.Tier,
 ) -> None:
     """Find records whose keys or values match a pattern, in all partitions, on all cores.
 
@@ -120,14 +104,13 @@ def grep(
     searched.
     """
     if paths:
-        refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
+        arguments.refuse_swapped("PATTERN", pattern, paths[0], "segmentlog grep PATTERN DIR")
     chosen = [name for name, is_chosen in (("key", key), ("value", value), ("headers", header))
               if is_chosen]  # fmt: skip
     search = Pattern(pattern, chosen or ["key", "value"], is_text=fixed, ignores_case=ignore_case)
     times = TimestampRange(_LEAST if since is None else since, _BEYOND if until is None else until)
     run = _Search(search, times, read_up_to, shows_rows=not count)
-    tier = remote_storage, remote_storage_layout, remote_storage_key_file
-    directory = open_log_dir(*with_tier(paths, *tier))
+    directory = open_log_dir(*tier.beside(paths))
     slices = run.slices(directory, topic or (), partition or ())
     write_not_in_use(directory, topic or ())
     n_found = 0

@@ -29,14 +29,14 @@ from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.store.failures import Failures
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import READS, OnDamage, command
+from segmentlog.tools.arguments import READS, JsonLines, OnDamage, command
 from segmentlog.tools.failures import Failed, missing_offsets
-from segmentlog.tools.text import aligned, as_given, escape, to_json
+from segmentlog.tools.output import aligned, as_given, write_json
+from segmentlog.tools.text import escape
 
 logger = logging.getLogger(__name__)
 
 Directories = Annotated[list[str], typer.Argument(metavar="DIR", help="Log directories.")]
-EachRow = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 History = Annotated[
     bool,
     typer.Option("--history", help="Print every change, in order, as one JSON object per line."),
@@ -66,7 +66,7 @@ def groups(
     group: Annotated[
         list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")
     ] = None,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -78,17 +78,16 @@ def groups(
     """
     read = _Read(paths, on_corrupt_batch)
     if history:
-        _write_rows(_of_groups(group, read.rows("group_offsets", is_history=True), read))
-        read.failed.end()
-        return
-    lag = read.rows("consumer_lag")
-    with_offsets = {row["group"] for row in lag}
-    without = [row for row in read.rows("groups") if row["group"] not in with_offsets]
-    rows = sorted(
-        _of_groups(group, [*lag, *without], read),
-        key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0),
-    )
-    if as_json:
+        rows = read.rows("group_offsets", is_history=True)
+    else:
+        lag = read.rows("consumer_lag")
+        with_offsets = {row["group"] for row in lag}
+        rows = lag + [row for row in read.rows("groups") if row["group"] not in with_offsets]
+        rows.sort(
+            key=lambda row: (row["group"], row.get("topic") or "", row.get("partition") or 0)
+        )
+    rows = _of_groups(group, rows, read)
+    if as_json or history:
         _write_rows(rows)
     else:
         _write_table(_LAG, rows)
@@ -117,7 +116,7 @@ def _of_groups(
 )
 def transactions(
     paths: Directories,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -139,14 +138,12 @@ def transactions(
     opened = read.rows("open_transactions")
     known.sort(key=lambda row: str(row["transactional_id"]))
     if as_json:
-        _write_rows({"table": "transactions", **row} for row in known)
-        _write_rows({"table": "open_transactions", **row} for row in opened)
-        read.failed.end()
-        return
-    _write_table(_TRANSACTION, known)
-    if opened:
-        sys.stdout.write("\nopen:\n")
-        _write_table(_OPEN, opened)
+        _write_tables({"transactions": known, "open_transactions": opened})
+    else:
+        _write_table(_TRANSACTION, known)
+        if opened:
+            sys.stdout.write("\nopen:\n")
+            _write_table(_OPEN, opened)
     read.failed.end()
 
 
@@ -158,7 +155,7 @@ def transactions(
 )
 def cluster(
     paths: Directories,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -191,16 +188,19 @@ def cluster(
     else:
         found = {name: read.rows(name, is_history=history) for name in names}
     if as_json or history:
-        for name, rows in found.items():
-            _write_rows({"table": name, **row} for row in rows)
-        read.failed.end()
-        return
+        _write_tables(found)
+    else:
+        _write_cluster(found)
+    read.failed.end()
+
+
+def _write_cluster(found: Mapping[str, list[dict[str, Any]]]) -> None:
+    """Write what people look for in the tables of the metadata."""
     sys.stdout.write("\n")
     if "features" not in found:
         _write_table(_BROKER[:1], found["brokers"])
         sys.stdout.write("\n")
         _write_table(("topic", "topic_id", "partitions"), _topics(found))
-        read.failed.end()
         return
     features = (f"{row['name']} {row['feature_level']}" for row in found["features"])
     sys.stdout.write(f"features: {escape(', '.join(sorted(features)))}\n\n")
@@ -211,7 +211,6 @@ def cluster(
     _write_table(_CONFIG, sorted(found["configs"], key=lambda row: [str(row[n]) for n in _CONFIG]))
     counts = (f"{name} {len(found[name])}" for name in ("quotas", "acls", "scram_users"))
     sys.stdout.write(f"\n{', '.join(counts)}\n")
-    read.failed.end()
 
 
 @command(
@@ -223,7 +222,7 @@ def cluster(
 def schemas(
     paths: Directories,
     topic: Annotated[str, typer.Option(help="The topic of the schema registry.")] = "_schemas",
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     on_corrupt_batch: OnDamage = OnCorruptBatch.FAIL,
 ) -> None:
@@ -260,7 +259,7 @@ def table(
             help="The topic to read, for tables of Connect, MirrorMaker 2 and registries."
         ),
     ] = None,
-    as_json: EachRow = False,
+    as_json: JsonLines = False,
     history: History = False,
     strict: Annotated[
         bool,
@@ -352,7 +351,11 @@ class _Read:
         self._tell_missing([topic] if topic else TABLES[name].topics(self._held))
         for at, field in enumerate(found.schema):
             if pa.types.is_timestamp(field.type):
-                found = found.set_column(at, field.name, _texts(found[field.name]))
+                # Python has no time after the year 9999, and a producer may send microseconds as
+                # milliseconds.
+                given = found[field.name].cast(pa.int64()).to_pylist()
+                texts = [None if each is None else iso_time(each // 1000) for each in given]
+                found = found.set_column(at, field.name, pa.array(texts))
         rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
         return rows
 
@@ -373,18 +376,15 @@ class _Read:
                         self.failed.add(each, reason)
 
 
-def _texts(times: pa.ChunkedArray) -> pa.Array:
-    """Times as text.
-
-    Python has no time after the year 9999, and a producer may send microseconds as milliseconds.
-    """
-    given = times.cast(pa.int64()).to_pylist()
-    return pa.array([None if each is None else iso_time(each // 1000) for each in given])
-
-
 def _write_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
-        sys.stdout.write(f"{to_json({name: _plain(value) for name, value in row.items()})}\n")
+        write_json({name: _plain(value) for name, value in row.items()})
+
+
+def _write_tables(found: Mapping[str, Iterable[Mapping[str, Any]]]) -> None:
+    """Write the rows of several tables, each with the name of its table."""
+    for name, rows in found.items():
+        _write_rows({"table": name, **row} for row in rows)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
@@ -400,7 +400,14 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (a cell has any type)
 
 def _write_table(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     cells = [[_cell(row.get(name)) for name in names] for row in rows]
-    right = [bool(rows) and all(_is_number(row.get(name)) for row in rows) for name in names]
+    right = [
+        bool(rows)
+        and all(
+            value is None or (isinstance(value, int) and not isinstance(value, bool))
+            for value in (row.get(name) for row in rows)
+        )
+        for name in names
+    ]
     sys.stdout.write(aligned(names, cells, right))
 
 
@@ -412,7 +419,3 @@ def _cell(value: Any) -> str:  # noqa: ANN401 (the same)
     if isinstance(value, list | dict):
         return escape(json.dumps(_plain(value), ensure_ascii=False))
     return escape(str(_plain(value)))
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool))

@@ -7,17 +7,17 @@ from typing import Annotated, NamedTuple
 import typer
 
 from segmentlog.errors import OptionError, SegmentLogError
-from segmentlog.model import TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.stream_checkpoint import (
-    Offsets,
     StreamCheckpoint,
     made_again,
     offsets_as_json,
     read_stream_checkpoint,
 )
+from segmentlog.tools import arguments
 from segmentlog.tools.arguments import PROBLEM, READS, command
-from segmentlog.tools.text import aligned, escape, escape_json, to_json
+from segmentlog.tools.output import aligned, cell, complain, write_json
+from segmentlog.tools.text import escape, escape_json, to_json
 
 
 @command(
@@ -43,7 +43,7 @@ def offsets(
         str | None,
         typer.Option("--source", help="Only this source of the query: its number or its name."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+    as_json: Annotated[bool, arguments.json_option("One JSON object per line.")] = False,
 ) -> None:
     """Show the position of a Spark streaming query: startingOffsets for its next batch.
 
@@ -57,7 +57,7 @@ def offsets(
     chosen = _chosen(found, source)
     directory = open_log_dir(logs[0], *logs[1:]) if logs else None
     if note := _note(found):
-        sys.stderr.write(f"segmentlog: {note}\n")
+        complain(note)
     if directory is None:
         _write_offsets(found, chosen, as_json=as_json)
         return
@@ -66,13 +66,12 @@ def offsets(
         for lag in lags:
             row = {**lag._asdict(), "lag": lag.lag, "problem": lag.problem}
             del row["error"]
-            sys.stdout.write(f"{to_json(row)}\n")
+            write_json(row)
     else:
         sys.stdout.write(_table(lags, with_source=len(chosen) > 1))
     for lag in lags:
         if lag.problem and not as_json:
-            sys.stderr.write(f"segmentlog: {escape(f'{lag.topic}-{lag.partition}')}: ")
-            sys.stderr.write(f"{lag.problem}\n")
+            complain(f"{lag.topic}-{lag.partition}: {lag.problem}")
     if any(lag.problem for lag in lags):
         raise typer.Exit(PROBLEM)
 
@@ -170,29 +169,21 @@ def _lags(name: str, found: StreamCheckpoint, directory: LogDirectory) -> Iterat
                 error = made_again(log.known_topic_id, found.topic_ids[name].get(each.topic))
             except SegmentLogError as failure:
                 error = str(failure)
-        yield _Lag(name, *each, _resolved(known, each, *bounds), *bounds, error)
-
-
-def _resolved(
-    known: Offsets, each: TopicPartition, start: int | None, end: int | None
-) -> int | None:
-    offset = known.get(each)
-    return offset if offset is None or offset >= 0 else end if offset == -1 else start
+        offset = known.get(each)
+        if offset is not None and offset < 0:  # the words latest and earliest
+            offset = bounds[1] if offset == -1 else bounds[0]
+        yield _Lag(name, *each, offset, *bounds, error)
 
 
 def _table(lags: list[_Lag], *, with_source: bool) -> str:
     heading = ("source", "topic", "partition", "offset", "start", "end", "lag")
     rows = [
         (
-            escape(each.source), escape(each.topic), str(each.partition), _cell(each.offset),
-            _cell(each.logStartOffset), _cell(each.logEndOffset), _cell(each.lag),
+            escape(each.source), escape(each.topic), str(each.partition), cell(each.offset),
+            cell(each.logStartOffset), cell(each.logEndOffset), cell(each.lag),
         )
         for each in lags
     ]  # fmt: skip
     first = 0 if with_source else 1
     right = (False, False, True, True, True, True, True)
     return aligned(heading[first:], [row[first:] for row in rows], right[first:])
-
-
-def _cell(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -14,9 +14,11 @@ import typer
 
 from segmentlog.errors import OptionError
 from segmentlog.model import Codec
+from segmentlog.tools import arguments
 from segmentlog.tools.arguments import WRITES, Directory, command
 from segmentlog.tools.message_format import unescaped
-from segmentlog.tools.text import counted, escape, to_json
+from segmentlog.tools.output import counted, write_json
+from segmentlog.tools.text import escape
 from segmentlog.txn.topics import MOST_PARTITIONS
 from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.writer import open_writer
@@ -107,7 +109,7 @@ def produce(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the number of records as one JSON object.")
+        bool, arguments.json_option("Print the number of records as one JSON object.")
     ] = False,
 ) -> None:
     """Append lines to a topic, with the options of kcat's producer.
@@ -137,7 +139,7 @@ def produce(
             if n_records == count:
                 break
     if as_json:
-        sys.stdout.write(to_json({"topic": topic, "records": n_records}) + "\n")
+        write_json({"topic": topic, "records": n_records})
     else:
         sys.stdout.write(f"{escape(topic)}: {counted(records=n_records)}\n")
 
@@ -149,19 +151,10 @@ def _parsed(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:
         name, sign, value = each.partition("=")
         if not name:
             raise OptionError("--header", each, "give a name and a value: source=web")
-        if _has_other_bytes(name):
+        if any("\udc80" <= char <= "\udcff" for char in name):  # bytes that are not UTF-8
             raise OptionError("--header", escape(each), "the name of a header has to be UTF-8")
         found.append((name, value.encode("utf-8", "surrogateescape") if sign else None))
     return found
-
-
-def _has_other_bytes(text: str) -> bool:
-    """Whether an argument had bytes that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _values(

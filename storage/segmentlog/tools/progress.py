@@ -6,20 +6,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from segmentlog.tools.text import escape
+
 _QUIET_SECONDS = 2.0  #: of a work that needs no lines
 _BETWEEN_SECONDS = 10.0  #: two lines
 
 
 class Bar(NamedTuple):
-    """Functions that move a bar, or write the next line once it is due.
+    """Functions that move a bar, or write the next line once it is due."""
 
-    `advance`: takes the amount of work done since the last call.  `name`: takes the name of the
-    present work.  `write`: takes a line of the report, without its end; it may have colours.
-    """
+    advance: Callable[[int], object]  # takes the amount of work done since the last call
+    rename: Callable[[str], object]  # takes the name of the present work, safe to print
+    write: Callable[[str], object]  # takes a line without its end; it may have colours
 
-    advance: Callable[[int], object]
-    name: Callable[[str], object]
-    write: Callable[[str], object]
+    def name(self, work: str) -> None:
+        """Name the present work."""
+        self.rename(escape(work))
+
+    def begin(self, work: str) -> None:
+        """Begin the next of several works."""
+        self.name(work)
+        self.advance(1)
 
 
 @contextmanager

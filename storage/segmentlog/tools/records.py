@@ -1,6 +1,7 @@
-"""A record as a line of JSON, and as a line to read; `cat` alone has other ones, those of kcat.
+"""Records of partitions, read past damage; and each as a line of JSON, and as a line to read.
 
-Control records have their meaning, and not their bytes.  Kafka's own records are decoded.
+Control records have their meaning, and not their bytes.  Kafka's own records are decoded.  `cat`
+alone has other forms, those of kcat: see `message_format`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,10 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from segmentlog.errors import CorruptLogError
 from segmentlog.format.messages.as_json import KAFKAS_TOPICS, record_as_json
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.model import METADATA_TOPIC, TimestampType
+from segmentlog.model import (
+    METADATA_TOPIC,
+    LogSlice,
+    OffsetRange,
+    OnCorruptBatch,
+    ScanPolicy,
+    TimestampType,
+)
+from segmentlog.reads.log import Log
 from segmentlog.times import iso_time
+from segmentlog.tools.failures import Failed
 from segmentlog.tools.text import (
     Encoding,
     as_text,
@@ -39,6 +50,40 @@ _TIMESTAMP_TYPES = {
     TimestampType.CREATE_TIME: "CreateTime",
     TimestampType.LOG_APPEND_TIME: "LogAppendTime",
 }
+
+
+def cut(log: Log, offsets: OffsetRange, *, is_last: bool = True) -> list[LogSlice]:
+    """The slices of a range of offsets, small enough for threads to read side by side."""
+    from segmentlog.reads.ordered_reads import cut_for_threads
+
+    if offsets.start_offset >= offsets.end_offset:
+        return []
+    return cut_for_threads(log.slices, offsets, is_last=is_last)
+
+
+def scan(
+    log_slice: LogSlice, columns: Sequence[str], policy: ScanPolicy, failed: Failed
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a slice; damaged batches are left out, and a warning names their offsets.
+
+    A read that skips damage checks each batch twice, so it begins at the first damaged batch.
+
+    `columns`: names of columns, with ``offset`` among them.  `failed`: gets the partition if it
+    has damage.
+    """
+    from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
+
+    next_offset = log_slice.start_offset
+    try:
+        for rows in scan_slice(log_slice, columns=columns, policy=policy):
+            if rows.num_rows:
+                next_offset = rows.column("offset")[-1].as_py() + 1
+            yield rows
+    except CorruptLogError:
+        failed.add(log_slice.topic_partition)
+        rest = log_slice._replace(start_offset=max(next_offset, log_slice.start_offset))
+        skips = policy._replace(on_corrupt_batch=OnCorruptBatch.SKIP)
+        yield from scan_slice(rest, columns=columns, policy=skips)
 
 
 class Place(NamedTuple):

@@ -16,18 +16,10 @@ from segmentlog.store.partitions import list_partitions
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import is_directory
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import (
-    PROBLEM,
-    WRITES,
-    AsJson,
-    Directory,
-    IndexInterval,
-    Metadata,
-    Paths,
-    command,
-)
+from segmentlog.tools import arguments
+from segmentlog.tools.output import as_given, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.text import escape, to_json
 from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 
 #: Exit status of `recover` when acknowledged records may be gone.
@@ -44,18 +36,16 @@ _COUNTED = {RecoveryKind.LOG_RECOVERED}
 _MOST_LOSSES = 20  #: lines for losses at the end; all of them have had their lines before
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog recover /var/lib/kafka --dry-run",
     "segmentlog recover /var/lib/kafka",
 )
 def recover(
-    directory: Directory,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
-    ] = False,
-    index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
-    metadata: Metadata = None,
+    directory: arguments.Directory,
+    dry_run: Annotated[bool, arguments.dry_run("done")] = False,
+    index_interval_bytes: arguments.IndexInterval = INDEX_INTERVAL_BYTES,
+    metadata: arguments.Metadata = None,
     on_corrupt_batch: Annotated[
         RecoverAt,
         typer.Option(
@@ -63,7 +53,7 @@ def recover(
             "from their beginnings, leave out bad bytes alone, and keep the batches after them."
         ),
     ] = RecoverAt.CUT,
-    as_json: AsJson = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Bring a directory that was not cleanly stopped to the state after a clean stop.
 
@@ -85,10 +75,6 @@ def recover(
         n_logs = len(list_partitions(path)) if is_directory(path) else 0
     with progress("recover", n_logs, is_bytes=False) as bar:
 
-        def begin(name: str) -> None:
-            bar.name(escape(name))
-            bar.advance(1)
-
         def write(step: RecoveryStep) -> None:
             if as_json:
                 bar.write(to_json(json_fields(step)))
@@ -97,7 +83,7 @@ def recover(
 
         steps = segmentlog.recover(
             directory, index_interval_bytes=index_interval_bytes, metadata=metadata,
-            dry_run=dry_run, on_corrupt_batch=on_corrupt_batch, on_step=write, on_log=begin,
+            dry_run=dry_run, on_corrupt_batch=on_corrupt_batch, on_step=write, on_log=bar.begin,
         )  # fmt: skip
     kinds = Counter(step.kind for step in steps)
     is_lost = any(step.has_lost_records for step in steps)
@@ -109,13 +95,13 @@ def recover(
             "logsFailed": kinds[RecoveryKind.LOG_FAILED],
             "logsWithLosses": len(_losses(steps)[0]),
         }
-        sys.stdout.write(to_json(counts) + "\n")
+        write_json(counts)
     elif not steps:
         sys.stdout.write(_NOTHING)
     else:
         sys.stdout.writelines(f"{escape(line)}\n" for line in _summary(steps, dry_run=dry_run))
     if kinds[RecoveryKind.LOG_FAILED] or kinds[RecoveryKind.NOT_MARKED]:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
     if is_lost:
         raise typer.Exit(_RECORDS_LOST)
 
@@ -196,15 +182,15 @@ def _losses(steps: Sequence[RecoveryStep]) -> tuple[list[str], int]:
     return lines, n_torn
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog reindex /var/lib/kafka/orders-0",
     "segmentlog reindex /backup --index-interval-bytes 1024",
 )
 def reindex(
-    paths: Paths,
-    index_interval_bytes: IndexInterval = INDEX_INTERVAL_BYTES,
-    as_json: AsJson = False,
+    paths: arguments.Paths,
+    index_interval_bytes: arguments.IndexInterval = INDEX_INTERVAL_BYTES,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Build .index, .timeindex and .txnindex files again, as a broker's recovery would.
 
@@ -213,10 +199,6 @@ def reindex(
     1 when a segment is too damaged to be indexed.
     """
     with progress("reindex", None, is_bytes=False) as bar:
-
-        def begin(name: str) -> None:
-            bar.name(escape(name))
-            bar.advance(1)
 
         def write(indexed: IndexedSegment) -> None:
             if as_json:
@@ -232,17 +214,17 @@ def reindex(
                 bar.write(f"built {escape(as_given(file, paths))} again")
 
         found = segmentlog.reindex(
-            *paths, index_interval_bytes=index_interval_bytes, on_segment=write, on_log=begin
+            *paths, index_interval_bytes=index_interval_bytes, on_segment=write, on_log=bar.begin
         )
     n_failed = sum(each.error is not None for each in found)
     n_segments = len(found) - n_failed
     n_changed = sum(len(each.changed) for each in found)
     if as_json:
         counts = {"segments": n_segments, "files": n_changed, "failed": n_failed}
-        sys.stdout.write(to_json(counts) + "\n")
+        write_json(counts)
     else:
         sys.stdout.write(
             f"{n_segments:,} segments indexed, {n_changed:,} files were missing or wrong\n"
         )
     if n_failed:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)

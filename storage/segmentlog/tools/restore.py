@@ -1,4 +1,4 @@
-"""``segmentlog restore``: topics of a lost cluster, on the stopped brokers of another one."""
+"""``segmentlog restore`` and ``placement``: topics of a lost cluster on the brokers of another."""
 
 import contextlib
 import os
@@ -10,25 +10,17 @@ import typer
 
 from segmentlog.maintain.restoration.restore import OpenTransactions
 from segmentlog.model import OnCorruptBatch
-from segmentlog.tools.arguments import (
-    PROBLEM,
-    WRITES,
-    IncludeDeletedTopics,
-    OnCorrupt,
-    ServerProperties,
-    Topics,
-    command,
-    time_option,
-)
+from segmentlog.tools import arguments
+from segmentlog.tools.output import as_given, complain, counted, json_fields
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.text import escape, to_json
 
 if TYPE_CHECKING:
-    from segmentlog.maintain.restoration.restore import Restoration, RestoredPartition
+    from segmentlog.maintain.restoration.restore import RestoredPartition
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --dry-run",
     "segmentlog restore /b1 /b2 /b3 /var/lib/kafka --topic orders --offsets groups.csv",
     "segmentlog restore /b1 /b2 /b3 --to /new1 --to /new2 --to /new3 --offset-map map.parquet",
@@ -50,9 +42,9 @@ def restore(
             "repeated. Each replica goes where the target's metadata assigns it.",
         ),
     ] = None,
-    topic: Topics = None,
-    since: Annotated[int | None, time_option("Only records at or after this time.")] = None,
-    until: Annotated[int | None, time_option("Only records before this time.")] = None,
+    topic: arguments.Topics = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     target_metadata: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +53,7 @@ def restore(
             help="The log directory that holds the target's __cluster_metadata-0.",
         ),
     ] = None,
-    server_properties: ServerProperties = None,
+    server_properties: arguments.ServerProperties = None,
     open_transactions: Annotated[
         OpenTransactions,
         typer.Option(
@@ -77,8 +69,8 @@ def restore(
             help="Restore partitions even if directories of some of their brokers are missing.",
         ),
     ] = False,
-    include_deleted_topics: IncludeDeletedTopics = False,
-    on_corrupt_batch: OnCorrupt = OnCorruptBatch.FAIL,
+    include_deleted_topics: arguments.IncludeDeletedTopics = False,
+    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -98,9 +90,7 @@ def restore(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and the problems, and change nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
+    as_json: arguments.JsonLines = False,
 ) -> None:
     """Restore topics of a lost cluster on the stopped brokers of another cluster.
 
@@ -133,7 +123,7 @@ def restore(
             server_properties=server_properties, open_transactions=open_transactions,
             leave_out_replicas=leave_out_replicas, include_deleted_topics=include_deleted_topics,
             on_corrupt_batch=on_corrupt_batch, offset_map=offset_map, dry_run=dry_run,
-            on_records=bar.advance, on_phase=lambda phase: bar.name(escape(phase)),
+            on_records=bar.advance, on_phase=bar.name,
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets)
         if file is not None:
@@ -148,15 +138,11 @@ def restore(
         )
         sys.stdout.write(f"{line}\n")
     for problem in found.problems:
-        sys.stderr.write(f"segmentlog: {escape(problem)}\n")
+        complain(problem)
     if offsets is not None:
         sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
-    if _has_problems(found):
-        raise typer.Exit(PROBLEM)
-
-
-def _has_problems(found: "Restoration") -> bool:
-    return bool(found.problems) or any(each.problems for each in found.partitions)
+    if found.problems or any(each.problems for each in found.partitions):
+        raise typer.Exit(arguments.PROBLEM)
 
 
 def _line(
@@ -182,3 +168,51 @@ def _line(
 
 def _listed(directories: Sequence[str], targets: Sequence[str]) -> str:
     return ", ".join(escape(as_given(each, targets)) for each in directories)
+
+
+@arguments.command(
+    arguments.READS,
+    "segmentlog placement /b1 /b2 /b3 /new1 --replication-factor 3",
+    "segmentlog placement /b1 /new1 --replication-factor 3 --topic orders --json",
+)
+def placement(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SRC... DST",
+            help="Log directories with the topics, and last a log directory with the metadata of "
+            "the other cluster.",
+        ),
+    ],
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "--replication-factor", metavar="N", help="Number of replicas of each partition."
+        ),
+    ],
+    topic: arguments.Topics = None,
+    as_json: Annotated[
+        bool, arguments.json_option("Print the file that kafka-reassign-partitions.sh takes.")
+    ] = False,
+) -> None:
+    """Propose brokers for the partitions of topics that another cluster lacks.
+
+    The rule is that of Kafka's controller: replicas are spread over racks and brokers, beginning
+    at a random broker. For each topic, the command prints a command line that creates the topic in
+    the other cluster.
+    """
+    import segmentlog
+    from segmentlog.maintain.restoration.propose import creation_commands, reassignment_json
+
+    if len(paths) < 2:
+        message = "give log directories with the topics, and last one of the other cluster"
+        raise typer.BadParameter(message, param_hint="SRC... DST")
+    *sources, target = paths
+    found = segmentlog.propose_placement(
+        *sources, to=target, replication_factor=replication_factor, topics=topic or ()
+    )
+    lines = [reassignment_json(found)] if as_json else creation_commands(found)
+    for line in lines:
+        sys.stdout.write(f"{escape(line)}\n")
+    if not found:
+        complain("the other cluster has all topics")

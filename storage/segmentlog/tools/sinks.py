@@ -27,9 +27,8 @@ from segmentlog.tools.records import (
     text_lines,
     timestamp_type,
 )
-from segmentlog.tools.selection import last_offset
 from segmentlog.tools.text import escape, to_json
-from segmentlog.tools.walk import Found
+from segmentlog.tools.walk import Found, last_offset
 
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
@@ -174,67 +173,44 @@ class EnoughError(Exception):
     """The wanted number of lines is written."""
 
 
-class LimitedSink:
-    """Passes on batches, or records if these are counted, until there are enough.
+class CountingSink:
+    """Hands on everything and counts it, until there is enough.
 
-    `sink`: takes the batches and records.  `most`: their number, over all files.  `with_records`:
-    whether records are counted, and not batches.
+    `most`: the number of entries and batches, or of records, that are handed on; None for all.
     """
 
-    def __init__(self, sink: Sink, most: int, *, with_records: bool) -> None:
+    def __init__(self, sink: Sink, most: int | None, *, with_records: bool) -> None:
         self._sink = sink
-        self._left = most
+        self._left = float("inf") if most is None else most
         self._with_records = with_records
-
-    def batch(self, place: Place, found: Found) -> None:
-        """One batch; with records, its records come next."""
-        self._need_more()
-        self._sink.batch(place, found)
-        self._left -= not self._with_records
-
-    def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        """Pass on records, up to the number that is still wanted."""
-        self._need_more()
-        self._sink.records(place, header, records.slice(0, self._left))
-        self._left -= min(records.num_rows, self._left)
-
-    def entry(self, file: str, row: Mapping[str, object]) -> None:
-        """One entry."""
-        self._need_more()
-        self._sink.entry(file, row)
-        self._left -= 1
-
-    def close(self) -> None:
-        """Close the wrapped sink."""
-        self._sink.close()
-
-    def _need_more(self) -> None:
-        if self._left <= 0:
-            raise EnoughError
-
-
-class CountingSink:
-    """Hands on everything, and counts it."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
         self.batches = self.n_records = self.entries = 0
 
     def batch(self, place: Place, found: Found) -> None:
+        """One batch; with records, its records come next."""
+        self._take(not self._with_records)
         self._sink.batch(place, found)
         self.batches += found.header is not None
 
     def records(self, place: Place, header: BatchHeader, records: pa.RecordBatch) -> None:
-        self._sink.records(place, header, records)
-        self.n_records += records.num_rows
+        """Hand on records, up to the number that is still wanted."""
+        n_records = int(min(records.num_rows, self._left))
+        self._take(n_records)
+        self._sink.records(place, header, records.slice(0, n_records))
+        self.n_records += n_records
 
     def entry(self, file: str, row: Mapping[str, object]) -> None:
+        self._take(1)
         self._sink.entry(file, row)
         self.entries += 1
 
     def close(self) -> None:
         """Close the wrapped sink."""
         self._sink.close()
+
+    def _take(self, n: int) -> None:
+        if self._left <= 0:
+            raise EnoughError
+        self._left -= n
 
 
 class JsonSink:

@@ -7,16 +7,10 @@ breaks forge lines.  So each unprintable character is written as its escape: ``\
 
 import base64
 import json
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import NamedTuple
-
-from segmentlog.store.paths import readable_path
-from segmentlog.store.readable import is_file
-from segmentlog.store.remote.location import is_url, without_options
 
 #: Code points of ``surrogateescape`` for bytes that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
@@ -89,16 +83,6 @@ def to_json(row: Mapping[str, object]) -> str:
     return escape_json(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")))
 
 
-def json_fields(value: NamedTuple) -> dict[str, object]:
-    """The fields of a result under their names in JSON; -1 and an empty text are null."""
-    fields: dict[str, object] = {}
-    for name, found in value._asdict().items():
-        first, *others = name.removeprefix("n_").split("_")
-        unknown = found == "" or (isinstance(found, int) and found == -1)
-        fields[first + "".join(map(str.capitalize, others))] = None if unknown else found
-    return fields
-
-
 def escape_json(line: str) -> str:
     r"""`line` of valid JSON with ``\u202e`` for each character that is not printable."""
     if line.isprintable():
@@ -130,52 +114,3 @@ def encoder(encoding: Encoding) -> Callable[[bytes], str]:
 def as_text(data: bytes) -> str:
     """Text from which bytes that are not UTF-8 can be shown."""
     return data.decode("utf-8", "surrogateescape")
-
-
-_SINGULARS = {"batches": "batch", "entries": "entry"}
-
-
-def counted(**counts: int) -> str:
-    """``2 partitions, 1 segment``."""
-    shown = []
-    for name, n in counts.items():
-        singular = _SINGULARS.get(name, name.removesuffix("s"))
-        shown.append(f"{n:,} {singular if n == 1 else name}")
-    return ", ".join(shown)
-
-
-def as_given(file: str, paths: Sequence[str]) -> str:
-    """Path of `file`, below or beside one of `paths`, with the beginning that the user wrote.
-
-    At a URL, it is the path without options.
-    """
-    if is_url(file):
-        return without_options(file)
-    for given in paths:
-        begin, root = given, readable_path(given)
-        if is_file(root):
-            begin, root = os.path.dirname(begin), os.path.dirname(root)
-        below = os.path.relpath(file, root)
-        if below == os.curdir:
-            return begin
-        if below.partition(os.sep)[0] != os.pardir:
-            return os.path.join(begin, below)
-    return file
-
-
-def aligned(heading: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[bool]) -> str:
-    """Columns as wide as their widest cell, with two blanks between them; for pipes.
-
-    `right`: for each column, whether it is aligned to the right, as numbers are.
-    """
-    lines = [list(heading), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = list(right)
-    return "".join(
-        "  ".join(
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(line, widths, sides, strict=True)
-        ).rstrip()
-        + "\n"
-        for line in lines
-    )

@@ -25,22 +25,12 @@ from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.metadata_log import newest_metadata
-from segmentlog.times import iso_time
-from segmentlog.tools.arguments import (
-    PROBLEM,
-    READS,
-    PathsOrTier,
-    RemoteKeyFile,
-    RemoteLayout,
-    RemoteStorage,
-    Topics,
-    command,
-    with_tier,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
-from segmentlog.tools.selection import last_offset
-from segmentlog.tools.text import aligned, escape, to_json
+from segmentlog.tools.output import aligned, time_cell, write_json
+from segmentlog.tools.text import escape
 from segmentlog.tools.usage import write_leftovers
+from segmentlog.tools.walk import last_offset
 
 logger = logging.getLogger(__name__)
 
@@ -52,24 +42,22 @@ _FEW = 0.05  #: part of the records whose times may not stretch an axis
 _N_POINTS = 64  #: entries of time indexes of a partition to look at, or one a segment
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog topics /var/lib/kafka",
     "segmentlog topics /data1 /data2 --topic orders",
     "segmentlog topics /var/lib/kafka --json | jq 'select(.bytes > 1e9) | .topic'",
 )
+@arguments.tiered
 def topics(
-    paths: PathsOrTier = None,
-    topic: Topics = None,
+    paths: arguments.PathsOrTier = None,
+    topic: arguments.Topics = None,
     internal: Annotated[
         bool, typer.Option("--internal", help="List brokers' internal topics, too.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per topic.")
-    ] = False,
-    remote_storage: RemoteStorage = None,
-    remote_storage_layout: RemoteLayout = None,
-    remote_storage_key_file: RemoteKeyFile = None,
+    as_json: Annotated[bool, arguments.json_option("Print one JSON object per topic.")] = False,
+    *,
+    tier: arguments.Tier,
 ) -> None:
     """List topics: partitions in the directory, records, bytes, first and last time.
 
@@ -79,12 +67,11 @@ def topics(
     that has no others has an axis of its own, marked with *. The exit status is 1 if a partition
     is missing, lacks offsets or cannot be read.
     """
-    tier = remote_storage, remote_storage_layout, remote_storage_key_file
-    opened = open_log_dir(*with_tier(paths, *tier))
+    opened = open_log_dir(*tier.beside(paths))
     found = list(summarize(opened, topic or (), internal=internal))
     if as_json:
         for each in found:
-            sys.stdout.write(to_json(each.as_json()) + "\n")
+            write_json(each.as_json())
     else:
         sys.stdout.write(_table(found))
         write_leftovers(opened)
@@ -92,7 +79,7 @@ def topics(
         for problem in () if as_json else each.problems:
             sys.stderr.write(f"{escape(problem)}\n")
     if any(each.problems for each in found):
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
 
 
 class TopicSummary(NamedTuple):
@@ -333,9 +320,12 @@ def _table(found: Sequence[TopicSummary]) -> str:
     names = ["topic", "partitions", "records", "bytes", "records/s", "from", "to", "over time"]
     rows = [
         [
-            escape(each.topic), _partitions(each), f"{each.records:,}", f"{each.n_bytes:,}",
-            "-" if each.rate is None else f"{each.rate:,.3g}", _time(each.first_ms),
-            _time(each.last_ms), _over_time(each, shared),
+            escape(each.topic),
+            str(each.n_here) if each.n_here == each.n_partitions
+            else f"{each.n_here} of {each.n_partitions}",
+            f"{each.records:,}", f"{each.n_bytes:,}",
+            "-" if each.rate is None else f"{each.rate:,.3g}", time_cell(each.first_ms),
+            time_cell(each.last_ms), _over_time(each, shared),
         ]
         for each in found
     ]  # fmt: skip
@@ -372,16 +362,6 @@ def _over_time(summary: TopicSummary, shared: tuple[int, int]) -> str:
     if span is None or (span[0] <= shared[1] and shared[0] <= span[1]):
         return _bars(summary.counts(*shared))
     return f"{_bars(summary.counts(*_axis([span])))} *"
-
-
-def _partitions(summary: TopicSummary) -> str:
-    if summary.n_here == summary.n_partitions:
-        return str(summary.n_here)
-    return f"{summary.n_here} of {summary.n_partitions}"
-
-
-def _time(time_ms: int | None) -> str:
-    return "-" if time_ms is None else iso_time(time_ms - time_ms % 1000).replace(".000", "")
 
 
 def _bars(counts: NDArray[np.float64]) -> str:

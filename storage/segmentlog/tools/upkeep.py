@@ -32,47 +32,30 @@ from segmentlog.store.failures import Failures
 from segmentlog.store.paths import local_path
 from segmentlog.store.readable import exists
 from segmentlog.times import iso_time
-from segmentlog.tools.arguments import (
-    WRITES,
-    AsJson,
-    Directory,
-    Metadata,
-    Partitions,
-    Purge,
-    ServerProperties,
-    Settings,
-    Topics,
-    Yes,
-    asking,
-    command,
-    complete_topic,
-    parse_settings,
-    time_option,
-)
+from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed
+from segmentlog.tools.output import aligned, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import aligned, counted, escape, json_fields, to_json
+from segmentlog.tools.text import escape
 
-AsOneObject = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+AsOneObject = Annotated[bool, arguments.json_option("Print the result as one JSON object.")]
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog delete-topic /data/logs orders --dry-run",
     "segmentlog delete-topic /data/logs orders",
 )
 def delete_topic(
-    directory: Directory,
+    directory: arguments.Directory,
     topic: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC", help="The topic to delete.", autocompletion=complete_topic
+            metavar="TOPIC", help="The topic to delete.", autocompletion=arguments.complete_topic
         ),
     ],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
-    ] = False,
-    yes: Yes = False,
+    dry_run: Annotated[bool, arguments.dry_run("deleted")] = False,
+    yes: arguments.Yes = False,
     as_json: AsOneObject = False,
 ) -> None:
     """Delete a topic: its partitions, checkpoint entries, settings and versions of writes.
@@ -82,16 +65,17 @@ def delete_topic(
     topic there.
     """
     deleting = partial(segmentlog.delete_topic, directory, topic)
-    ask = None if dry_run else asking(yes=yes)
+    ask = None if dry_run else arguments.asking(yes=yes)
     if ask:
         ask(f"delete topic {escape(topic)}: {_topic_size(deleting(dry_run=True))}?")
     done = deleting(dry_run=dry_run)
     write, size = sys.stdout.write, _topic_size(done)
     if as_json:
-        write(to_json({**json_fields(done), "dryRun": dry_run}) + "\n")
+        write_json({**json_fields(done), "dryRun": dry_run})
         return
     write(f"{'would delete' if dry_run else 'deleted'} topic {escape(topic)}: {size}\n")
-    if exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
+    is_local = "://" not in directory
+    if is_local and exists(os.path.join(local_path(directory), META_PROPERTIES_FILE)):
         write(
             "a broker whose cluster knows the topic will create it again, empty: run "
             f"kafka-topics.sh --delete --topic {escape(topic)} there\n"
@@ -102,8 +86,8 @@ def _topic_size(done: DeletedTopic) -> str:
     return counted(partitions=done.partitions, segments=done.segments, bytes=done.n_bytes)
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog retain /data/logs --dry-run",
     "segmentlog retain /data/logs --topic orders --yes",
     "segmentlog retain /data/logs --explain",
@@ -111,14 +95,12 @@ def _topic_size(done: DeletedTopic) -> str:
     "segmentlog retain /data/logs -s retention.ms=86400000 -s retention.bytes=1073741824",
 )
 def retain(
-    directory: Directory,
-    topic: Topics = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, and change nothing.")
-    ] = False,
-    setting: Settings = None,
-    metadata: Metadata = None,
-    server_properties: ServerProperties = None,
+    directory: arguments.Directory,
+    topic: arguments.Topics = None,
+    dry_run: Annotated[bool, arguments.dry_run("removed")] = False,
+    setting: arguments.Settings = None,
+    metadata: arguments.Metadata = None,
+    server_properties: arguments.ServerProperties = None,
     kafka_defaults: Annotated[
         bool,
         typer.Option(
@@ -127,7 +109,7 @@ def retain(
             "bytes.",
         ),
     ] = False,
-    purge: Purge = False,
+    purge: arguments.Purge = False,
     explain: Annotated[
         bool,
         typer.Option(
@@ -136,8 +118,8 @@ def retain(
             "time and the setting that keep it; --dry-run always shows them, but not in JSON.",
         ),
     ] = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    yes: arguments.Yes = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Remove the segments that a broker's retention would remove, and show the reasons.
 
@@ -148,26 +130,26 @@ def retain(
     another limit: name this file, or give --kafka-defaults. A time that looks like seconds,
     microseconds or nanoseconds is marked.
     """
-    settings, failed = parse_settings(setting), Failed()
+    settings, failed = arguments.parse_settings(setting), Failed()
     retaining = partial(
         segmentlog.retain, directory, topic or (), settings=settings, metadata=metadata,
         server_properties=server_properties, kafka_defaults=kafka_defaults, purge=purge,
         on_failure=failed.add,
     )  # fmt: skip
-    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
+    write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     kept: list[KeptSegment] = []
     on_kept = kept.append if explain or (dry_run and not as_json) else None
     found = retaining(dry_run=dry_run or bool(ask), on_kept=on_kept)
     for each in found:
         if as_json:
-            write(to_json(json_fields(each)) + "\n")
+            write_json(json_fields(each))
             continue
         offsets = f"offsets {each.base_offset} to {each.end_offset - 1}"
         where = f"{escape(each.topic)}-{each.partition}: {offsets}"
         write(f"{where}, {counted(bytes=each.n_bytes)}: {_why(each)}\n")
     for stays in kept:
         if as_json:
-            write(to_json({**json_fields(stays), "kept": True}) + "\n")
+            write_json({**json_fields(stays), "kept": True})
             continue
         name = segment_file_name(stays.base_offset, FileKind.LOG)
         write(
@@ -180,7 +162,7 @@ def retain(
         found = retaining()
     if as_json:
         n_bytes = sum(each.n_bytes for each in found)
-        write(to_json({"segments": len(found), "bytes": n_bytes, "dryRun": dry_run}) + "\n")
+        write_json({"segments": len(found), "bytes": n_bytes, "dryRun": dry_run})
         failed.end()
         return
     write(f"{'would remove' if dry_run else 'removed'} {_segments(found)}\n")
@@ -211,20 +193,18 @@ def _why(segment: RemovedSegment) -> str:
     )
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog compact /data/logs --dry-run",
     "segmentlog compact /data/logs --topic customers",
     "segmentlog compact /data/logs -s min.cleanable.dirty.ratio=0.1",
     "segmentlog compact /data/logs --roll --purge --yes",
 )
 def compact(
-    directory: Directory,
-    topic: Topics = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be compacted, and change nothing.")
-    ] = False,
-    setting: Settings = None,
+    directory: arguments.Directory,
+    topic: arguments.Topics = None,
+    dry_run: Annotated[bool, arguments.dry_run("compacted")] = False,
+    setting: arguments.Settings = None,
     dedupe_buffer_bytes: Annotated[
         int,
         typer.Option(
@@ -232,8 +212,8 @@ def compact(
             help="Memory for keys, 24 bytes each; a log with more keys takes several passes.",
         ),
     ] = 128 << 20,
-    metadata: Metadata = None,
-    server_properties: ServerProperties = None,
+    metadata: arguments.Metadata = None,
+    server_properties: arguments.ServerProperties = None,
     roll: Annotated[
         bool,
         typer.Option(
@@ -241,9 +221,9 @@ def compact(
             help="Close active segments first, because only closed segments are compacted.",
         ),
     ] = False,
-    purge: Purge = False,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    purge: arguments.Purge = False,
+    yes: arguments.Yes = False,
+    as_json: arguments.AsJson = False,
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
@@ -251,7 +231,7 @@ def compact(
     segment if its share of dirty bytes is above min.cleanable.dirty.ratio. No broker may be
     running on the directory. The settings of the topic apply: `describe --settings` lists them.
     """
-    topics, settings, failed = topic or (), parse_settings(setting), Failed()
+    topics, settings, failed = topic or (), arguments.parse_settings(setting), Failed()
     compacting = partial(
         segmentlog.compact, directory, topics, settings=settings, metadata=metadata,
         dedupe_buffer_bytes=dedupe_buffer_bytes, server_properties=server_properties, roll=roll,
@@ -262,7 +242,7 @@ def compact(
         topics=topics, purge=purge,
     )  # fmt: skip
     why_none = partial(_why_none, directory, topics, known, has_settings=bool(settings))
-    write, ask = sys.stdout.write, None if dry_run else asking(yes=yes)
+    write, ask = sys.stdout.write, None if dry_run else arguments.asking(yes=yes)
     if dry_run or ask:
         planned = compacting(dry_run=True)
         if as_json and dry_run:
@@ -281,12 +261,7 @@ def compact(
         elif ask and planned:
             ask(f"compact {size}?")
     with progress("compact", None, is_bytes=False) as bar:
-
-        def begin(name: str) -> None:
-            bar.name(escape(name))
-            bar.advance(1)
-
-        found = compacting(on_log=begin, on_phase=lambda phase: bar.name(escape(phase)))
+        found = compacting(on_log=bar.begin, on_phase=bar.name)
     if as_json:
         _write_objects(found, dry_run=False)
         failed.end()
@@ -302,10 +277,10 @@ def compact(
 def _write_objects(found: Sequence[CompactedPartition], *, dry_run: bool) -> None:
     """A line of JSON for each partition, and one that counts them."""
     for each in found:
-        sys.stdout.write(to_json(json_fields(each)) + "\n")
+        write_json(json_fields(each))
     removed = 0 if dry_run else sum(each.bytes_before - each.bytes_after for each in found)
     counts = {"partitions": len(found), "bytesRemoved": removed, "dryRun": dry_run}
-    sys.stdout.write(to_json(counts) + "\n")
+    write_json(counts)
 
 
 def _why_none(
@@ -329,13 +304,9 @@ def _write_compacted(found: Sequence[CompactedPartition]) -> None:
     for each in found:
         where = f"{escape(each.topic)}-{each.partition}"
         dirty = f"dirty from offset {each.first_dirty_offset}, {each.dirty_ratio:.0%} of its bytes"
-        sys.stdout.write(f"{where}: {dirty}; {_gone(each) if each.n_passes else _to_go(each)}\n")
-
-
-def _to_go(planned: CompactedPartition) -> str:
-    """The line of a partition in a dry run: the segments that a compaction would go through."""
-    size = counted(segments=planned.segments_before, bytes=planned.bytes_before)
-    return f"{size} would be read, up to offset {planned.clean_to}"
+        size = counted(segments=each.segments_before, bytes=each.bytes_before)
+        planned = f"{size} would be read, up to offset {each.clean_to}"
+        sys.stdout.write(f"{where}: {dirty}; {_gone(each) if each.n_passes else planned}\n")
 
 
 def _gone(done: CompactedPartition) -> str:
@@ -354,28 +325,28 @@ def _gone(done: CompactedPartition) -> str:
     )
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog delete-records /data/logs --topic orders --partition 0 --offset 1500",
     "segmentlog delete-records /data/logs --topic orders --before 2026-03-01",
 )
 def delete_records(
-    directory: Directory,
+    directory: arguments.Directory,
     topic: Annotated[
-        str, typer.Option("--topic", help="The topic.", autocompletion=complete_topic)
+        str, typer.Option("--topic", help="The topic.", autocompletion=arguments.complete_topic)
     ],
-    partition: Partitions = None,
+    partition: arguments.Partitions = None,
     offset: Annotated[
         int | None, typer.Option(help="The first offset to keep; -1 is the high watermark.")
     ] = None,
-    before: Annotated[int | None, time_option("Delete the records before this time.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be deleted, and change nothing.")
-    ] = False,
-    purge: Purge = False,
-    yes: Yes = False,
+    before: Annotated[
+        int | None, arguments.time_option("Delete the records before this time.")
+    ] = None,
+    dry_run: Annotated[bool, arguments.dry_run("deleted")] = False,
+    purge: arguments.Purge = False,
+    yes: arguments.Yes = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per partition.")
+        bool, arguments.json_option("Print one JSON object per partition.")
     ] = False,
 ) -> None:
     """Delete the records of partitions below an offset, or before a time.
@@ -397,7 +368,7 @@ def delete_records(
     deleting = partial(
         segmentlog.delete_records, directory, topic, offset=offset, before=before, purge=purge
     )
-    ask = None if dry_run else asking(yes=yes)
+    ask = None if dry_run else arguments.asking(yes=yes)
     if dry_run or ask:
         planned = []
         for number in numbers:
@@ -428,7 +399,7 @@ def delete_records(
 def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool = False) -> None:
     """The line of a partition."""
     if as_json:
-        sys.stdout.write(to_json({**json_fields(done), "dryRun": dry_run}) + "\n")
+        write_json({**json_fields(done), "dryRun": dry_run})
         return
     where = f"{escape(done.topic)}-{done.partition}"
     if done.new_start == done.old_start and not done.segments:
@@ -443,39 +414,39 @@ def _write_deleted(done: DeletedRecords, *, dry_run: bool = False, as_json: bool
     sys.stdout.write(f"{where}: {begins}; {gone} {goes}\n")
 
 
-@command(
-    WRITES,
+@arguments.command(
+    arguments.WRITES,
     "segmentlog configure /data/logs -s segment.bytes=67108864",
     "segmentlog configure /data/logs --topic orders -s retention.ms=86400000",
     "segmentlog configure /data/logs --topic orders --remove retention.ms",
 )
 def configure(
-    directory: Directory,
+    directory: arguments.Directory,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", help="Only for this topic.", autocompletion=complete_topic),
+        typer.Option(
+            "--topic", help="Only for this topic.", autocompletion=arguments.complete_topic
+        ),
     ] = None,
-    setting: Settings = None,
+    setting: arguments.Settings = None,
     remove: Annotated[
         list[str] | None, typer.Option("--remove", help="A setting to remove; may be repeated.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per setting.")
-    ] = False,
+    as_json: Annotated[bool, arguments.json_option("Print one JSON object per setting.")] = False,
 ) -> None:
     """Store settings of topics in a directory without a broker, and list them.
 
     Writers, retention and compaction use these settings. Without --topic, they are the defaults of
     all topics. The settings of a broker's topics are changed with kafka-configs.sh.
     """
-    settings = parse_settings(setting)
+    settings = arguments.parse_settings(setting)
     if settings or remove:
         segmentlog.alter_settings(directory, topic, settings, remove=remove or ())
     found = segmentlog.topic_settings(directory, topic)
     if as_json:
         for name, each in found.items():
             row = {"setting": name, "value": each.value, "source": str(each.source)}
-            sys.stdout.write(to_json(row) + "\n")
+            write_json(row)
         return
     cells = [[name, each.value, str(each.source)] for name, each in found.items()]
     sys.stdout.write(aligned(["setting", "value", "source"], cells, [False, True, False]))

@@ -12,7 +12,8 @@ from segmentlog.reads.usage import LEFTOVERS, UsageKind, UsedSpace, large_leftov
 from segmentlog.reads.usage import usage as account
 from segmentlog.times import iso_time
 from segmentlog.tools.arguments import PROBLEM, READS, AsJson, command
-from segmentlog.tools.text import aligned, as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.output import aligned, as_given, counted, json_fields, write_json
+from segmentlog.tools.text import escape
 
 _MOST_SHOWN = 10  #: places of leftovers
 
@@ -42,9 +43,9 @@ def usage(
     if as_json:
         for used in found:
             row = json_fields(used._replace(path=as_given(used.path, paths)))
-            sys.stdout.write(to_json({**row, "removal": used.removal}) + "\n")
+            write_json({**row, "removal": used.removal})
         names = ("files", "bytes", "allocated")
-        sys.stdout.write(to_json(dict(zip(names, total, strict=True))) + "\n")
+        write_json(dict(zip(names, total, strict=True)))
     else:
         _write_kinds(found, total)
         left = [used for used in found if used.kind in LEFTOVERS]

@@ -1,4 +1,4 @@
-"""``segmentlog verify``: the findings of a verification, as lines or as JSON."""
+"""``segmentlog verify`` and ``preflight``: what is wrong; what a starting broker does with it."""
 
 import logging
 import re
@@ -13,25 +13,15 @@ import typer
 
 import segmentlog
 from segmentlog.errors import SegmentLogError
+from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
-from segmentlog.model import TopicPartition
+from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
-from segmentlog.tools.arguments import (
-    PROBLEM,
-    READS,
-    AsJson,
-    Partitions,
-    PathsOrTier,
-    RemoteKeyFile,
-    RemoteLayout,
-    RemoteStorage,
-    Topics,
-    command,
-    with_tier,
-)
+from segmentlog.tools import arguments
+from segmentlog.tools.output import as_given, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
-from segmentlog.tools.text import as_given, counted, escape, json_fields, to_json
+from segmentlog.tools.text import escape, to_json
 
 _REINDEX = "segmentlog reindex builds them again from the batches"
 _BY_ITSELF = "a broker does the same when it starts after an unclean stop"
@@ -82,6 +72,7 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
 }
 
 _MIB = 1 << 20
+_MOST_AT_A_GLANCE = 20  #: lines
 
 #: Modules whose warnings are findings, too: torn tails, and missing offsets of a tier.
 _REPEATED = ("log.log_end", "tiered.plan")
@@ -90,18 +81,19 @@ _REPEATED = ("log.log_end", "tiered.plan")
 _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
 
 
-@command(
-    READS,
+@arguments.command(
+    arguments.READS,
     "segmentlog verify /var/lib/kafka",
     "segmentlog verify /backup --topic orders --records --json",
     "segmentlog verify /var/lib/kafka/orders-0 --notes",
     "segmentlog verify /var/lib/kafka --topic payments --producers",
     "segmentlog verify /var/lib/kafka --remote-storage s3://tier/prefix/",
 )
+@arguments.tiered
 def verify(
-    paths: PathsOrTier = None,
-    topic: Topics = None,
-    partition: Partitions = None,
+    paths: arguments.PathsOrTier = None,
+    topic: arguments.Topics = None,
+    partition: arguments.Partitions = None,
     records: Annotated[
         bool, typer.Option("--records", help="Also decompress and parse the records.")
     ] = False,
@@ -112,10 +104,9 @@ def verify(
     notes: Annotated[
         bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
     ] = False,
-    as_json: AsJson = False,
-    remote_storage: RemoteStorage = None,
-    remote_storage_layout: RemoteLayout = None,
-    remote_storage_key_file: RemoteKeyFile = None,
+    as_json: arguments.AsJson = False,
+    *,
+    tier: arguments.Tier,
 ) -> None:
     """Read everything and report what does not fit: checksums, indexes, gaps, transactions.
 
@@ -127,8 +118,7 @@ def verify(
     With --remote-storage, all segments of the tier are read, and compared with the broker's list
     of them (__remote_log_metadata), if the directory has it, and with the local segments.
     """
-    tier = remote_storage, remote_storage_layout, remote_storage_key_file
-    given = with_tier(paths, *tier, fail_on_data_loss=False)
+    given = tier.beside(paths, fail_on_data_loss=False)
     topics, partitions = topic or (), partition or ()
     directory = open_log_dir(*given)
     missing = missing_of(directory, topics, partitions)
@@ -153,19 +143,19 @@ def verify(
     counts = Counter(finding.severity for finding in found)
     totals = {f"{severity}s": counts[severity] for severity in Severity}
     if as_json:
-        _write_line(to_json(read | totals))
+        write_json(read | totals)
     else:
         hint = " (--notes lists them)" if counts[Severity.NOTE] and not notes else ""
-        _write_line(f"{counted(**read)}: {counted(**totals)}{hint}")
+        sys.stdout.write(f"{counted(**read)}: {counted(**totals)}{hint}\n")
         kinds = {finding.kind for finding in found if finding.severity != Severity.NOTE}
         for advice, about in _ADVICE.items():
             if not kinds.isdisjoint(about):
-                _write_line(advice)
+                sys.stdout.write(f"{advice}\n")
     if sys.stderr.isatty():
         seconds = max(time.perf_counter() - started, 1e-9)
         sys.stderr.write(f"{seconds:.1f} s, {n_bytes / _MIB / seconds:,.0f} MiB/s\n")
     if counts[Severity.ERROR]:
-        raise typer.Exit(PROBLEM)
+        raise typer.Exit(arguments.PROBLEM)
 
 
 def _size_of(directory: LogDirectory, each: TopicPartition) -> tuple[int, int] | None:
@@ -208,5 +198,83 @@ def _line(finding: Finding) -> str:
     return f"{finding.severity:7} {finding.kind}: {escape(place)}: {escape(finding.message)}"
 
 
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
+@arguments.command(
+    arguments.READS,
+    "segmentlog preflight /var/lib/kafka",
+    "segmentlog preflight /disk1/kafka /disk2/kafka --server-properties server.properties",
+    "segmentlog preflight /disk2/kafka --metadata-dir /disk1/kafka --kafka-version 4.3 --json",
+)
+def preflight(
+    directories: Annotated[
+        list[str], typer.Argument(metavar="DIR", help="All log directories of one broker.")
+    ],
+    topic: arguments.Topics = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata-dir",
+            "--metadata",
+            metavar="DIR",
+            help="The broker's log directory that holds __cluster_metadata-0, if it is another "
+            "directory.",
+        ),
+    ] = None,
+    server_properties: arguments.ServerProperties = None,
+    kafka_version: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-version", metavar="VERSION", help="The version of Kafka that will start."
+        ),
+    ] = None,
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Show what a starting broker would do with its log directories. Nothing is changed.
+
+    Each line is a step of the start: refuse, offline, unserved, stray, empty, truncate, split,
+    recover, rebuild, drop, delete, missing or keep; with the file that decides it, the reason, the
+    loss and the remedy. The lines "unknown" name what the disks of one broker do not tell. The
+    exit status is 1 if the broker would end, would not serve a log, or would lose offsets in a way
+    that nobody has set.
+    """  # fmt: skip
+    remedies: set[str] = set()
+
+    def show(step: StartStep) -> None:
+        given = step._replace(path=as_given(step.path, directories))
+        if as_json:
+            write_json(json_fields(given))
+        elif step.action != StartAction.RECOVER or step.n_bytes:
+            if given.remedy in remedies:  # a remedy for many logs is printed once
+                given = given._replace(remedy="")
+            remedies.add(given.remedy)
+            place = given.path + (f", offset {given.offset}" if given.offset >= 0 else "")
+            sys.stdout.write(f"{given.action:8} {escape(place)}: {escape(given.message)}\n")
+
+    steps = segmentlog.preflight(
+        *directories, topics=topic or (), metadata=metadata, server_properties=server_properties,
+        kafka_version=kafka_version, on_step=show,
+    )  # fmt: skip
+    counts = Counter(step.action for step in steps)
+    harm = [
+        step for step in steps
+        if step.has_harm
+        # A log is cut off, and not only a torn tail of it.
+        or (step.action == StartAction.TRUNCATE
+            and (step.end_offset > step.offset or step.topic == METADATA_TOPIC))
+    ]  # fmt: skip
+    if as_json:
+        write_json({each: counts[each] for each in StartAction})
+    else:
+        told = ", ".join(f"{counts[each]} {each}" for each in StartAction if counts[each])
+        ends = any(step.action == StartAction.REFUSE for step in steps)
+        verdict = "a broker would not start" if ends else (
+            "a broker would start, and not keep everything" if harm
+            else "nothing here keeps a broker from its start"
+        )  # fmt: skip
+        sys.stdout.write(f"{verdict}: {told}\n")
+        if harm and len(steps) > _MOST_AT_A_GLANCE:  # else the lines above are seen
+            for step in harm[:_MOST_AT_A_GLANCE]:
+                sys.stdout.write(f"  {step.action}: {escape(as_given(step.path, directories))}\n")
+            if len(harm) > _MOST_AT_A_GLANCE:
+                sys.stdout.write(f"  and {len(harm) - _MOST_AT_A_GLANCE} more\n")
+    if harm:
+        raise typer.Exit(arguments.PROBLEM)

@@ -11,7 +11,7 @@ a guard, and prints that name.  Both files are JSON.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -193,12 +193,15 @@ class Guard:
                 return  # a full disk takes no new state either, and an undo has to make room
 
 
-def list_guards(directory: str) -> list[Guard]:
+def list_guards(directory: str, names: Iterable[str] | None = None) -> list[Guard]:
     """Guards of unfinished commits.
 
     Writers exclude each other, so a writer that finds a guard finds one that a crash has left.
+
+    `names`: of the files in the directory, if they have just been listed.
     """
-    names = sorted(name for name in list_names(directory) if name.startswith(GUARD_PREFIX))
+    names = list_names(directory) if names is None else names
+    names = sorted(name for name in names if name.startswith(GUARD_PREFIX))
     # A topic may have a guard's name, but the directories of its partitions have a dash.
     return [
         Guard(directory, name)

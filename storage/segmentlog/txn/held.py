@@ -1,7 +1,7 @@
 """A held log directory: locked, and without unfinished changes.
 
 A log directory is either *viewed*, at one moment and without a lock
-(`segmentlog.reads.directory_view`), or *held*.  All that changes a directory holds it: a job when
+(`segmentlog.reads.snapshot`), or *held*.  All that changes a directory holds it: a job when
 it begins and when it commits, retention, deletions, compaction, recovery, new settings.
 """
 

@@ -13,7 +13,7 @@ from segmentlog.errors import OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import BATCH_SIZE, LOCK_TIMEOUT_SECONDS, Codec
-from segmentlog.store.paths import local_path
+from segmentlog.store.paths import writable_path
 from segmentlog.txn.repeated_writes import NumberedWrite
 from segmentlog.txn.topics import MOST_PARTITIONS
 
@@ -177,7 +177,7 @@ class WriteRequest:
     overwrite: bool = False  # whether the records replace all earlier records of `topic`
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "directory", local_path(self.directory))
+        object.__setattr__(self, "directory", writable_path(self.directory))
         if self.num_partitions is not None:
             whole_number("num_partitions", self.num_partitions, 1, MOST_PARTITIONS)
         if self.topic is not None:

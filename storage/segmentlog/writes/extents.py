@@ -73,6 +73,14 @@ class Extent(NamedTuple):
         """Base offset of its first batch, as it stands in the file."""
         return self.first_offset if self.has_offsets else self.file.offset
 
+    def grown(self, end: int, n_records: int, offsets: tuple[int, int] | None) -> "Extent":
+        """With more records, up to `end`; `offsets`: their first and last, if they are kept."""
+        return self._replace(
+            end=end,
+            n_records=self.n_records + n_records,
+            last_offset=offsets[1] if offsets else RELATIVE,
+        )
+
     def shift_to(self, next_offset: int) -> int:
         """Added to the base offset of each batch, it gives the one in the log."""
         return 0 if self.has_offsets else next_offset - self.staged_from

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from segmentlog.cluster.cluster_metadata import read_partition_counts
 from segmentlog.cluster.directory_settings import DirectorySettings
@@ -17,6 +17,7 @@ from segmentlog.format.names import META_PROPERTIES_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import TopicPartition
 from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.pace import pace_of
 from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import storage_errors
@@ -25,6 +26,7 @@ from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import hold
 from segmentlog.txn.repeated_writes import StreamBatch
 from segmentlog.txn.state import State
+from segmentlog.writes.bucket_job import BucketJob
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.job_files import (
     JobFiles,
@@ -63,9 +65,12 @@ class WriteJob:
         A missing topic is created when the job commits.  A job that fails before leaves no topic,
         which would bind the next job to a number of partitions that nobody chose.
 
-        `held`: the directory, if the caller holds it.  Raises `LogLockedError` if a broker is
-        running on the directory, or another writer keeps it locked.
+        `held`: the directory, if the caller holds it.  A path in an object store gets a job of
+        its own kind.  Raises `LogLockedError` if a broker is running on the directory, or another
+        writer keeps it locked.
         """
+        if is_bucket(request.directory):
+            return cast("WriteJob", BucketJob.begin(request))  # it has the same face
         directory, config, topic = request.directory, request.config, request.topic
         token = new_token(request.stream)
         prepare_directory(directory, token)
@@ -240,7 +245,7 @@ class WriteJob:
     @storage_errors()
     def abort_stream(cls, request: WriteRequest) -> None:
         """End the jobs of a request's stream, if nobody knows their tokens."""
-        if request.stream is not None:
+        if request.stream is not None and not is_bucket(request.directory):
             end_stream(request.directory, request.stream)
 
     @property

@@ -1,8 +1,8 @@
 """Staged batches: a writing task leaves them in the log directory, and the commit takes them.
 
 A task in the process of the commit keeps its batches in memory up to a bound: most of its commits
-have a few rows, which would otherwise be written, read back and written again.  Once there are
-more batches, all of them go to files.
+have a few rows, which would otherwise be written, read back and written again.  Later batches go
+to files.
 
 A staged file holds record batches only.  Its name begins with a letter and has no dash.  A broker
 looks at directories, and at files whose names begin with digits, so it passes over a staged file.
@@ -16,7 +16,6 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -129,14 +128,6 @@ class _SharedFile(_File):
         self._files.write(self.path, self._joined[:n_bytes].data, self.size - n_bytes)
 
 
-class _Piece(NamedTuple):
-    """Batches of one partition in memory, as `TaskStage.add` has taken them."""
-
-    topic_partition: TopicPartition
-    batches: EncodedBatches
-    offsets: tuple[int, int] | None
-
-
 class TaskStage:
     """The staged files of one task attempt; a file is made when it is first written to.
 
@@ -144,7 +135,7 @@ class TaskStage:
     of a segment, and so of a file of one partition.  `flush`: whether the files that the commit
     will move are on the disk when the stage is closed.  `pace`: the limit of bytes a second, or
     None.  `most_held`: bytes of batches to keep in memory, if the stage is closed in the process
-    that commits; no file is made as long as they suffice.
+    that commits.
     """
 
     def __init__(
@@ -170,8 +161,8 @@ class TaskStage:
         self._staged: dict[TopicPartition, tuple[int, int]] = {}  # bytes and records so far
         self._ends: dict[TopicPartition, tuple[int, int]] = {}  # see `_expected_end`
         self._high_watermarks: Mapping[TopicPartition, int] | None = None
-        self._held: list[_Piece] = []  # in the order in which they came
         self._n_free = most_held  # bytes that may still be held; 0 once there are files
+        self._held: dict[TopicPartition, tuple[Extent, list[ScannedBatches]]] = {}
         self._extents: list[Extent] = []
         self._last_of: dict[TopicPartition, int] = {}  # where its last extent is among all
 
@@ -181,66 +172,63 @@ class TaskStage:
         batches: EncodedBatches,
         offsets: tuple[int, int] | None = None,
     ) -> None:
-        """Take batches of one partition after its earlier batches.
+        """Take batches of one partition after its earlier batches: into memory, or else a file.
 
         `batches`: if offsets count from 0, the buffer is changed so that they count on: from the
         extent's beginning, or in a file of the partition's own from the log end.  `offsets`: the
         first and the last offset, if offsets are to be kept.
         """
-        n_bytes = batches.buffer.nbytes + batches.table.nbytes + _PIECE_BYTES
-        if n_bytes <= self._n_free:
-            self._n_free -= n_bytes
-            # The encoder's buffer is as long as any encoding of its rows could have become.
-            buffer = pooled_array(len(batches.buffer), np.uint8)
-            buffer[:] = batches.buffer
-            self._held.append(
-                _Piece(topic_partition, EncodedBatches(buffer, batches.table), offsets)
-            )
+        n_bytes, n_records = len(batches.buffer), int(batches.records_counts.sum())
+        before = self._staged.get(topic_partition, (0, 0))
+        self._staged[topic_partition] = before[0] + n_bytes, before[1] + n_records
+        n_held = n_bytes + batches.table.nbytes + _PIECE_BYTES
+        if n_held <= self._n_free:
+            self._n_free -= n_held
+            self._hold(topic_partition, batches, offsets, n_records)
             return
-        held, self._held, self._n_free = self._held, [], 0
-        for piece in held:
-            self._stage(*piece)
-        self._stage(topic_partition, batches, offsets)
-
-    def _stage(
-        self,
-        topic_partition: TopicPartition,
-        batches: EncodedBatches,
-        offsets: tuple[int, int] | None,
-    ) -> None:
-        """Write batches of one partition to a file, after its earlier batches."""
-        n_records = int(batches.records_counts.sum())
-        file = self._file_of(topic_partition, len(batches.buffer), n_records)
+        self._n_free = 0  # later batches follow these
+        file = self._file_of(topic_partition, n_bytes, *before)
         number = self._last_of.get(topic_partition, -1)
-        before = self._extents[number] if number >= 0 else None
-        if before is None or (before.file, before.end) != (file.file, file.size):
+        extent = self._extents[number] if number >= 0 else None
+        if extent is None or (extent.file, extent.end) != (file.file, file.size):
             number = self._last_of[topic_partition] = len(self._extents)
             first = offsets[0] if offsets else RELATIVE
-            before = Extent(*topic_partition, file.file, file.size, file.size, 0, first, first)
-            self._extents.append(before)
-        shift = 0 if offsets else before.n_records + file.file.offset
+            extent = Extent(*topic_partition, file.file, file.size, file.size, 0, first, first)
+            self._extents.append(extent)
+        shift = 0 if offsets else extent.n_records + file.file.offset
         if shift or file.file.leader_epoch:
             positions = np.ascontiguousarray(batches.positions)
             assign_offsets(batches.buffer, positions, shift, file.file.leader_epoch)
         file.write(batches.buffer)
         if isinstance(file, _OwnFile):
             file.table.add(batches, shift)
-        self._extents[number] = before._replace(
-            end=file.size,
-            n_records=before.n_records + n_records,
-            last_offset=offsets[1] if offsets else RELATIVE,
-        )
+        self._extents[number] = extent.grown(file.size, n_records, offsets)
+
+    def _hold(
+        self,
+        topic_partition: TopicPartition,
+        batches: EncodedBatches,
+        offsets: tuple[int, int] | None,
+        n_records: int,
+    ) -> None:
+        # The encoder's buffer is as long as any encoding of its rows could have become.
+        buffer = pooled_array(len(batches.buffer), np.uint8)
+        buffer[:] = batches.buffer
+        first = offsets[0] if offsets else RELATIVE
+        empty = Extent(*topic_partition, NO_FILE, 0, 0, 0, first, first), list[ScannedBatches]()
+        extent, held = self._held.get(topic_partition, empty)
+        held.append(ScannedBatches("", buffer, batches.table, 0))
+        grown = extent.grown(extent.end + len(buffer), n_records, offsets)
+        self._held[topic_partition] = grown, held
 
     def _file_of(
-        self, topic_partition: TopicPartition, n_bytes: int, n_records: int
+        self, topic_partition: TopicPartition, n_bytes: int, n_before: int, n_records: int
     ) -> "_OwnFile | _SharedFile":
-        """The file for a partition's next bytes."""
-        staged, n_before = self._staged.get(topic_partition, (0, 0))
-        self._staged[topic_partition] = staged + n_bytes, n_before + n_records
+        """The file for a partition's next bytes, after so many bytes and records."""
         own = self._own.get(topic_partition)
         is_much = (
             own is not None
-            or staged >= least_moved_bytes(self._segment_bytes)
+            or n_before >= least_moved_bytes(self._segment_bytes)
             # More rows of the partition will probably come.
             or (n_bytes >= self._segment_bytes // 1024 and self._n_made < _MOST_EARLY_FILES)
         )
@@ -249,7 +237,7 @@ class TaskStage:
                 return own
             self._end_own(topic_partition)
             end, leader_epoch = self._expected_end(topic_partition)
-            file = StagedFile(self._new_name(), True, end + n_before, leader_epoch)
+            file = StagedFile(self._new_name(), True, end + n_records, leader_epoch)
             self._own[topic_partition] = own = _OwnFile(self._directory, file, self._open)
             self._files.append(own)
             return own
@@ -307,8 +295,6 @@ class TaskStage:
         Raises `StagedFileError` if the shared file is damaged; `SyncFailedError` if the disk did
         not keep some of the bytes.
         """
-        if self._held:
-            return TaskExtents.of(self._held_extents())
         for topic_partition in [*self._own]:
             self._end_own(topic_partition)
         self._group_shared()
@@ -317,26 +303,9 @@ class TaskStage:
             if not file.is_moved(self._segment_bytes):
                 self._open.drop(file.path)
         self._open.finish()
-        return TaskExtents.of(self._extents)
-
-    def _held_extents(self) -> Iterator[Extent]:
-        """The batches in memory, with one extent for each partition."""
-        of_partition: dict[TopicPartition, list[_Piece]] = {}
-        for piece in self._held:
-            of_partition.setdefault(piece.topic_partition, []).append(piece)
-        for topic_partition, pieces in of_partition.items():
-            firsts = [each.offsets[0] for each in pieces if each.offsets]
-            lasts = [each.offsets[1] for each in pieces if each.offsets]
-            yield Extent(
-                *topic_partition,
-                file=NO_FILE,
-                start=0,
-                end=sum(each.batches.buffer.nbytes for each in pieces),
-                n_records=sum(int(each.batches.records_counts.sum()) for each in pieces),
-                first_offset=firsts[0] if firsts else RELATIVE,
-                last_offset=lasts[-1] if lasts else RELATIVE,
-                held=tuple(ScannedBatches("", *each.batches, 0) for each in pieces),
-            )
+        held = [extent._replace(held=tuple(held)) for extent, held in self._held.values()]
+        self._held.clear()  # the memory goes with the extents
+        return TaskExtents.of([*held, *self._extents])
 
     def _group_shared(self) -> None:
         """Rewrite the shared file, with one extent for consecutive batches of a partition.

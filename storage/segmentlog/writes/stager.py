@@ -6,7 +6,7 @@ producers do (``BuiltInPartitioner``), and the rows of each partition are encode
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,9 @@ from segmentlog.writes.config import ProducerConfig
 from segmentlog.writes.extents import TaskExtents
 from segmentlog.writes.sequences import SequenceNumbers
 from segmentlog.writes.staged_files import TaskStage
+
+if TYPE_CHECKING:
+    from segmentlog.bucket.task_object import ObjectStage
 
 #: Full batches of each partition to hold before they are written.  With more, fewer batches are
 #: cut short; with fewer, the rows of few partitions are still in the processor's caches.
@@ -297,7 +300,7 @@ class RowStager:
 
     def __init__(
         self,
-        stage: TaskStage,
+        stage: "TaskStage | ObjectStage",
         config: ProducerConfig,
         topic: str | None,
         n_partitions: Callable[[str], int],
@@ -372,7 +375,7 @@ class RowStager:
     def finish(self) -> TaskExtents:
         """Write out the rest; return the staged extents, synced if the settings require it."""
         self._write_held()
-        return self._stage.close()
+        return cast("TaskExtents", self._stage.close())  # an object's have the same face
 
     def discard(self) -> None:
         """Forget everything: the task has failed."""

@@ -14,6 +14,7 @@ from segmentlog.arguments import instance_of, path_text, whole_number
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.repeated_writes import NumberedWrite
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest, columns_left_out
@@ -31,6 +32,15 @@ _P = ParamSpec("_P")
 _REPLACES = (
     "a retry would delete the records of the first attempt: give txn_app_id and "
     "txn_version instead, or delete the earlier records first (segmentlog.delete_records)"
+)
+
+_NO_PRODUCER = (
+    "a log in an object store does not keep the state of producers yet: give txn_app_id and "
+    "txn_version to write rows once"
+)
+_NO_READY_BATCHES = (
+    "a log in an object store does not take batches that are made already, because it does not "
+    "keep the state of their producers yet: append rows"
 )
 
 
@@ -200,6 +210,8 @@ class LogWriter:
         job = self._job
         if job is None:
             return
+        if is_bucket(job.directory):
+            raise OptionError("batches", "ready batches", _NO_READY_BATCHES)
         name = topic or job.topics.topic
         if name is None or (job.topics.topic or name) != name:
             raise OptionError(
@@ -435,6 +447,8 @@ def open_writer(
     )
     numbers = None
     if producer is not None:
+        if is_bucket(request.directory):
+            raise OptionError("producer", "an idempotent producer", _NO_PRODUCER)
         _check_producer(producer, topic, settings, overwrite=overwrite)
         find = sequences_after_the_log(request.directory, producer, lock_timeout_seconds)
         numbers = SequenceNumbers(producer, find)

@@ -24,7 +24,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.model import LogSlice
-from segmentlog.reads.directory_view import DirectoryView
+from segmentlog.reads.snapshot import DirectorySnapshot
 
 Offsets = dict[str, dict[str, int]]
 
@@ -434,19 +434,19 @@ def test_a_partition_that_moves_to_another_directory_is_not_lost(
         write(tmp_path / name, rows(10), topic="t" if name == "a" else "u")
     stream = Stream(tmp_path / "b", paths=json.dumps([str(tmp_path / "a")]), **limit)
     assert {"t-0": [0, 10], "u-0": [0, 10]} == stream.batch()
-    refresh = DirectoryView.refresh
+    refresh = DirectorySnapshot.refresh
 
-    def move(view: DirectoryView) -> DirectoryView:
-        if view.path.endswith("/a"):
+    def move(snapshot: DirectorySnapshot) -> DirectorySnapshot:
+        if snapshot.path.endswith("/a"):
             monkeypatch.undo()
             (tmp_path / "a" / "t-0").rename(tmp_path / "b" / "t-0")
             high_watermark(tmp_path / "a", 0)
             path = tmp_path / "b" / "replication-offset-checkpoint"
             write(tmp_path / "b", rows(2))
             path.write_text("0\n2\nt 0 12\nu 0 10\n")
-        return refresh(view)
+        return refresh(snapshot)
 
-    monkeypatch.setattr(DirectoryView, "refresh", move)
+    monkeypatch.setattr(DirectorySnapshot, "refresh", move)
     assert {"t-0": [10, 12]} == stream.batch()
     assert {("t", 0): 12, ("u", 0): 10} == from_json(stream.offset)
 

@@ -28,8 +28,9 @@ from segmentlog.errors import (
 from segmentlog.format.names import deleted_directory_name, is_deleted_directory
 from segmentlog.log.checkpoint import read_offsets, write_offsets
 from segmentlog.model import TopicPartition
-from segmentlog.reads.moment import DirectorySnapshot
+from segmentlog.reads import snapshot as snapshots
 from segmentlog.reads.scan import scan_slice
+from segmentlog.store.contract import Entry
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import list_names
 from segmentlog.txn import change, deleted, effects
@@ -315,7 +316,9 @@ def test_a_topic_that_is_made_again_is_another_one(directory: Path) -> None:
     assert [b"x", b"x", b"x"] == seen(directory)[0]
 
 
-def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> None:
+def test_names_that_are_listed_while_partitions_are_renamed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The directory is listed again, also if bounds are read after the guard is gone."""
     is_halfway, is_listed = threading.Event(), threading.Event()
 
@@ -338,19 +341,20 @@ def test_names_that_are_listed_while_partitions_are_renamed(directory: Path) -> 
     thread = threading.Thread(target=deletes)
     thread.start()
     assert is_halfway.wait(60)
-    listings = []
+    listings, real = [], snapshots.list_entries
 
-    def lists() -> dict[TopicPartition, str]:
-        names = [path.name for path in directory.glob("t-?")]
-        listings.append(names)
+    def lists(path: str) -> list[Entry]:
+        entries = [*real(path)]
+        listings.append([each.name for each in entries if re.fullmatch("t-[0-9]", each.name)])
         is_listed.set()
         thread.join()
-        return {TopicPartition("t", int(name[-1])): str(directory / name) for name in names}
+        return entries
 
-    snapshot = DirectorySnapshot(str(directory), lists)
+    monkeypatch.setattr(snapshots, "list_entries", lists)
+    snapshot = snapshots.DirectorySnapshot(str(directory))
 
     assert 2 == len(listings[0])
-    assert {} == snapshot.partitions
+    assert {"t-1"} == {each.topic for each in snapshot.partitions}
 
 
 def test_a_failed_removal_is_a_warning_and_is_repeated_the_next_time(

@@ -26,9 +26,9 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.maintain.verification.findings import FindingKind, Severity
 from segmentlog.maintain.verification.verify_log import verify_log
 from segmentlog.model import LogSlice, ReadUpTo, TopicPartition
+from segmentlog.reads import log as log_module
 from segmentlog.reads import ordered_reads
-from segmentlog.reads.moment import Listing
-from segmentlog.reads.partition import Partition
+from segmentlog.reads.listed import Listing, list_now
 from segmentlog.reads.scan import scan_slice
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.writes.config import ProducerConfig
@@ -405,18 +405,19 @@ def test_a_segment_that_is_cut_before_it_is_looked_at_is_listed_again(partition:
     assert 15 == log.log_end_offset
 
 
-def test_threads_list_a_log_once(partition: Path) -> None:
+def test_threads_list_a_log_once(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second listing could find other files, and the threads would not read the same log."""
     listings: list[Listing] = []
     is_listing, may_end = threading.Event(), threading.Event()
 
-    def list_files(_: TopicPartition, path: str) -> Listing:
+    def list_slowly(path: str, *, before: Listing | None) -> Listing:
         is_listing.set()
         assert may_end.wait(60)
-        listings.append(Listing(Partition(path).files()))
+        listings.append(list_now(path, before=before))
         return listings[-1]
 
-    log = segmentlog.Log(TopicPartition("t", 0), str(partition), list_files=list_files)
+    monkeypatch.setattr(log_module, "list_now", list_slowly)
+    log = segmentlog.Log(TopicPartition("t", 0), str(partition))
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(lambda: log.segments)
         assert is_listing.wait(60)

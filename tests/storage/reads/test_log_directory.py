@@ -17,7 +17,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.model import ReadUpTo, TopicPartition
-from segmentlog.reads import directory_view
+from segmentlog.reads import log_directory
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.txn.json_file import from_json
 
@@ -462,13 +462,13 @@ def test_a_subdirectory_that_may_not_be_read_does_not_hide_the_log_directories(
     for name in ("data", "lost+found"):
         (tmp_path / name).mkdir()
     (tmp_path / "data" / "meta.properties").touch()
-    real = directory_view.exists
+    real = log_directory.exists
 
     def exists(path: str) -> bool:
         if "lost+found" in path:
             raise PermissionError(13, "Permission denied", path)
         return real(path)
 
-    monkeypatch.setattr(directory_view, "exists", exists)
+    monkeypatch.setattr(log_directory, "exists", exists)
     with pytest.raises(LogDirectoryError, match=r"in it, these are log directories: data$"):
         segmentlog.open_log_dir(tmp_path).topics()

@@ -6,12 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from descriptors import descriptors_below
+from producer_batches import ABORT, COMMIT, batch, marker, plant
 
 import segmentlog
 from segmentlog.errors import LogChangedError
 from segmentlog.format.records.read_memory import ReadMemory
 from segmentlog.log import swaps
-from segmentlog.model import LogSlice
+from segmentlog.model import IsolationLevel, LogSlice, ScanPolicy
 from segmentlog.reads import plan, planned_file
 from segmentlog.reads.scan import scan_slice
 
@@ -36,8 +37,8 @@ def keys(slices: list[LogSlice]) -> list[bytes]:
     """Keys of the records in some slices."""
     found: list[bytes] = []
     for each in slices:
-        for batch in scan_slice(each, columns=["key"]):
-            found += batch["key"].to_pylist()
+        for rows in scan_slice(each, columns=["key"]):
+            found += rows["key"].to_pylist()
     return found
 
 
@@ -188,3 +189,20 @@ def test_no_file_stays_open_after_a_read_that_is_given_up(tmp_path: Path) -> Non
     list(late)  # a thread for which the consumer did not wait
 
     assert 0 == descriptors_below(tmp_path)
+
+
+def test_a_marker_of_a_later_transaction_decides_nothing(tmp_path: Path) -> None:
+    """An overwrite has put the segments of the planned read aside, with their end markers."""
+    first = batch(5, 0, 0, base_offset=0, is_transactional=True)
+    plant(tmp_path, first, batch(1, 0, 0, 10, base_offset=1))
+    plant(tmp_path, marker(5, 0, base_offset=11, kind=COMMIT), base_offset=11)
+    (planned_slice,) = segmentlog.open_log_dir(tmp_path).log("t", 0).slices(0, 11)
+    policy = ScanPolicy(isolation_level=IsolationLevel.READ_COMMITTED)
+    assert 11 == sum(each.num_rows for each in scan_slice(planned_slice, policy=policy))
+    for path in (tmp_path / "t-0").glob("*.log"):
+        path.rename(f"{path}.deleted")
+    later = batch(5, 0, 1, base_offset=12, is_transactional=True)
+    plant(tmp_path, later, marker(5, 0, base_offset=13, kind=ABORT), base_offset=12)
+
+    with pytest.raises(LogChangedError, match="now begins at offset 12"):
+        list(scan_slice(planned_slice, policy=policy))

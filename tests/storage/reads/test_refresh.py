@@ -20,7 +20,7 @@ from segmentlog.errors import (
 )
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import ReadUpTo, TopicPartition
-from segmentlog.reads import directory_view
+from segmentlog.reads import snapshot
 from segmentlog.store import fingerprint as look
 from segmentlog.store import local
 from segmentlog.testing.reference import Record, encode_batch
@@ -175,8 +175,8 @@ def test_another_topic_of_the_name_is_not_taken_for_the_first(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has an equal high watermark, and its directories may have the same inodes."""
-    names = directory_view.list_inodes
-    monkeypatch.setattr(directory_view, "list_inodes", lambda path: dict.fromkeys(names(path), 7))
+    names = snapshot.list_inodes
+    monkeypatch.setattr(snapshot, "list_inodes", lambda path: dict.fromkeys(names(path), 7))
     directory = looked_up(log_dir)
     first = directory.log("a", 0).known_topic_id
     segmentlog.delete_topic(log_dir, "a")

@@ -395,3 +395,15 @@ def test_an_interval_beyond_kafkas_bound_is_refused(run: Run, example_data: str)
     for number in (2**31, 2**64, -1):
         refused = run("reindex", example_data, "--index-interval-bytes", number, status=2)
         assert "--index-interval-bytes" in refused.output
+
+
+def test_commands_and_columns_of_tables_need_no_kernels() -> None:
+    """`doctor` says what is wrong with them, so the command line has to start."""
+    code = (
+        "import sys\n"
+        "sys.modules['segmentlog.native'] = None\n"
+        "import segmentlog.tools.cli\n"
+        "from segmentlog.kafka_tables import table_schema\n"
+        "table_schema('producers')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -19,9 +19,9 @@ from segmentlog.tools.records import (
     sequence_after,
     timestamp_type,
 )
-from segmentlog.tools.selection import Selection
 from segmentlog.tools.sinks import JsonSink
 from segmentlog.tools.text import Encoding, as_text, to_json
+from segmentlog.tools.walk import Selection
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 PLACE = Place("to\u202epic", 2, "file")

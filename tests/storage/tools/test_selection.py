@@ -4,7 +4,7 @@ import pytest
 
 from segmentlog.format.records.header import parse_header
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.tools.selection import Selection, last_offset
+from segmentlog.tools.walk import Selection, last_offset
 
 T0 = 1_700_000_000_000
 HEADER = parse_header(encode_batch([Record(10, T0, b"k", b"v"), Record(19, T0 + 9, b"k", b"v")]))

@@ -5,11 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from plain_writes import numbers, values
+from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store import sync_together
-from segmentlog.writes import WriteJob, WriteRequest
+from segmentlog.writes import WriteJob, WriteRequest, open_files
 from segmentlog.writes.config import ProducerConfig
 
 SEGMENT_BYTES = 1 << 20
@@ -61,40 +62,54 @@ def rows(first: int, n_rows: int) -> pa.Table:
     )
 
 
-def staged(directory: Path) -> list[Path]:
-    """The staged files of all jobs."""
-    return [*directory.glob("segmentlog.*.stage")]
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of all staged files that are made."""
+    found: list[str] = []
+    real = open_files.create_file
+
+    def create(path: str) -> int:
+        found.append(path)
+        return real(path)
+
+    monkeypatch.setattr(open_files, "create_file", create)
+    return found
 
 
 @pytest.mark.parametrize("use_offsets", [False, True])
-def test_a_writer_makes_files_only_beyond_its_memory(tmp_path: Path, use_offsets: bool) -> None:
-    """Batches in memory are staged before those that do not fit, and all keep their order."""
-    config = ProducerConfig(batch_size=1000, buffer_memory=20_000, use_offsets=use_offsets)
-    n_files, first = [], 0
+def test_a_writer_makes_files_only_beyond_its_memory(
+    tmp_path: Path, made: list[str], use_offsets: bool
+) -> None:
+    """Batches in memory and those that do not fit keep their order."""
+    config = ProducerConfig(batch_size=50, buffer_memory=20_000, use_offsets=use_offsets)
+    n_made, first = [], 0
     with segmentlog.open_writer(tmp_path, "t", num_partitions=2, config=config) as writer:
-        for n_rows in (20, 120, 600):
+        for n_rows in (12, 52, 600):
             for _ in range(2):
                 writer.append(rows(first, n_rows // 2))
                 first += n_rows // 2
-            n_files.append(len(staged(tmp_path)))
             writer.flush()
-            assert [] == staged(tmp_path)
-    assert [0, 0] == n_files[:2]
-    assert n_files[2] > 0
+            n_made.append(len(made))
+    assert [0, 0] == n_made[:2]
+    assert n_made[2] > 0
     assert {0: [*range(0, first, 2)], 1: [*range(1, first, 2)]} == numbers(tmp_path)
     log = segmentlog.open_log_dir(tmp_path).log("t", 1)
     offsets = log.scan(columns=["offset"]).read_all()["offset"].to_pylist()
     n_rows = first // 2
     assert offsets == ([5 + 10 * n for n in range(n_rows)] if use_offsets else [*range(n_rows)])
+    assert_tidy(tmp_path)
 
 
-def test_a_writer_with_a_limit_of_speed_keeps_no_batch_in_memory(tmp_path: Path) -> None:
+def test_a_writer_with_a_limit_of_speed_keeps_no_batch_in_memory(
+    tmp_path: Path, made: list[str]
+) -> None:
     """The commit would write them in one burst."""
-    config = ProducerConfig(batch_size=100, max_bytes_per_second=1 << 30)
-    with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
-        writer.append(rows(0, 400).drop_columns("partition"))
-        assert 1 == len(staged(tmp_path))
-    assert 400 == len(values(tmp_path))
+    for rate, n_made in ((None, 0), (1 << 30, 1)):
+        config = ProducerConfig(max_bytes_per_second=rate)
+        with segmentlog.open_writer(tmp_path, "t", config=config) as writer:
+            writer.append(rows(0, 10).drop_columns("partition"))
+        assert n_made == len(made)
+    assert 20 == len(values(tmp_path))
 
 
 def test_rows_in_memory_go_with_their_writer(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from kafka_here.java import Outgoing, TransactionalProducer
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_segmentlog.testing import AsKafka, as_kafka
-from segmentlog.testing.kafka_log import KafkaLog, NewRow, Transaction, fields_of, record_of
+from segmentlog.testing.kafka_log import KafkaLog, Transaction
+from segmentlog.testing.new_records import NewRow, fields_of, record_of
 
 #: Settings of the broker: topics are made when they are missing, as by default, and are compacted
 #: soon after they can be.

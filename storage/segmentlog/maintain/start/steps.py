@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from segmentlog.cluster import directory_settings
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, META_PROPERTIES_FILE
+from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.model import METADATA_TOPIC
-from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.store.readable import exists, read_whole
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
@@ -93,11 +93,8 @@ _DOES: Mapping[StartAction, str] = {
 
 def is_of_a_broker(directory: str) -> bool:
     """Whether a broker has used this log directory, or was told to use it."""
-    return (
-        exists(os.path.join(directory, META_PROPERTIES_FILE))
-        or exists(os.path.join(directory, BOOTSTRAP_FILE))
-        or metadata_path(directory) is not None
-    )
+    is_told = exists(os.path.join(directory, BOOTSTRAP_FILE))
+    return is_told or directory_settings.is_of_a_broker(directory)
 
 
 def refused(path: str, reason: str, remedy: str) -> StartStep:

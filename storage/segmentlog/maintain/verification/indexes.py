@@ -16,6 +16,7 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import OFFSET_ENTRY, TIME_ENTRY
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.readable import after_zeros, exists, open_file, status_of
 
 
@@ -184,7 +185,7 @@ class IndexCheck:
                     f"{entries.entry_bytes}; {remedy}",
                     position=entries.n_bytes, severity=Severity.WARNING,
                 )  # fmt: skip
-            elif self._segment.size and not exists(entries.path):
+            elif self._segment.size and not exists(entries.path) and not is_bucket(entries.path):
                 severity, reason = Severity.WARNING, remedy
                 if self._is_leaving:
                     severity, reason = Severity.NOTE, "the segment lies below the log start"

@@ -46,10 +46,9 @@ from segmentlog.maintain.verification.verify_log import (
     unreadable_records,
 )
 from segmentlog.model import TopicPartition
-from segmentlog.reads.listed import ListedSegments
+from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import newest_metadata
-from segmentlog.reads.moment import Listing
 from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import bytes_of, is_directory, open_file
@@ -276,7 +275,7 @@ class _LogTier:
         if directory := self._disk.location.local:
             path = f"{directory}/{self._log.topic_partition}"
             if is_directory(path):
-                local = ListedSegments(Listing(list_segments(path)), 0, -1)
+                local = ListedSegments(Listing(list_segments(path)))
         local_start = local.files[0].base_offset if local is not None and local.files else None
         if segments:
             epochs = read_leader_epochs(f"{path}/{LEADER_EPOCH_CHECKPOINT}") if path else ()

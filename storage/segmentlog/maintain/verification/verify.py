@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from typing import SupportsIndex
 
 from segmentlog.arguments import instance_of, topic_names, whole_number
@@ -122,6 +123,7 @@ def verify(
     chosen = partitions_of(directory, names, numbers, missing)
     corrupt = directory.corrupt_checkpoints
     reported = {*map(str, corrupt)}
+    loading = cache(LoadingDirectory)  # its checkpoints are read once, not for each log
 
     def findings() -> Iterator[Finding]:
         yield from unfinished_commits(directory.unfinished_commits)
@@ -150,7 +152,7 @@ def verify(
                     continue
             if tiers is not None:
                 yield from _or_unreadable(log, reported, tiers.findings(log))
-            of_log = _of_log(log, records=records, producers=producers, on_bytes=on_bytes)
+            of_log = _of_log(log, loading, records=records, producers=producers, on_bytes=on_bytes)
             yield from _or_unreadable(log, reported, of_log)
             found = diskless_partitions([os.path.dirname(log.path)])
             if each in found:
@@ -190,13 +192,13 @@ def _is_partition(path: str) -> bool:
     return has_form and not is_of_a_broker(path) and bool(list_segments(path))
 
 
-def _of_start(log: Log) -> list[StartStep]:
+def _of_start(log: Log, loading: Callable[[str], LoadingDirectory]) -> list[StartStep]:
     """The actions of a starting broker on a log; missing indexes have findings of their own."""
     path = plain_path(log.path)
     parent = os.path.dirname(path)
     if is_url(path) or not is_directory(path) or not is_of_a_broker(parent):
         return []
-    steps = LoadingDirectory(parent).log(log.topic_partition, path).steps()
+    steps = loading(parent).log(log.topic_partition, path).steps()
     return [
         each for each in steps
         if each.action != StartAction.REBUILD and not each.path.endswith(".timeindex")
@@ -230,14 +232,19 @@ def _unreadable(log: Log, error: OSError | SegmentLogError) -> Finding:
 
 
 def _of_log(
-    log: Log, *, records: bool, producers: bool, on_bytes: Callable[[int], object]
+    log: Log,
+    loading: Callable[[str], LoadingDirectory],
+    *,
+    records: bool,
+    producers: bool,
+    on_bytes: Callable[[int], object],
 ) -> Iterator[Finding]:
     """The findings of a log, and the loss by a recovery if it has bad batches."""
     from segmentlog.maintain.verification.verify_log import (
         verify_log,  # the compiled kernels load here
     )
 
-    steps = _of_start(log)
+    steps = _of_start(log, loading)
     tails = [each for each in steps if each.action == StartAction.KEEP]
     yield from (as_finding(each) for each in steps if each not in tails)
     is_damaged = False

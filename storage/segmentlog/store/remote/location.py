@@ -90,7 +90,8 @@ def path_of_url(url: str) -> str:
     before, question, query = rest.partition("?")
     authority, _, key = before.partition("/")
     userinfo, at, host = authority.rpartition("@")
-    if scheme == "tiered" or _MADE.fullmatch(authority):  # made here; a tier's has no credentials
+    # Made here; the path of a virtual disk has no credentials.
+    if scheme == "tiered" or scheme.startswith("bucket+") or _MADE.fullmatch(authority):
         return url.rstrip("/")
     _, colon, port = host.partition(":")
     # A slash in credentials cuts them off, and their beginning looks like a host.

@@ -45,7 +45,7 @@ from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
 from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
-from segmentlog.reads import directory_view
+from segmentlog.reads import snapshot
 from segmentlog.testing.codecs import GZIP, LZ4, NONE
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record
@@ -653,7 +653,7 @@ def test_very_many_partitions_do_not_take_the_square_of_their_number(
 
     counted(checkpoint, "_entries")
     counted(checkpoint, "_write")
-    counted(directory_view, "list_inodes")
+    counted(snapshot, "list_inodes")
     done = compact(quick_path)
 
     assert n_partitions == len(done)

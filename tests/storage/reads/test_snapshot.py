@@ -10,7 +10,7 @@ import segmentlog
 from segmentlog.errors import LogChangedError
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
 from segmentlog.model import IsolationLevel
-from segmentlog.reads import moment
+from segmentlog.reads import snapshot
 
 
 def values(log: segmentlog.Log) -> list[bytes]:
@@ -115,7 +115,9 @@ def test_other_passes_are_of_no_concern(tmp_path: Path, monkeypatch: pytest.Monk
     segmentlog.compact(tmp_path, settings=COMPACT)
     put_aside = (tmp_path / "t-0").glob("*.log.deleted")
     assert len([*put_aside]) == 1
-    monkeypatch.setattr(moment, "_CLOCKS_NS", 0)  # what was put aside just before counts as later
+    monkeypatch.setattr(
+        snapshot, "_CLOCKS_NS", 0
+    )  # what was put aside just before counts as later
     log, other = (segmentlog.open_log_dir(tmp_path).log("t", 0) for _ in range(2))
     write_keys(tmp_path, b"c")
     assert [b"b", b"a", b"z"] == values(log)

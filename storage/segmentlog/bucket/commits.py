@@ -1,0 +1,376 @@
+"""Commits, and the state of a log that they add up to.
+
+A commit names extents: ranges of data objects with the batches of one partition, and the offsets
+that they get.  Everything that a reader or a writer has to know follows from the commits in their
+order, so each of them arrives at the same state.  A checkpoint is such a state, written down.
+"""
+
+import json
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from segmentlog.errors import CorruptCheckpointError
+from segmentlog.model import TopicPartition
+from segmentlog.txn.json_file import REMEDY, from_json, to_json
+from segmentlog.txn.repeated_writes import (
+    CommittedBatch,
+    Streams,
+    Versions,
+    decode_streams,
+    decode_versions,
+    encode_streams,
+    encode_versions,
+    forget_old,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMMIT_FORMAT = 1
+CHECKPOINT_FORMAT = 1
+
+#: Integers of an extent beside its object, in the order of `Extents` and of files.
+_NUMBERS = ("start", "size", "base_offset", "end_offset", "n_records", "max_timestamp")
+
+
+class PlacedExtent(NamedTuple):
+    """Batches of one partition that follow each other in a data object, with their offsets."""
+
+    topic: str
+    partition: int
+    object: str  # key of the data object
+    start: int  # byte of the object
+    size: int  # in bytes
+    base_offset: int  # of the first record, in the log
+    end_offset: int  # after the last record
+    n_records: int
+    max_timestamp: int  # epoch milliseconds; -1 for none
+    #: added to the base offset of each batch, it gives the one in the log
+    shift: int
+
+
+class Topic(NamedTuple):
+    """A topic of a log."""
+
+    topic_id: str  # as Kafka prints it
+    n_partitions: int
+
+
+class Extents:
+    """The extents of one partition, as columns, in the order of their offsets.
+
+    They only grow.  Several states share one of them, and each knows how many are its own
+    (`PartitionLog.n_extents`): a commit costs what it adds, however long the log is.
+    """
+
+    __slots__ = ("columns", "objects", "shifts")
+
+    def __init__(self) -> None:
+        self.objects: list[str] = []  # keys; the same text for all extents of an object
+        self.shifts = array("q")
+        self.columns: dict[str, array[int]] = {name: array("q") for name in _NUMBERS}
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def add(self, extent: PlacedExtent) -> None:
+        """Append an extent."""
+        self.objects.append(extent.object)
+        self.shifts.append(extent.shift)
+        for name in _NUMBERS:
+            self.columns[name].append(getattr(extent, name))
+
+    def part(self, begin: int, end: int) -> "Extents":
+        """A copy of some extents."""
+        found = Extents()
+        found.objects, found.shifts = self.objects[begin:end], self.shifts[begin:end]
+        found.columns = {name: column[begin:end] for name, column in self.columns.items()}
+        return found
+
+
+@dataclass(slots=True)
+class PartitionLog:
+    """One partition: its bounds, and its extents."""
+
+    start: int = 0  # log start offset
+    end: int = 0  # log end offset
+    extents: Extents = field(default_factory=Extents)
+    n_extents: int = 0  # of `extents`; later ones belong to later states
+
+    def column(self, name: str) -> "array[int]":
+        """A column of the extents of this state."""
+        return self.extents.columns[name][: self.n_extents]
+
+    @property
+    def objects(self) -> list[str]:
+        """Keys of the data objects of the extents."""
+        return self.extents.objects[: self.n_extents]
+
+    def grown(self) -> "PartitionLog":
+        """The partition of the next state, to which extents may be added."""
+        extents, n = self.extents, self.n_extents
+        if len(extents) > n:  # another state has grown from this one
+            extents = extents.part(0, n)
+        return PartitionLog(self.start, self.end, extents, n)
+
+    def add(self, extent: PlacedExtent) -> None:
+        """Append an extent."""
+        self.extents.add(extent)
+        self.n_extents += 1
+        self.end = extent.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One step of a log; all of it happens at once."""
+
+    number: int  # from 1
+    token: str  # random: shows after a lost answer whose commit has this number
+    job: str  # whose data objects it names, or empty
+    time_ms: int  # by the clock of the writer (epoch)
+    created: Mapping[str, Topic] = field(default_factory=dict)  # new topics, or more partitions
+    deleted: Sequence[str] = ()  # topics; before new ones are created
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)  # new log starts
+    extents: Sequence[PlacedExtent] = ()
+    #: of a numbered write: its name, its version, and the topics that it is noted for
+    version: tuple[str, int, Sequence[str]] | None = None
+    batch: tuple[str, CommittedBatch] | None = None  # of a streaming query
+    retired: Sequence[str] = ()  # jobs that may not commit any more
+
+    def encode(self) -> bytes:
+        """The bytes of its object."""
+        topics = [*dict.fromkeys(each.topic for each in self.extents)]
+        objects = [*dict.fromkeys(each.object for each in self.extents)]
+        topic_numbers = {each: number for number, each in enumerate(topics)}
+        object_numbers = {each: number for number, each in enumerate(objects)}
+        extents: dict[str, list[int]] = {
+            "topic": [topic_numbers[each.topic] for each in self.extents],
+            "partition": [each.partition for each in self.extents],
+            "object": [object_numbers[each.object] for each in self.extents],
+            "shift": [each.shift for each in self.extents],
+        }
+        for name in _NUMBERS:
+            extents[name] = [getattr(each, name) for each in self.extents]
+        version, batch = self.version, self.batch
+        return to_json(
+            COMMIT_FORMAT,
+            {
+                "number": self.number,
+                "token": self.token,
+                "job": self.job,
+                "time_ms": self.time_ms,
+                "created": [[name, *each] for name, each in self.created.items()],
+                "deleted": [*self.deleted],
+                "starts": [[*each, start] for each, start in self.starts.items()],
+                "topics": topics,
+                "objects": objects,
+                "extents": extents,
+                "version": version and [version[0], version[1], [*version[2]]],
+                "batch": batch and [batch[0], *batch[1]],
+                "retired": [*self.retired],
+            },
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Commit":
+        """The commit in an object; `path` names it in errors.
+
+        Raises `CorruptCheckpointError` if the bytes are none, or of a newer format.
+        """
+        found = from_json(data, path, (COMMIT_FORMAT,))
+        try:
+            return cls._of(found)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
+
+    @classmethod
+    def _of(cls, found: Mapping[str, Any]) -> "Commit":
+        topics, objects, columns = found["topics"], found["objects"], found["extents"]
+        extents = [
+            PlacedExtent(topics[topic], partition, objects[key], *numbers)
+            for topic, partition, key, *numbers in zip(
+                columns["topic"], columns["partition"], columns["object"],
+                *(columns[name] for name in (*_NUMBERS, "shift")), strict=True,
+            )
+        ]  # fmt: skip
+        version, batch = found["version"], found["batch"]
+        return cls(
+            found["number"],
+            found["token"],
+            found["job"],
+            found["time_ms"],
+            {name: Topic(*each) for name, *each in found["created"]},
+            found["deleted"],
+            {TopicPartition(topic, number): start for topic, number, start in found["starts"]},
+            extents,
+            None if version is None else (version[0], version[1], version[2]),
+            None if batch is None else (batch[0], CommittedBatch(*batch[1:])),
+            found["retired"],
+        )
+
+
+@dataclass(slots=True)
+class State:
+    """A log after a commit.  `after` makes a new one, which shares what has not changed."""
+
+    number: int = 0  # of the last commit
+    time_ms: int = 0  # of the last commit
+    topics: dict[str, Topic] = field(default_factory=dict)
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    versions: Versions = field(default_factory=dict)
+    streams: Streams = field(default_factory=dict)
+    #: jobs that have committed or were retired, with the time; none of them may commit any more
+    ended: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: objects of extents that have left the log, with the time: readers may still need them
+    left: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def after(self, commit: Commit) -> "State":
+        """The state once a commit has followed."""
+        now_ms = commit.time_ms
+        state = State(
+            commit.number,
+            now_ms,
+            dict(self.topics),
+            dict(self.logs),
+            forget_old(self.versions, self.time_ms, now_ms),
+            forget_old(self.streams, self.time_ms, now_ms),
+            forget_old(self.ended, self.time_ms, now_ms),
+            forget_old(self.left, self.time_ms, now_ms),
+        )
+        for topic in commit.deleted:
+            gone = state.topics.pop(topic, None)
+            for partition in range(gone.n_partitions if gone else 0):
+                deleted = state.logs.pop(TopicPartition(topic, partition))
+                state.left |= dict.fromkeys(deleted.objects, ("", now_ms))
+        for topic, found in commit.created.items():
+            state.topics[topic] = found
+            for partition in range(found.n_partitions):
+                state.logs.setdefault(TopicPartition(topic, partition), PartitionLog())
+        changed: dict[TopicPartition, PartitionLog] = {}
+        for extent in commit.extents:
+            at = TopicPartition(extent.topic, extent.partition)
+            log = changed.get(at)
+            if log is None:
+                log = changed[at] = state.logs[at].grown()
+            log.add(extent)
+        state.logs.update(changed)
+        for at, start in commit.starts.items():
+            log = state.logs[at]
+            n = log.n_extents
+            first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
+            state.left |= dict.fromkeys(log.objects[:first], ("", now_ms))
+            kept = log.extents.part(first, n)
+            state.logs[at] = PartitionLog(start, max(log.end, start), kept, n - first)
+        if commit.version is not None:
+            app_id, number, topics = commit.version
+            state.versions |= {(app_id, topic): (number, now_ms) for topic in topics}
+        if commit.batch is not None:
+            query, batch = commit.batch
+            state.streams[query] = batch, now_ms
+        for job in (commit.job, *commit.retired):
+            if job:
+                state.ended[job] = "", now_ms
+        return state
+
+    def objects(self) -> set[str]:
+        """Keys of the data objects that extents lie in."""
+        return {key for log in self.logs.values() for key in log.objects}
+
+    # --- checkpoints
+
+    def encode(self) -> bytes:
+        """The bytes of a checkpoint: a file of Arrow with a row for each extent."""
+        import numpy as np  # neither is needed to commit
+        import pyarrow as pa
+
+        partitions = [*self.logs.items()]
+        lengths = [log.n_extents for _, log in partitions]
+        keys = [key for _, log in partitions for key in log.objects]
+        columns: dict[str, pa.Array] = {
+            "log": pa.array(np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)),
+            "object": pa.array(keys, pa.string()).dictionary_encode(),
+            "shift": _joined(log.extents.shifts[: log.n_extents] for _, log in partitions),
+        }
+        for name in _NUMBERS:
+            columns[name] = _joined(log.column(name) for _, log in partitions)
+        about = {
+            "format": CHECKPOINT_FORMAT,
+            "number": self.number,
+            "time_ms": self.time_ms,
+            "topics": [[name, *each] for name, each in self.topics.items()],
+            "logs": [[*at, log.start, log.end] for at, log in partitions],
+            "versions": encode_versions(self.versions),
+            "streams": encode_streams(self.streams),
+            "ended": [[job, time_ms] for job, (_, time_ms) in self.ended.items()],
+            "left": [[key, time_ms] for key, (_, time_ms) in self.left.items()],
+        }
+        table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        found: bytes = sink.getvalue().to_pybytes()
+        return found
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "State":
+        """The state in a checkpoint; `path` names it in errors.
+
+        Raises `CorruptCheckpointError` if the bytes are none, or of a newer format.
+        """
+        import pyarrow as pa
+
+        try:
+            table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+            metadata = (table.schema.metadata or {})[b"segmentlog"]
+            about = from_json(metadata, path, (CHECKPOINT_FORMAT,))
+            return cls._of(about, table)
+        except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, CorruptCheckpointError):
+                raise
+            raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
+
+    @classmethod
+    def _of(cls, about: Mapping[str, Any], table: "pa.Table") -> "State":
+        import numpy as np
+
+        table = table.combine_chunks()
+        logs: dict[TopicPartition, PartitionLog] = {}
+        counts = np.bincount(table["log"].to_numpy(), minlength=len(about["logs"]))
+        ends = np.cumsum(counts).tolist()
+        keys = table["object"].to_pylist() if table.num_rows else []
+        known: dict[str, str] = {}
+        keys = [known.setdefault(key, key) for key in keys]
+        numbers = {name: table[name].to_numpy() for name in ("shift", *_NUMBERS)}
+        begin = 0
+        for (topic, partition, start, end), stop in zip(about["logs"], ends, strict=True):
+            extents = Extents()
+            extents.objects = keys[begin:stop]
+            extents.shifts = array("q", numbers["shift"][begin:stop].tobytes())
+            extents.columns = {
+                name: array("q", numbers[name][begin:stop].tobytes()) for name in _NUMBERS
+            }
+            found = PartitionLog(start, end, extents, stop - begin)
+            logs[TopicPartition(topic, partition)] = found
+            begin = stop
+        return cls(
+            about["number"],
+            about["time_ms"],
+            {name: Topic(*each) for name, *each in about["topics"]},
+            logs,
+            decode_versions(about["versions"]),
+            decode_streams(about["streams"]),
+            {job: ("", time_ms) for job, time_ms in about["ended"]},
+            {key: ("", time_ms) for key, time_ms in about["left"]},
+        )
+
+
+def _joined(columns: "Iterable[array[int]]") -> "pa.Array":
+    import numpy as np
+    import pyarrow as pa
+
+    parts = [np.frombuffer(each, np.int64) for each in columns if len(each)]
+    return pa.array(np.concatenate(parts) if parts else np.empty(0, np.int64))

@@ -1,0 +1,454 @@
+"""A virtual disk: a log in an object store as a broker's log directory.
+
+Each extent is a segment of its partition: its batches, with the offsets that its commit gave them.
+After the last one comes an empty segment, as after a roll on a broker, so no reader looks for a
+torn tail.  The checkpoints at the top are made from the state after a commit, and so is the file
+of our own state: its inode is the number of that commit, so a reader notices a change.
+
+A file keeps its name and its bytes as long as its records are in the log.  So a path that was
+planned by one process is read by another, which may know a later commit.
+"""
+
+import errno
+import os
+import stat
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+from segmentlog.bucket.commits import PartitionLog, State
+from segmentlog.bucket.objects import Objects
+from segmentlog.bucket.sequence import Sequence, sequence_at
+from segmentlog.errors import LogDirectoryError
+from segmentlog.format.kernels import layout
+from segmentlog.format.names import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    PARTITION_METADATA_FILE,
+    FileKind,
+    FileState,
+    parse_partition_directory,
+    parse_segment_file,
+)
+from segmentlog.store.bucket_location import parse_bucket, plain_bucket_path
+from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
+from segmentlog.store.remote.object_store import RemoteDisk
+from segmentlog.store.remote.stores import Facts, Opened
+from segmentlog.txn.state import STATE_FILE
+from segmentlog.txn.state import State as DirectoryState
+
+_DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
+
+#: Bytes of a batch's header up to the distance of its last offset.
+_HEAD_BYTES = layout.LAST_OFFSET_DELTA_AT + 4
+
+
+def _file_status(size: int, inode: int) -> FileStatus:
+    return FileStatus(
+        stat.S_IFREG | 0o444, size, inode, 0, 0, is_remembered=False, n_allocated=size
+    )
+
+
+@lru_cache(1 << 16)
+def _digest(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode(), digest_size=7).digest(), "big")
+
+
+def _inode(key: str, start: int, base_offset: int) -> int:
+    """A number that no other segment has, the same in all processes.
+
+    A topic that was deleted may come again, with segments of the same names.
+    """
+    return (_digest(key) + 1_000_003 * start + 7919 * base_offset) % 2**56 or 1
+
+
+class _Range(NamedTuple):
+    """A range of a data object that is a segment."""
+
+    object: str
+    start: int
+    size: int
+    base_offset: int
+    shift: int
+
+    @property
+    def inode(self) -> int:
+        """See `_inode`."""
+        return _inode(self.object, self.start, self.base_offset)
+
+
+class _RangeStore:
+    """A `Store` whose objects are ranges of data objects: to open one takes no request."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def listing(self, key: str, *, deep: bool) -> Iterator[tuple[str, Facts]]:
+        """See `Store`; nothing is listed."""
+        raise FileNotFoundError(key)
+
+    def facts(self, key: str) -> Facts:
+        """See `Store`."""
+        return self.open(key).facts
+
+    def open(self, key: str) -> Opened:
+        """The range that a key of `key_of` names."""
+        name, _, bounds = key.rpartition("@")
+        start, _, size = bounds.partition("+")
+
+        def fetch(position: int, n_bytes: int) -> bytes:
+            return self._objects.read(name, int(start) + position, n_bytes)
+
+        return Opened(Facts(int(size), key), key, fetch)
+
+    @staticmethod
+    def key_of(found: _Range) -> str:
+        """The key of a range."""
+        return f"{found.object}@{found.start}+{found.size}"
+
+
+class RebasedFile(Closing):
+    """A segment: a range of a data object, whose batches get their base offsets while it is read.
+
+    Neither the base offset nor the leader epoch is under the checksum of a batch.  In the object
+    offsets count from 0 without gaps, so the header of a batch shows where the next one begins and
+    what its base offset is.  Readers go from the beginning to the end; one that begins elsewhere
+    makes this file look at the headers before.
+
+    `found`: the range.  `file`: its bytes, as they are in the object.
+    """
+
+    never_cut = True
+    never_overlaps = True
+    descriptor = None
+
+    def __init__(self, path: str, found: _Range, file: ReadableFile) -> None:
+        self.path = path
+        self._found, self._file = found, file
+        #: positions of the batches that are known, and the base offset of each in the object.  All
+        #: of them but the last one are whole as far as this file knows.
+        self._positions = [0]
+        self._offsets = [0]
+        self._turn = threading.Lock()
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        return _file_status(self._found.size, self._found.inode)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        found = self._file.read(position, max(0, min(n_bytes, self._found.size - position)))
+        if not self._found.shift or not found:
+            return found
+        buffer = bytearray(found)
+        self._rebase(memoryview(buffer), position)
+        return bytes(buffer)
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        buffer = buffer[: max(0, self._found.size - position)]
+        n_read = self._file.read_into(buffer, position) if len(buffer) else 0
+        if self._found.shift and n_read:
+            self._rebase(buffer[:n_read], position)
+        return n_read
+
+    def _rebase(self, data: memoryview, position: int) -> None:
+        """Add the shift to the base offsets of the batches that begin in some bytes."""
+        end, shift = position + len(data), self._found.shift
+        with self._turn:
+            self._know(data, position)
+            first = bisect_left(self._positions, position - 7)
+            places = [*zip(self._positions[first:], self._offsets[first:], strict=True)]
+        for at, offset in places:
+            if at >= end:
+                break
+            shown = (offset + shift).to_bytes(8, "big")
+            begin, stop = max(at, position), min(at + 8, end)
+            data[begin - position : stop - position] = shown[begin - at : stop - at]
+
+    def _know(self, data: memoryview, position: int) -> None:
+        """Find the batches up to the end of some bytes, most of them in these bytes."""
+        end = position + len(data)
+        while (at := self._positions[-1]) < end:
+            if at >= position and at + _HEAD_BYTES <= end:
+                head = bytes(data[at - position : at - position + _HEAD_BYTES])
+            else:
+                head = self._file.read(at, _HEAD_BYTES)
+            if len(head) < _HEAD_BYTES:
+                return
+            size = int.from_bytes(head[layout.BATCH_LENGTH_AT : layout.LOG_OVERHEAD], "big")
+            delta = int.from_bytes(head[layout.LAST_OFFSET_DELTA_AT :], "big", signed=True)
+            if size + layout.LOG_OVERHEAD < layout.HEADER_BYTES or delta < 0:
+                return  # damage: the reader checks each batch, and reports it
+            self._positions.append(at + layout.LOG_OVERHEAD + size)
+            self._offsets.append(self._offsets[-1] + delta + 1)
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+        self._file.expect(start, end)
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`; a store has no page cache here."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`; a data object is never replaced."""
+
+    def map(self) -> None:
+        """See `ReadableFile`; a segment is not mapped."""
+
+    def close(self) -> None:
+        """See `ReadableFile`."""
+        self._file.close()
+
+
+class _MadeFile(Closing):
+    """A small file that is made from the state."""
+
+    never_cut = True
+    never_overlaps = False
+    descriptor = None
+
+    def __init__(self, path: str, data: bytes, inode: int) -> None:
+        self.path = path
+        self._data, self._inode = data, inode
+
+    def status(self) -> FileStatus:
+        """See `ReadableFile`."""
+        return _file_status(len(self._data), self._inode)
+
+    def read(self, position: int, n_bytes: int) -> bytes:
+        """See `ReadableFile`."""
+        return self._data[position : position + n_bytes]
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """See `ReadableFile`."""
+        found = self.read(position, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def expect(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+
+    def spare_page_cache(self, start: int, end: int) -> None:
+        """See `ReadableFile`."""
+
+    def check_unchanged(self) -> None:
+        """See `ReadableFile`."""
+
+    def map(self) -> bytes | None:
+        """See `ReadableFile`."""
+        return self._data or None
+
+    def close(self) -> None:
+        """See `ReadableFile`."""
+
+
+def _gone(path: str) -> OSError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+class BucketDisk:
+    """See `SurveyedDisk`.  Paths are those of `segmentlog.store.bucket_location`."""
+
+    def __init__(self, root: str, sequence: Sequence) -> None:
+        self._root = root
+        self._sequence = sequence
+        self._state: State | None = None
+        self._ranges = RemoteDisk(root, _RangeStore(sequence.objects))
+
+    def survey(self, path: str) -> None:
+        """See `SurveyedDisk`: later questions are answered from the newest commit."""
+        self._state = self._sequence.refresh()
+
+    def forget(self, path: str) -> None:
+        """See `SurveyedDisk`."""
+        self._state = None
+
+    @property
+    def state(self) -> State:
+        """The state that questions are answered from."""
+        if self._state is None:
+            self._state = self._sequence.refresh()
+        return self._state
+
+    def _rest(self, path: str) -> str:
+        return path[len(self._root) :].strip("/")
+
+    def _log(self, state: State, directory: str) -> PartitionLog | None:
+        """The partition that a directory is named after, or None."""
+        parsed = parse_partition_directory(directory)
+        if parsed is None or directory != str(parsed[0]):
+            return None
+        return state.logs.get(parsed[0])
+
+    # --- files
+
+    def _find(self, state: State, path: str) -> "_Range | _MadeFile | None":
+        """A file of a state, or None."""
+        directory, _, name = self._rest(path).rpartition("/")
+        if not directory:
+            data = _top_file(state, name)
+            return None if data is None else _MadeFile(path, data, state.number + 1)
+        log = self._log(state, directory)
+        if log is None:
+            return None
+        parsed = parse_segment_file(name)
+        if parsed is None or parsed.state is not FileState.LIVE:
+            data = _file_of_partition(state, directory, name)
+            return None if data is None else _MadeFile(path, data, 1)
+        if parsed.offset == log.end:
+            is_rolled = parsed.kind in _ROLLED
+            return _MadeFile(path, b"", 1) if is_rolled else None
+        return _range(log, parsed.offset) if parsed.kind is FileKind.LOG else None
+
+    def open(self, path: str, *, follow: bool = True) -> ReadableFile:
+        """See `Disk`."""
+        found = self._find(self.state, path)
+        if found is None and _is_log(path):  # it was planned from a later commit
+            self.survey(path)
+            found = self._find(self.state, path)
+        if found is None:
+            raise _gone(path)
+        if isinstance(found, _MadeFile):
+            return found
+        file = self._ranges.open(f"{self._root}/{_RangeStore.key_of(found)}")
+        return RebasedFile(path, found, file)
+
+    def status(self, path: str, *, follow: bool = False) -> FileStatus:
+        """See `Disk`."""
+        rest = self._rest(path)
+        if not rest or self._log(self.state, rest) is not None:
+            return _DIRECTORY
+        found = self._find(self.state, path)
+        if found is None:
+            raise _gone(path)
+        if isinstance(found, _MadeFile):
+            return found.status()
+        return _file_status(found.size, found.inode)
+
+    def measure(self, directory: str, names: Iterable[str]) -> Measured:
+        """See `Disk`."""
+        log = self._log(self.state, self._rest(directory))
+        names = [*names]
+        if log is not None and all(name[20:] == ".log" for name in names):
+            return self._measure(directory, log, names)
+        found = [self.status(f"{directory}/{name}") for name in names]
+        types = {i: each.type for i, each in enumerate(found) if not each.is_file}
+        sizes, inodes = [each.size for each in found], [each.inode for each in found]
+        return Measured(sizes, inodes, types, is_remembered=False)
+
+    def _measure(self, directory: str, log: PartitionLog, names: list[str]) -> Measured:
+        """Measure segments, of which there may be a hundred thousand."""
+        bases, starts = log.column("base_offset"), log.column("start")
+        sizes = dict(zip(bases, log.column("size"), strict=True))
+        inodes = dict(zip(bases, map(_inode, log.objects, starts, bases), strict=True))
+        sizes[log.end], inodes[log.end] = 0, 1
+        try:
+            found = [int(name[:20]) for name in names]
+            return Measured(
+                [sizes[each] for each in found], [inodes[each] for each in found], {},
+                is_remembered=False,
+            )  # fmt: skip
+        except (ValueError, KeyError) as error:
+            raise _gone(f"{directory}/{error.args[0]}") from None
+
+    # --- listings
+
+    def names(self, path: str) -> list[str]:
+        """See `Disk`."""
+        return [each.name for each in self.entries(path)]
+
+    def entries(self, path: str) -> list[Entry]:
+        """See `Disk`."""
+        rest, state = self._rest(path), self.state
+        if not rest:
+            files = [Entry(name, FileType.FILE) for name in _TOP]
+            return [*(Entry(str(each), FileType.DIRECTORY) for each in state.logs), *files]
+        log = self._log(state, rest)
+        if log is None:
+            raise _gone(path)
+        bases = log.column("base_offset")
+        names = [f"{base:020d}.log" for base in bases]
+        names += [f"{log.end:020d}.{kind}" for kind in _ROLLED]
+        names += [PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT]
+        return [Entry(name, FileType.FILE) for name in names]
+
+    def inodes(self, path: str) -> dict[str, int]:
+        """See `Disk`."""
+        return dict.fromkeys(self.names(path), 0)
+
+
+#: Files of the empty segment at the end.
+_ROLLED = (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+
+_TOP = (HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, STATE_FILE)
+
+
+def _is_log(path: str) -> bool:
+    return path.endswith(".log")
+
+
+def _range(log: PartitionLog, base_offset: int) -> _Range | None:
+    """The extent that begins at an offset, or None."""
+    extents = log.extents
+    columns = extents.columns
+    at = bisect_left(columns["base_offset"], base_offset, 0, log.n_extents)
+    if at == log.n_extents or columns["base_offset"][at] != base_offset:
+        return None
+    return _Range(
+        extents.objects[at], columns["start"][at], columns["size"][at], base_offset,
+        extents.shifts[at],
+    )  # fmt: skip
+
+
+def _top_file(state: State, name: str) -> bytes | None:
+    """The bytes of a file at the top of the directory, or None."""
+    if name == STATE_FILE:
+        return DirectoryState(sequence=state.number, time_ms=state.time_ms).encode()
+    if name == HIGH_WATERMARK_CHECKPOINT:
+        return _checkpoint(f"{topic} {number} {log.end}" for (topic, number), log in
+                           state.logs.items())  # fmt: skip
+    if name == LOG_START_CHECKPOINT:
+        return _checkpoint(f"{topic} {number} {log.start}" for (topic, number), log in
+                           state.logs.items() if log.start)  # fmt: skip
+    return None
+
+
+def _checkpoint(lines: Iterable[str]) -> bytes:
+    found = [*lines]
+    return "\n".join(["0", str(len(found)), *found, ""]).encode()
+
+
+def _file_of_partition(state: State, directory: str, name: str) -> bytes | None:
+    """The bytes of a file of a partition that is no segment, or None."""
+    if name == LEADER_EPOCH_CHECKPOINT:
+        return _checkpoint(["0 0"])
+    if name == PARTITION_METADATA_FILE:
+        topic = directory.rpartition("-")[0]
+        return f"version: 0\ntopic_id: {state.topics[topic].topic_id}".encode()
+    return None
+
+
+_disks: dict[tuple[int, str], BucketDisk] = {}
+
+
+def bucket_disk(path: str) -> BucketDisk:
+    """The disk that holds a path.
+
+    Raises `LogDirectoryError` if the client of the store is not installed.
+    """
+    location, _ = parse_bucket(path)
+    key = os.getpid(), location.root  # clients of stores do not outlive a fork
+    found = _disks.get(key)
+    if found is None:
+        found = _disks[key] = BucketDisk(location.root, sequence_at(location))
+    return found
+
+
+def refuse_write(path: str) -> LogDirectoryError:
+    """The error of an operation that such a log does not have yet."""
+    return LogDirectoryError(plain_bucket_path(path), "this is not done in an object store yet")

@@ -1,0 +1,81 @@
+"""Which URLs lead to a log that can be appended to, and which to a copy of a log directory.
+
+The user writes ``s3://bucket/logs`` for both.  The marker object of the former decides, with one
+request; the copy of a log directory has none.  A URL may also name a partition of the log, or a
+segment.
+"""
+
+import os
+import time
+from functools import partial
+
+from segmentlog.bucket.objects import MARKER
+from segmentlog.errors import LogDirectoryError, StorageError
+from segmentlog.format.names import parse_partition_directory, parse_segment_file
+from segmentlog.store.bucket_location import BucketLocation, bucket_at, is_bucket
+from segmentlog.store.remote.location import location_of
+from segmentlog.store.remote.requests import request
+from segmentlog.store.remote.stores import Store, store_at
+
+#: Seconds for which a URL without a marker is not asked for again.  One with a marker keeps it.
+_FORGOTTEN_AFTER = 10.0
+
+_stores: dict[tuple[int, str], Store] = {}
+_known: dict[tuple[int, str], tuple[bool, float]] = {}
+
+
+def recognized(url: str) -> str | None:
+    """The path of a log that a URL leads to, or of something in it; None if it is none."""
+    location = bucket_at(url)
+    if location is None:
+        return None
+    if ";prefix=" in url and is_bucket(url):
+        return url  # made here
+    place = location
+    names: list[str] = []
+    while True:
+        if _has_marker(location):
+            return "/".join([location.root, *reversed(names)])
+        before, _, name = location.prefix.rpartition("/")
+        is_part = parse_partition_directory(name) or parse_segment_file(name)
+        if not is_part or len(names) == 2:
+            return place.root if is_bucket(url) else None
+        names.append(name)
+        location = location._replace(prefix=before)
+
+
+def _has_marker(location: BucketLocation) -> bool:
+    key = os.getpid(), location.root
+    is_there, asked = _known.get(key, (False, 0.0))
+    if is_there or (asked and time.monotonic() - asked < _FORGOTTEN_AFTER):
+        return is_there
+    if location.scheme == "file":
+        is_there = os.path.exists(f"{location.prefix}/{MARKER}")
+    else:
+        is_there = _is_in_store(location)
+    _known[key] = is_there, time.monotonic()
+    return is_there
+
+
+def _is_in_store(location: BucketLocation) -> bool:
+    """Whether a store has the marker, by the client that reads copies.
+
+    Its options and credentials are those that copies always took, and it needs no other package.
+    If it cannot ask, the read of a copy reports that.
+    """
+    key = f"{location.prefix}/{MARKER}".lstrip("/")
+    path = f"{location.store}/{key}"
+    client = os.getpid(), location.store
+    try:
+        if client not in _stores:
+            _stores[client] = request(
+                path, "connecting", partial(store_at, location_of(location.store))
+            )
+        return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
+    except (FileNotFoundError, LogDirectoryError, StorageError):
+        return False
+
+
+def forget(location: BucketLocation) -> None:
+    """Ask again for a log: this process has made it."""
+    _known.pop((os.getpid(), location.root), None)

@@ -1,0 +1,245 @@
+"""The sequence of commits: find the newest one, and append to it.
+
+Commit ``n`` is the object ``segmentlog/commits/<n>.json``.  Whoever creates it has read all
+commits before it, so there are no gaps, and the newest one is the last that is there: no list is
+needed.  A reader that knows commit ``n`` asks for ``n + 1``.
+
+A checkpoint spares new readers the old commits.  The object ``segmentlog/newest.json`` names the
+newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commits are read.  Both
+are written after a commit was decided, and nothing depends on them.
+"""
+
+import errno
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.objects import MARKER, Objects, check_conditional, objects_at
+from segmentlog.errors import (
+    CommitInDoubtError,
+    CorruptCheckpointError,
+    LogDirectoryError,
+    SegmentLogError,
+    StorageError,
+)
+from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.remote.requests import side_by_side
+
+logger = logging.getLogger(__name__)
+
+HINT = "segmentlog/newest.json"
+COMMITS = "segmentlog/commits/"
+CHECKPOINTS = "segmentlog/checkpoints/"
+
+#: Commits between two checkpoints: a new reader reads half as many, some of them at once.
+_EVERY = 32
+
+#: Commits that a new reader asks for at once.
+_AT_ONCE = 8
+
+_LAYOUT = b'{"format":1,"layout":"segmentlog bucket"}'
+
+#: Seconds that a writer asks what became of its commit.
+SETTLE_SECONDS = 120.0
+_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+def commit_key(number: int) -> str:
+    """Key of a commit."""
+    return f"{COMMITS}{number:020d}.json"
+
+
+def checkpoint_key(number: int) -> str:
+    """Key of the checkpoint after a commit."""
+    return f"{CHECKPOINTS}{number:020d}.arrow"
+
+
+class Sequence:
+    """The commits of one log, as far as this process knows them.  Threads may share it.
+
+    `location`: for errors.  `settle_seconds`: how long a writer asks what became of its commit.
+    """
+
+    def __init__(
+        self, objects: Objects, location: BucketLocation, settle_seconds: float = SETTLE_SECONDS
+    ) -> None:
+        self.objects, self.location = objects, location
+        self._settle_seconds = settle_seconds
+        self._state: State | None = None
+        self._turn = threading.Lock()
+        self._is_checked = False
+
+    @property
+    def known(self) -> State:
+        """The state that was read last; read now if there was none."""
+        return self._state or self.refresh()
+
+    def refresh(self) -> State:
+        """The state after the newest commit.
+
+        Raises `LogDirectoryError` if there is no log; `CorruptCheckpointError` if a commit cannot
+        be read; `StorageError` if the store cannot be asked.
+        """
+        with self._turn:
+            state = self._state
+            if state is None:
+                if self.objects.get(MARKER) is None:
+                    raise LogDirectoryError(str(self.location), "there is no log at this place")
+                state = self._last_checkpoint()
+                state = self._followed(state, _AT_ONCE)
+            else:
+                state = self._followed(state, 1)
+            self._state = state
+            return state
+
+    def _followed(self, state: State, at_once: int) -> State:
+        """The state after all commits that are there."""
+        while True:
+            numbers = range(state.number + 1, state.number + 1 + at_once)
+            keys = [commit_key(number) for number in numbers]
+            found = (
+                [self.objects.get(keys[0])]
+                if at_once == 1
+                else side_by_side(self.objects.get, keys)
+            )
+            for key, data in zip(keys, found, strict=True):
+                # One that was asked for later may be there all the same: it has come meanwhile.
+                if data is None:
+                    return state
+                state = state.after(self._decoded(key, data))
+
+    def _decoded(self, key: str, data: bytes) -> Commit:
+        path = f"{self.location}/{key}"
+        commit = Commit.decode(data, path)
+        if commit_key(commit.number) != key:
+            reason = f"has the number {commit.number}: the object was copied from another key"
+            raise CorruptCheckpointError(path, 1, reason, "restore the object")
+        return commit
+
+    def _last_checkpoint(self) -> State:
+        """The state of the checkpoint that the hint names, or the state before all commits."""
+        try:
+            hint = self.objects.get(HINT)
+            number = json.loads(hint)["checkpoint"] if hint else 0
+            data = self.objects.get(checkpoint_key(number)) if number else None
+            if data is not None:
+                return State.decode(data, f"{self.location}/{checkpoint_key(number)}")
+        except CorruptCheckpointError as error:
+            logger.warning("%s; all commits are read instead", error)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
+        return State()
+
+    def create(self) -> None:
+        """Make the log, unless it is there; refuse a store without conditional writes.
+
+        Raises `LogDirectoryError` if other objects are there: they may be a copied log directory,
+        which readers would no longer see.
+        """
+        if self._is_checked:
+            return
+        if self.objects.get(MARKER) is None:
+            other = next(iter(self.objects.list("")), None)
+            # Asked again: another writer may have made the log, and written to it, since.
+            if other is not None and self.objects.get(MARKER) is None:
+                reason = (
+                    f"holds other objects, such as {other.key}, and no log that can be appended "
+                    "to: give an empty place"
+                )
+                raise LogDirectoryError(str(self.location), reason)
+            self.objects.create(MARKER, _LAYOUT)
+        check_conditional(self.objects, self.location)
+        self._is_checked = True
+
+    def append(self, make: "Callable[[State], Commit | None]") -> Commit | None:
+        """Append a commit; None if `make` has returned None.
+
+        `make`: the commit that follows a state, with the next number; it is called again with a
+        later state if another writer was quicker.  None ends the attempt: nothing is to be done.
+        Errors that it raises end it, too.  Raises `CommitInDoubtError` if the store does not say
+        whether the commit took place; `StorageError` if it certainly did not.
+        """
+        # What this process knows may be old.  Then the number is taken, and nothing is lost.
+        state, attempt = self.known, 0
+        while True:
+            try:
+                commit = make(state)
+            except SegmentLogError:
+                newest = self.refresh()
+                if newest.number == state.number:
+                    raise
+                state = newest
+                continue
+            if commit is None:
+                return None
+            if self._create(commit, commit.encode()):
+                break
+            attempt += 1
+            time.sleep(secrets.randbelow(1 + min(attempt, 10)) * 0.005)  # others try, too
+            state = self.refresh()
+        with self._turn:
+            if self._state is not None and self._state.number + 1 == commit.number:
+                self._state = self._state.after(commit)
+        if commit.number % _EVERY == 0:
+            self._write_checkpoint(commit.number)
+        return commit
+
+    def _create(self, commit: Commit, data: bytes) -> bool:
+        """Whether the commit took its number; False if another one has it.
+
+        A request whose answer is lost may still be under way, and take the number later.  So the
+        writer asks for the same number with the same bytes until somebody has it.
+        """
+        key = commit_key(commit.number)
+        ends = time.monotonic() + self._settle_seconds
+        pause, has_doubt = _PAUSE_SECONDS, False
+        while True:
+            try:
+                if self.objects.create(key, data):
+                    return True
+                found = self.objects.get(key)
+            except StorageError as error:
+                if error.errno == errno.EACCES and not has_doubt:
+                    raise
+                has_doubt = True
+                if time.monotonic() > ends:
+                    raise CommitInDoubtError(f"{self.location}/{key}", str(error)) from error
+            else:
+                if found is not None:
+                    # Also without a lost answer: the client repeats requests by itself.
+                    return self._decoded(key, found).token == commit.token
+                # Two conditional writes have met, and the store has refused both (409).
+                has_doubt = True
+                if time.monotonic() > ends:
+                    reason = "the store refuses to create the object, and has none"
+                    raise CommitInDoubtError(f"{self.location}/{key}", reason)
+            time.sleep(pause * (0.5 + secrets.randbelow(100) / 100))
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _write_checkpoint(self, number: int) -> None:
+        """Write a checkpoint and the hint; a failure costs later readers time, nothing else."""
+        state = self.known
+        if state.number != number:
+            return  # another thread has gone on
+        try:
+            self.objects.put(checkpoint_key(number), [state.encode()])
+            self.objects.put(HINT, [json.dumps({"checkpoint": number}).encode()])
+        except StorageError as error:
+            logger.warning("%s: no checkpoint was written: %s", self.location, error)
+
+
+_sequences: dict[int, Sequence] = {}
+
+
+def sequence_at(location: BucketLocation) -> Sequence:
+    """The sequence of a place; a process keeps it."""
+    objects = objects_at(location)
+    found = _sequences.get(id(objects))
+    if found is None or found.objects is not objects:
+        found = _sequences[id(objects)] = Sequence(objects, location)
+    return found

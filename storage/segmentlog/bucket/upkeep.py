@@ -1,0 +1,124 @@
+"""Upkeep of a log in an object store: commits that remove records, and the sweep of objects.
+
+No commit removes an object.  Records leave the log with a commit that moves a log start or deletes
+a topic; objects that no extent lies in go with a later sweep, because a reader may have planned to
+read them.
+
+Nobody can know whether a job still lives whose objects no commit names.  So a sweep first makes a
+commit that ends such jobs, and only then removes their objects: a job that commits has read every
+commit before its own number, and fails if it was ended.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.objects import DATA
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.errors import UnknownTopicOrPartitionError
+from segmentlog.model import TopicPartition
+from segmentlog.store.bucket_location import BucketLocation
+
+
+class Swept(NamedTuple):
+    """Objects that a sweep has removed, or would remove.
+
+    Attributes
+    ----------
+    keys : of the data objects, in their order.
+    n_bytes : of all of them.
+    retired : the jobs that were ended for it.
+    """
+
+    keys: tuple[str, ...]
+    n_bytes: int
+    retired: tuple[str, ...]
+
+
+def _commit_after(state: State) -> Commit:
+    """An empty commit that follows a state."""
+    return Commit(state.number + 1, secrets.token_hex(16), "", int(time.time() * 1000))
+
+
+def remove_topic(location: BucketLocation, topic: str) -> None:
+    """Delete a topic with all its records.
+
+    Raises `UnknownTopicOrPartitionError` if there is none; `CommitInDoubtError` or `StorageError`
+    if the store fails.
+    """
+
+    def make(state: State) -> Commit:
+        if topic not in state.topics:
+            raise UnknownTopicOrPartitionError(topic, -1, str(location), "")
+        return replace(_commit_after(state), deleted=[topic])
+
+    sequence_at(location).append(make)
+
+
+def move_starts(location: BucketLocation, starts: Mapping[TopicPartition, int]) -> None:
+    """Delete the records below new log starts; a log start never moves back.
+
+    Raises `UnknownTopicOrPartitionError` if a partition is gone; `CommitInDoubtError` or
+    `StorageError` if the store fails.
+    """
+
+    def make(state: State) -> Commit | None:
+        for topic, partition in starts.keys() - state.logs.keys():
+            raise UnknownTopicOrPartitionError(topic, partition, str(location), "")
+        moved = {
+            at: min(start, state.logs[at].end)
+            for at, start in starts.items()
+            if start > state.logs[at].start
+        }
+        return replace(_commit_after(state), starts=moved) if moved else None
+
+    sequence_at(location).append(make)
+
+
+def sweep_objects(
+    location: BucketLocation, longest_job_ms: float, longest_read_ms: float, *, dry_run: bool
+) -> Swept:
+    """Remove the data objects that no extent lies in.
+
+    `longest_job_ms`: jobs whose youngest object is older are ended; objects of younger ones stay.
+    `longest_read_ms`: objects of records that left the log since then stay for readers.
+    """
+    sequence = sequence_at(location)
+    # Before the state: an object that is listed and then committed is named by the state.
+    found = {each.key: each for each in sequence.objects.list(DATA)}
+    state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    used = state.objects()
+    youngest: dict[str, int] = {}
+    for each in found.values():
+        job = _job(each.key)
+        youngest[job] = max(youngest.get(job, 0), each.modified_ms)
+    unused = [key for key in found if key not in used]
+    old = {job for job, modified_ms in youngest.items() if now_ms - modified_ms > longest_job_ms}
+    retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
+    ended = state.ended.keys() | set(retired)
+    gone = sorted(
+        key
+        for key in unused
+        if _job(key) in ended and now_ms - state.left.get(key, ("", 0))[1] > longest_read_ms
+    )
+    if not dry_run and retired:
+
+        def make(state: State) -> Commit | None:
+            left = [job for job in retired if job not in state.ended]
+            return replace(_commit_after(state), retired=left) if left else None
+
+        sequence.append(make)
+        # A job of them may have committed before it was ended.
+        used = sequence.refresh().objects()
+        gone = [key for key in gone if key not in used]
+    if not dry_run:
+        sequence.objects.delete(gone)
+    return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))
+
+
+def _job(key: str) -> str:
+    """The job in the key of a data object."""
+    return key.removeprefix(DATA).partition("/")[0]

@@ -1,0 +1,327 @@
+"""A write job whose log is in an object store: the driver begins and commits it, tasks stage rows.
+
+It has the face of `segmentlog.writes.job.WriteJob`, which begins it if the path is one of such a
+log.  There is neither a lock nor a mark: tasks write objects of their own, and the commit creates
+the next object of a sequence (`segmentlog.bucket.sequence`), with the offsets that are free then.
+"""
+
+import base64
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.objects import objects_at
+from segmentlog.bucket.recognize import forget
+from segmentlog.bucket.sequence import Sequence, sequence_at
+from segmentlog.errors import (
+    LogDirectoryError,
+    OffsetsOutOfOrderError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.format.names import check_topic_name
+from segmentlog.model import TopicPartition
+from segmentlog.store.bucket_location import BucketLocation, parse_bucket
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.writes.config import ProducerConfig, WriteRequest
+
+if TYPE_CHECKING:
+    from segmentlog.bucket.task_object import StagedExtent, StagedObjects
+    from segmentlog.txn.held import HeldDirectory
+    from segmentlog.writes.commit_staged import Committed
+    from segmentlog.writes.sequences import SequenceNumbers
+    from segmentlog.writes.stager import RowStager
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_END = 2**63 - 1
+
+#: Partitions of a new topic that rows may name by themselves: one wrong row makes no more.
+_MOST_NAMED = 10_000
+
+#: A job that takes longer may not commit: the log remembers for 30 days which jobs have ended, and
+#: a sweep removes the objects of those that it has ended.
+_LONGEST_MS = 14 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTopics:
+    """Topics of a log as a job has found them, and as it may create them."""
+
+    topic: str | None  # of all rows, or None to take the column ``topic``
+    found: dict[str, Topic]  # when the job began
+    num_partitions: int  # of topics that the job creates; 0 to create none
+    is_named: bool  # whether rows name the partitions of new topics
+    path: str  # for errors
+
+    def n_partitions(self, topic: str) -> int:
+        """Number of partitions of a topic, or the number that it will get."""
+        if topic in self.found:
+            return self.found[topic].n_partitions
+        check_topic_name(topic)
+        if not self.num_partitions:
+            hint = "allow its creation: auto_create_topics=True (in Spark autoCreateTopics=true)"
+            raise UnknownTopicOrPartitionError(topic, -1, self.path, hint)
+        return _MOST_NAMED if self.is_named else self.num_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class BucketJob:
+    """One job.  It is small and picklable, because it travels to every task."""
+
+    request: WriteRequest
+    token: str  # random; part of the keys of all its data objects
+    topics: BucketTopics
+    begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    @classmethod
+    @storage_errors()
+    def begin(cls, request: WriteRequest) -> "BucketJob":
+        """Make the log if there is none; read what it holds.
+
+        Raises `LogDirectoryError` if the store has no conditional writes, or other objects are at
+        the place; `OptionError` if the topic has another number of partitions than is asked for.
+        """
+        if request.config.max_bytes_per_second is not None:
+            accepted = "writes to an object store have no limit of bytes a second: leave it out"
+            rate = str(request.config.max_bytes_per_second)
+            raise OptionError("max_bytes_per_second", rate, accepted)
+        location, _ = parse_bucket(request.directory)
+        sequence = sequence_at(location)
+        sequence.create()
+        forget(location)
+        state = sequence.refresh()
+        topic, asked = request.topic, request.num_partitions
+        if topic in state.topics and asked not in {None, state.topics[topic].n_partitions}:
+            accepted = (
+                f"topic {topic!r} exists and has {state.topics[topic].n_partitions} partitions: "
+                "leave the option out to write to these, or choose another topic"
+            )
+            raise OptionError("num_partitions", str(asked), accepted)
+        creates = request.auto_create_topics in (None, True)
+        topics = BucketTopics(
+            topic, state.topics, (asked or 1) if creates else 0,
+            request.config.use_offsets and asked is None, str(location),
+        )  # fmt: skip
+        if topic is not None:
+            topics.n_partitions(topic)
+        return cls(request, secrets.token_hex(8), topics)
+
+    @property
+    def directory(self) -> str:
+        """Path of the log, as `segmentlog.store.bucket_location` makes it."""
+        return self.request.directory
+
+    @property
+    def config(self) -> ProducerConfig:
+        """How rows become batches."""
+        return self.request.config
+
+    @property
+    def location(self) -> BucketLocation:
+        """The place of the log."""
+        return parse_bucket(self.request.directory)[0]
+
+    @property
+    def _sequence(self) -> Sequence:
+        return sequence_at(self.location)
+
+    @property
+    def files(self) -> "BucketJob":
+        """The job's own signs of life, which it does not need."""
+        return self
+
+    def renew(self) -> None:
+        """Give a sign of life: none is needed."""
+
+    @storage_errors()
+    def stager(
+        self,
+        task: int,
+        numbers: "SequenceNumbers | None" = None,
+        *,
+        commits_here: bool = False,
+    ) -> "RowStager":
+        """The stager for the rows of a task attempt.
+
+        `commits_here`: see `WriteJob.stager`; nothing is staged before the object is written.
+        """
+        from segmentlog.bucket.task_object import ObjectStage  # the kernels load in the task
+        from segmentlog.writes.stager import RowStager
+
+        stage = ObjectStage(objects_at(self.location), self.token, task)
+        topics = self.topics
+        return RowStager(stage, self.config, topics.topic, topics.n_partitions, task, numbers)
+
+    def check_begun(self) -> None:
+        """See `WriteJob.check_begun`: only the commit knows whether the job was ended."""
+
+    @storage_errors()
+    def commit(
+        self,
+        tasks: "Iterable[StagedObjects]",
+        *,
+        rolls: bool = False,
+        with_producers: Collection[TopicPartition] = (),
+        batch: StreamBatch | None = None,
+        held: "HeldDirectory | None" = None,
+    ) -> "Committed":
+        """Make all rows visible at once, and end the job.
+
+        The arguments are those of `WriteJob.commit`; each extent is a segment, so there is nothing
+        to roll.  Raises `CommitInDoubtError` if the store does not say whether it took place.
+        """
+        from segmentlog.writes.commit_staged import Committed
+
+        staged = [each for task in tasks for each in task.extents]
+        if self.config.use_offsets:
+            staged.sort(key=attrgetter("first_offset"))
+        attempt = _Attempt(self, staged, batch, secrets.token_hex(16))
+        self._sequence.append(attempt.commit_after)
+        return Committed(is_new=not attempt.was_done)
+
+    def abort(self) -> None:
+        """End the job.
+
+        Its objects stay, invisible, until a sweep: a task that is still running could write more
+        of them, and to find them would take a listing.
+        """
+
+
+class _Attempt:
+    """What a job is to commit, placed after one state of the log after the other."""
+
+    def __init__(
+        self, job: BucketJob, staged: "list[StagedExtent]", batch: StreamBatch | None, token: str
+    ) -> None:
+        self._job, self._staged, self._batch, self._token = job, staged, batch, token
+        self._topic_ids: dict[str, str] = {}
+        self.was_done = False  # whether the log had the rows before
+
+    def commit_after(self, state: State) -> Commit | None:
+        """The commit that follows a state; None if nothing is to be done."""
+        job, batch, numbered = self._job, self._batch, self._job.request.numbered
+        shown = str(job.location)
+        now_ms = max(int(time.time() * 1000), 0)
+        if job.token in state.ended or now_ms - job.begun_ms > _LONGEST_MS:
+            reason = (
+                "the job has ended: it has committed, a sweep has ended it, or it has taken more "
+                f"than {_LONGEST_MS // 86_400_000} days; run it again"
+            )
+            raise LogDirectoryError(shown, reason)
+        n_records = sum(each.n_records for each in self._staged)
+        topics = [*dict.fromkeys(each.topic for each in self._staged)]
+        if job.topics.topic is not None and job.topics.topic not in topics:
+            topics.append(job.topics.topic)
+        if batch is not None:
+            if batch.is_repeated(state.streams, n_records):
+                logger.warning(
+                    "%s: batch %d of query %s was committed before, and is not written again",
+                    shown, batch.number, batch.query,
+                )  # fmt: skip
+                self.was_done = True
+                return None
+            if not n_records and not job.request.overwrite:
+                return None
+        left_out = numbered.left_out(state.versions, topics) if numbered else {}
+        if numbered and left_out:
+            named = [f"{topic!r}, which has version {left_out[topic]}" for topic in left_out]
+            logger.warning(
+                "%s: version %d of %r is not written to %s",
+                shown, numbered.version, numbered.app_id, "; ".join(named),
+            )  # fmt: skip
+            if len(left_out) == len(topics):
+                self.was_done = True
+                return None
+        topics = [each for each in topics if each not in left_out]
+        created = self._created(state, topics)
+        starts, extents = self._placed(state, set(topics))
+        if not (created or starts or extents or numbered or batch):
+            return None
+        return Commit(
+            state.number + 1,
+            self._token,
+            job.token,
+            now_ms,
+            created=created,
+            starts=starts,
+            extents=extents,
+            version=numbered and (numbered.app_id, numbered.version, topics),
+            batch=batch and (batch.query, batch.committed(n_records)),
+        )
+
+    def _created(self, state: State, topics: Collection[str]) -> dict[str, Topic]:
+        """The topics that are missing; it is an error if rows were spread over other partitions.
+
+        Another job may have made the topic meanwhile, or again.
+        """
+        job, created = self._job, dict[str, Topic]()
+        for topic in topics:
+            wanted = job.topics.n_partitions(topic)
+            if topic not in job.topics.found and job.topics.is_named:
+                mine = (each.partition for each in self._staged if each.topic == topic)
+                wanted = max(mine, default=0) + 1
+            found, before = state.topics.get(topic), job.topics.found.get(topic)
+            if found is None and before is None:
+                topic_id = self._topic_ids.setdefault(topic, _new_topic_id())
+                created[topic] = Topic(topic_id, wanted)
+                continue
+            is_same = found is not None and before in (None, found)
+            if not is_same or found is None or found.n_partitions != wanted:
+                reason = (
+                    f"topic {topic!r} no longer has the {wanted} partitions over which the job "
+                    "has spread its rows; run the job again"
+                )
+                raise LogDirectoryError(str(job.location), reason)
+        return created
+
+    def _placed(
+        self, state: State, topics: Collection[str]
+    ) -> tuple[dict[TopicPartition, int], list[PlacedExtent]]:
+        """New log starts, and the extents with their offsets."""
+        starts: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        emptied = self._job.topics.topic if self._job.request.overwrite else None
+        if emptied is not None and emptied in topics and emptied in state.topics:
+            for partition in range(state.topics[emptied].n_partitions):
+                at = TopicPartition(emptied, partition)
+                starts[at] = state.logs[at].end
+        placed = []
+        for each in self._staged:
+            if each.topic not in topics:
+                continue
+            at = TopicPartition(each.topic, each.partition)
+            log = state.logs.get(at)
+            next_offset = ends.get(at, log.end if log else 0)
+            base, end, shift = next_offset, next_offset + each.n_records, next_offset
+            if each.first_offset >= 0:
+                if each.first_offset < next_offset:
+                    raise OffsetsOutOfOrderError(*at, each.first_offset, next_offset)
+                base, end, shift = each.first_offset, each.last_offset + 1, 0
+                if at not in ends and base > next_offset and (log is None or not log.n_extents):
+                    starts[at] = base  # the restored log begins there
+            if end > _LARGEST_END:
+                raise OffsetsOutOfOrderError(*at, end - 1, next_offset)
+            ends[at] = end
+            placed.append(
+                PlacedExtent(
+                    each.topic, each.partition, each.object, each.start, each.size, base, end,
+                    each.n_records, each.max_timestamp, shift,
+                )
+            )  # fmt: skip
+        return {at: start for at, start in starts.items() if start}, placed
+
+
+def _new_topic_id() -> str:
+    """A random id as Kafka prints it; not one that begins like an option of a command."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found

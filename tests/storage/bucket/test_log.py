@@ -1,0 +1,268 @@
+"""Logs in object stores, written and read through the public functions."""
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from faulty_store import FaultyClient, MemoryStore, client_at
+from moto_here import Moto
+
+import segmentlog
+from segmentlog.bucket.objects import ObstoreObjects
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.errors import (
+    LogDirectoryError,
+    OffsetsOutOfOrderError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.store.bucket_location import bucket_at
+
+
+def _rows(values: list[str], **columns: list[object]) -> pa.Table:
+    return pa.table({"key": values, "value": values, **columns})
+
+
+def _write(url: str, values: list[str], topic: str = "orders", **options) -> None:
+    with segmentlog.open_writer(url, topic, **options) as writer:
+        writer.append(_rows(values))
+
+
+def _values(url: str, topic: str = "orders") -> list[str]:
+    found = segmentlog.read(url, topic).sort_by(
+        [("partition", "ascending"), ("offset", "ascending")]
+    )
+    return [each.decode() for each in found["value"].to_pylist()]
+
+
+def test_rows_of_several_commits_have_the_next_offsets(url: str) -> None:
+    for number in range(40):  # more than one checkpoint
+        _write(url, [f"{number}-{i}" for i in range(number % 5 + 1)])
+    found = segmentlog.read(url, "orders").sort_by("offset")
+    assert found["offset"].to_pylist() == [*range(120)]
+    assert [each.decode() for each in found["value"].to_pylist()] == [
+        f"{number}-{i}" for number in range(40) for i in range(number % 5 + 1)
+    ]
+    assert segmentlog.open_log_dir(url).log("orders", 0).end_offset() == 120
+    findings = [*segmentlog.verify(url)]
+    assert findings == []
+
+
+def test_a_new_process_finds_the_newest_commit(url: str, monkeypatch) -> None:
+    for number in range(40):
+        _write(url, [str(number)])
+    location = bucket_at(url)
+    known = sequence_at(location)
+    fresh = type(known)(known.objects, location)
+    asked: list[str] = []
+    real = ObstoreObjects.get
+
+    def get(self: ObstoreObjects, key: str) -> bytes | None:
+        asked.append(key)
+        return real(self, key)
+
+    monkeypatch.setattr(ObstoreObjects, "get", get)
+    assert fresh.refresh().number == 40
+    assert len(asked) <= 3 + 2 * 8  # marker, hint, checkpoint; and the commits after it
+    # Without the hint, it takes longer, and nothing else.
+    known.objects.delete(["segmentlog/newest.json"])
+    assert type(known)(known.objects, location).refresh().encode() == known.refresh().encode()
+
+
+def test_partitions_and_filters(url: str) -> None:
+    values = [f"k{i}" for i in range(1000)]
+    _write(url, values, num_partitions=3)
+    _write(url, values)
+    found = segmentlog.read(url, "orders")
+    assert sorted(each.decode() for each in found["value"].to_pylist()) == sorted(2 * values)
+    for partition in range(3):
+        offsets = found.filter(pc.field("partition") == partition)["offset"].to_pylist()
+        assert offsets == [*range(len(offsets))]
+    log = segmentlog.open_log_dir(url).log("orders", 1)
+    end = log.end_offset()
+    offset, partition = pc.field("offset"), pc.field("partition")
+    wanted = (partition == 1) & (offset >= end - 10) & (offset < end - 5)
+    part = segmentlog.dataset(url, "orders").to_table(filter=wanted)
+    assert part["offset"].to_pylist() == [*range(end - 10, end - 5)]
+
+
+def test_large_batches_and_codecs(url: str) -> None:
+    values = [f"{i:0100d}" for i in range(20_000)]
+    for codec in (segmentlog.Codec.NONE, segmentlog.Codec.ZSTD, segmentlog.Codec.GZIP):
+        _write(url, values, config=segmentlog.ProducerConfig(codec=codec))
+    assert _values(url) == 3 * values
+
+
+def test_a_failed_block_writes_nothing(url: str) -> None:
+    _write(url, ["a"])
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(_rows(["b"]))
+    writer.abort()
+    assert _values(url) == ["a"]
+
+
+def test_numbered_writes_are_done_once(url: str) -> None:
+    for version in (0, 0, 1, 1, 0):
+        _write(url, [str(version)], txn_app_id="app", txn_version=version)
+    assert _values(url) == ["0", "1"]
+
+
+def test_overwrite_and_preserve(url: str, tmp_path: Path) -> None:
+    _write(url, ["a", "b"])
+    _write(url, ["c"], overwrite=True)
+    assert _values(url) == ["c"]
+    log = segmentlog.open_log_dir(url).log("orders", 0)
+    assert (log.log_start_offset, log.end_offset()) == (2, 3)
+    rows = segmentlog.read(url, "orders")
+    other = f"bucket+file://{tmp_path}/other"
+    with (
+        segmentlog.open_writer(other, "orders", preserve=True) as writer,
+    ):
+        writer.append(rows)
+    assert segmentlog.read(other, "orders").equals(rows)
+    with (
+        pytest.raises(OffsetsOutOfOrderError),
+        segmentlog.open_writer(other, "orders", preserve=True) as writer,
+    ):
+        writer.append(rows)
+
+
+def test_writers_at_once_lose_nothing(url: str) -> None:
+    _write(url, ["begin"])
+    threads = [
+        threading.Thread(target=lambda i=i: [_write(url, [f"{i}-{j}"]) for j in range(10)])
+        for i in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    wanted = ["begin", *(f"{i}-{j}" for i in range(4) for j in range(10))]
+    assert sorted(_values(url)) == sorted(wanted)
+
+
+def test_a_commit_is_two_requests(moto: Moto) -> None:
+    url = moto.url("requests")
+    with segmentlog.open_writer(url, "orders", num_partitions=100) as writer:
+        writer.append(_rows([str(i) for i in range(1000)]))
+    with segmentlog.open_writer(url, "orders") as writer:
+        writer.append(_rows([str(i) for i in range(1000)]))
+        moto.requests.clear()
+    assert [method for method, _ in moto.requests] == ["PUT", "PUT"]
+
+
+def test_one_winner_of_each_key(moto: Moto) -> None:
+    objects = sequence_at(bucket_at(moto.url("contention"))).objects
+    wins: list[int] = []
+
+    def create(number: int) -> None:
+        wins.extend(key for key in range(50) if objects.create(f"{key}", b"%d" % number))
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sorted(wins) == [*range(50)]
+
+
+def test_a_mirror_has_the_same_records(url: str, tmp_path: Path) -> None:
+    local = str(tmp_path / "local")
+    before = 0
+    for number in range(3):
+        _write(url, [f"{number}-{i}" for i in range(50)], num_partitions=None if number else 2)
+        mirrored = segmentlog.mirror(url, to=local)
+        assert sum(each.n_copied for each in mirrored) == (
+            sum(each.n_bytes for each in mirrored) - before  # only what is new
+        )
+        before = sum(each.n_bytes for each in mirrored)
+        assert _values(local) == _values(url)
+        assert {each.comparison for each in segmentlog.compare(url, local)} == {"equal"}
+
+
+def test_what_is_not_done_is_refused(url: str) -> None:
+    _write(url, ["a"], num_partitions=2)
+    with pytest.raises(OptionError, match="has 2 partitions"):
+        _write(url, ["a"], num_partitions=3)
+    with pytest.raises(OptionError, match="producers"):
+        segmentlog.open_writer(url, "orders", producer=segmentlog.Producer(1))
+    with segmentlog.open_writer(url, "orders") as writer:
+        with pytest.raises(OptionError, match="producers"):
+            writer.append_batches(b"", 0)
+        writer.abort()
+    with pytest.raises(UnknownTopicOrPartitionError):
+        _write(url, ["a"], "missing", auto_create_topics=False)
+    with pytest.raises(OptionError, match="limit of bytes"):
+        _write(url, ["a"], config=segmentlog.ProducerConfig(max_bytes_per_second=1 << 20))
+    with pytest.raises(LogDirectoryError, match="at a URL can only be read"):
+        segmentlog.compact(url)
+
+
+def test_other_objects_are_not_covered(tmp_path: Path) -> None:
+    (tmp_path / "log/orders-0").mkdir(parents=True)
+    (tmp_path / "log/orders-0/00000000000000000000.log").touch()
+    with pytest.raises(LogDirectoryError, match="other objects"):
+        _write(f"bucket+file://{tmp_path}/log", ["a"])
+
+
+def test_a_place_without_a_log(url: str, tmp_path: Path) -> None:
+    with pytest.raises((LogDirectoryError, segmentlog.StorageError)):
+        segmentlog.open_log_dir(url)
+    (tmp_path / "plain").mkdir()
+    segmentlog.open_writer(f"file://{tmp_path}/plain", "orders").close()  # a log directory
+    assert (tmp_path / "plain/orders-0").is_dir()
+
+
+def test_records_and_topics_are_deleted_and_their_objects_swept(url: str) -> None:
+    for number in range(4):
+        _write(url, [f"{number}-{i}" for i in range(5)])
+    _write(url, ["x"], "other")
+    deleted = segmentlog.delete_records(url, "orders", 0, offset=12)
+    assert (deleted.old_start, deleted.new_start, deleted.segments) == (0, 12, 2)
+    assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
+    assert segmentlog.sweep(url).keys == ()  # readers may still need them
+    assert len(segmentlog.sweep(url, longest_read_days=0, dry_run=True).keys) == 2
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) == 2
+    assert _values(url) == [f"{number}-{i}" for number in (2, 3) for i in range(5)][2:]
+    assert segmentlog.delete_topic(url, "orders").partitions == 1
+    assert _values(url, "other") == ["x"]
+    with pytest.raises(UnknownTopicOrPartitionError):
+        segmentlog.delete_topic(url, "orders")
+    _write(url, ["again"])  # another topic of the name, from offset 0
+    assert _values(url) == ["again"]
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) == 2
+    assert [*segmentlog.verify(url)] == []
+
+
+def test_a_sweep_ends_jobs_and_takes_their_objects(url: str) -> None:
+    _write(url, ["a"])
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(_rows(["b"]))
+    job, staged = writer._job, writer._stager.finish()
+    assert segmentlog.sweep(url).keys == ()  # it may still live
+    swept = segmentlog.sweep(url, longest_job_days=0)
+    assert (swept.keys, swept.retired) == (staged.files, (job.token,))
+    with pytest.raises(LogDirectoryError, match="has ended"):
+        job.commit([staged])
+    assert _values(url) == ["a"]
+    assert segmentlog.sweep(url, longest_job_days=0).keys == ()
+
+
+def test_a_job_commits_once(url: str) -> None:
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(_rows(["b"]))
+    job, staged = writer._job, writer._stager.finish()
+    job.commit([staged])
+    with pytest.raises(LogDirectoryError, match="has ended"):
+        job.commit([staged])
+    assert _values(url) == ["b"]
+
+
+def test_a_store_without_conditions_is_refused() -> None:
+    store = MemoryStore()
+    store.has_conditions = False
+    with pytest.raises(LogDirectoryError, match="no conditional writes"):
+        _write(client_at(FaultyClient(store)).root, ["a"])
+    assert [*store.held] == ["segmentlog.bucket"]

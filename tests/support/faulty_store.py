@@ -1,0 +1,163 @@
+"""An object store in memory that loses answers, delays requests, and kills its clients."""
+
+import errno
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import TypeVar
+
+import pytest
+
+from segmentlog.bucket import objects, recognize, sequence
+from segmentlog.bucket.objects import Found
+from segmentlog.errors import StorageError
+from segmentlog.store.bucket_location import BucketLocation
+
+__all__ = ["FaultyClient", "Killed", "MemoryStore", "client_at", "quick_settling"]
+
+_T = TypeVar("_T")
+
+_numbers = itertools.count()
+
+
+class Killed(BaseException):
+    """The process of a client has died."""
+
+
+class MemoryStore:
+    """What the store holds.
+
+    Attributes
+    ----------
+    late : requests that are still under way although their clients have given them up.
+    requests : kind and key of each request.
+    has_conditions : whether a conditional write looks whether there is an object.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.modified_ms: dict[str, int] = {}
+        self.late: list[Callable[[], object]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.has_conditions = True
+        self.lock = threading.Lock()
+
+    def create(self, key: str, data: bytes) -> bool:
+        with self.lock:
+            if key in self.held and self.has_conditions:
+                return False
+            self.held[key] = data
+            self.modified_ms[key] = int(time.time() * 1000)
+            return True
+
+    def put(self, key: str, data: bytes) -> None:
+        with self.lock:
+            self.held[key] = data
+            self.modified_ms[key] = int(time.time() * 1000)
+
+
+class FaultyClient:
+    """`Objects` of one process.
+
+    Attributes
+    ----------
+    faults : chooses what happens to each request, or is None.
+    share : of requests that something happens to; of reads fewer, of writes more.
+    kills : whether the process may die.
+    others : called before some requests: other clients act meanwhile.
+    """
+
+    def __init__(self, store: MemoryStore, faults: random.Random | None = None) -> None:
+        self.store, self.faults = store, faults
+        self.share, self.kills = 0.2, True
+        self.others: Callable[[], object] | None = None
+        self._is_within = False
+
+    def _ask(self, kind: str, key: str, act: Callable[[], _T]) -> _T:
+        self.store.requests.append((kind, key))
+        faults = self.faults
+        if faults is None:
+            return act()
+        share = self.share if kind != "get" else self.share / 20  # there are twenty for each other
+        if self.others is not None and not self._is_within and faults.random() < share:
+            self._is_within = True
+            try:
+                self.others()
+            finally:
+                self._is_within = False
+        if self.store.late and faults.random() < 0.3:
+            self.store.late.pop(faults.randrange(len(self.store.late)))()
+        # There are twenty reads for each commit, and few of them can do harm.
+        if faults.random() >= self.share * (2 if kind in {"create", "put"} else 0.1):
+            return act()
+        fate = faults.randrange(6 if self.kills else 4)
+        if fate == 0:  # it never came
+            raise _lost(kind, key)
+        if fate == 1:  # the answer was lost
+            act()
+            raise _lost(kind, key)
+        if fate == 2 and kind in {"create", "put"}:  # it comes later
+            self.store.late.append(act)
+            raise _lost(kind, key)
+        if fate == 3:  # the client repeats it by itself
+            act()
+            return act()
+        if fate == 4:
+            raise Killed
+        if fate == 5:
+            act()
+            raise Killed
+        return act()
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._ask("create", key, lambda: self.store.create(key, data))
+
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        data = b"".join(pieces)
+        self._ask("put", key, lambda: self.store.put(key, data))
+
+    def get(self, key: str) -> bytes | None:
+        return self._ask("get", key, lambda: self.store.held.get(key))
+
+    def read(self, key: str, start: int, n_bytes: int) -> bytes:
+        data = self._ask("read", key, lambda: self.store.held.get(key))
+        if data is None:
+            raise FileNotFoundError(key)
+        return data[start : start + n_bytes]
+
+    def list(self, prefix: str) -> Iterator[Found]:
+        store = self.store
+        keys = self._ask("list", prefix, lambda: sorted(store.held))
+        return iter(
+            Found(key, len(store.held[key]), store.modified_ms[key])
+            for key in keys
+            if key.startswith(prefix)
+        )
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._ask("delete", key, partial(self.store.held.pop, key, None))
+
+
+def _lost(kind: str, key: str) -> StorageError:
+    return StorageError(errno.EIO, f"{kind}: the connection was reset", key)
+
+
+def client_at(client: FaultyClient) -> BucketLocation:
+    """A place that this process reaches through a client; it remembers nothing of others."""
+    location = BucketLocation("file://", f"/simulated/{next(_numbers)}")
+    objects._clients[os.getpid(), location.root] = client
+    recognize._known.clear()
+    return location
+
+
+def quick_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let writers ask what became of a commit without pauses, some fifty times."""
+    seconds = itertools.count(0.0, 2.0)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    monkeypatch.setattr(sequence, "time", clock)
