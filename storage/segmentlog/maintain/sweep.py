@@ -1,6 +1,7 @@
 """Remove the objects of a log in an object store that nobody needs."""
 
 import os
+from typing import Any
 
 from segmentlog.arguments import refused
 from segmentlog.bucket.upkeep import Swept, sweep_objects
@@ -51,7 +52,10 @@ def sweep(
     CommitInDoubtError, StorageError
         If the store fails, or this user lacks a right.
     """
-    days = {"longest_job_days": longest_job_days, "longest_read_days": longest_read_days}
+    days: dict[str, Any] = {
+        "longest_job_days": longest_job_days,
+        "longest_read_days": longest_read_days,
+    }
     for name, value in days.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise refused(name, value, "give days, 0 or more")
