@@ -51,7 +51,10 @@ def sweep(
     CommitInDoubtError, StorageError
         If the store fails, or this user lacks a right.
     """
-    days = {"longest_job_days": longest_job_days, "longest_read_days": longest_read_days}
+    days: dict[str, object] = {
+        "longest_job_days": longest_job_days,
+        "longest_read_days": longest_read_days,
+    }
     for name, value in days.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise refused(name, value, "give days, 0 or more")
@@ -59,5 +62,5 @@ def sweep(
     if location is None:
         reason = "is no log in an object store: only such a log has objects to sweep"
         raise LogDirectoryError(str(path), reason)
-    job_ms, read_ms = (value * _DAY_MS for value in days.values())
+    job_ms, read_ms = longest_job_days * _DAY_MS, longest_read_days * _DAY_MS
     return sweep_objects(location, job_ms, read_ms, dry_run=dry_run)
