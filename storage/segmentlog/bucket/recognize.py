@@ -13,6 +13,7 @@ from segmentlog.bucket.objects import MARKER
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
 from segmentlog.store.bucket_location import BucketLocation, bucket_at, is_bucket
+from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import location_of
 from segmentlog.store.remote.requests import request
 from segmentlog.store.remote.stores import Store, store_at
@@ -50,7 +51,7 @@ def _has_marker(location: BucketLocation) -> bool:
     if is_there or (asked and time.monotonic() - asked < _FORGOTTEN_AFTER):
         return is_there
     if location.scheme == "file":
-        is_there = os.path.exists(f"{location.prefix}/{MARKER}")
+        is_there = exists(f"{location.prefix}/{MARKER}")
     else:
         is_there = _is_in_store(location)
     _known[key] = is_there, time.monotonic()

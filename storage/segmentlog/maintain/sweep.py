@@ -1,7 +1,6 @@
 """Remove the objects of a log in an object store that nobody needs."""
 
 import os
-from typing import Any
 
 from segmentlog.arguments import refused
 from segmentlog.bucket.upkeep import Swept, sweep_objects
@@ -52,7 +51,7 @@ def sweep(
     CommitInDoubtError, StorageError
         If the store fails, or this user lacks a right.
     """
-    days: dict[str, Any] = {
+    days: dict[str, object] = {
         "longest_job_days": longest_job_days,
         "longest_read_days": longest_read_days,
     }
@@ -63,5 +62,5 @@ def sweep(
     if location is None:
         reason = "is no log in an object store: only such a log has objects to sweep"
         raise LogDirectoryError(str(path), reason)
-    job_ms, read_ms = (value * _DAY_MS for value in days.values())
+    job_ms, read_ms = longest_job_days * _DAY_MS, longest_read_days * _DAY_MS
     return sweep_objects(location, job_ms, read_ms, dry_run=dry_run)
