@@ -26,3 +26,9 @@ def any_spark(request: pytest.FixtureRequest) -> SparkSession:
     """Tasks are threads of the driver's JVM, or run in separate executors."""
     name = {"local": "spark", "cluster": "cluster"}[request.param]
     return request.getfixturevalue(name)
+
+
+@pytest.fixture(autouse=True)
+def shown_tracebacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what an error sets in its process: a JVM that starts later would inherit it."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")

@@ -64,7 +64,7 @@ def test_tasks_refuse_to_run_without_compiled_kernels(monkeypatch: pytest.Monkey
         assert str(error.value).endswith(REFUSAL)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_jobs_without_compiled_kernels_are_refused(
     kafka_log: KafkaLog, tmp_path: Path, without_kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

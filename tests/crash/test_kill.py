@@ -35,7 +35,7 @@ for number in range(int(sys.argv[2]), 10**9):
 
 
 @pytest.mark.parametrize(
-    "n_kills", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
+    "n_kills", [3, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
 def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) -> None:
     """After each kill, the directory is read as it is, and the next writer continues."""
@@ -68,5 +68,5 @@ def test_killed_writers_lose_and_repeat_nothing(tmp_path: Path, n_kills: int) ->
     assert reader.n_looks >= n_kills
     segments = segmentlog.open_log_dir(directory).log("t", 0).segments
     assert {*range(0, acknowledged, 3)} <= {each.base_offset // N_ROWS for each in segments}
-    if n_kills > 100:  # where five kills come is a matter of luck
+    if n_kills > 100:  # where a few kills come is a matter of luck
         assert n_kills - steps["no guard"] >= 0.3 * n_kills

@@ -133,6 +133,7 @@ def test_each_call_that_does_nothing_is_noticed(
     assert set(unnoticed) == (set(REASONS) if stride == 1 else set())
 
 
+@pytest.mark.thorough
 def test_reasons_are_given_only_for_calls_that_are_made(sites: Sites) -> None:
     """A reason is removed together with its call."""
     assert REASONS.keys() <= {str(site) for site in sites}

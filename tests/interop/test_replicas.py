@@ -13,7 +13,7 @@ from kafka_here.rows import rows_of
 import segmentlog
 from segmentlog.cluster.replicated import ReplicatedPartition
 
-pytestmark = [pytest.mark.interop, pytest.mark.thorough]
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 #: Topics of one partition, and the brokers that have it at the start.
 TOPICS = {

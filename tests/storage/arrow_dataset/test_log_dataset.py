@@ -458,7 +458,13 @@ GOLDEN = sorted(each for each in _DIRECTORIES if each.is_dir())
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(each, id=each.name, marks=[pytest.mark.slow] * (each.name != "kafka-4.3.1"))
+        for each in GOLDEN
+    ],
+)
 def test_filters_are_exact_in_directories_of_brokers(
     path: Path, isolation_level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
