@@ -26,6 +26,7 @@ PROBLEM = 1
 #: Groups of commands in the help.
 READS = "Commands that read"
 WRITES = "Commands that write, and take the broker's lock"
+OF_STORES = "Commands for logs in object stores, which take no lock"
 OF_THE_MACHINE = "Commands that check or prepare this machine"
 
 

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.tools.arguments import WRITES, AsJson, command
+from segmentlog.tools.arguments import OF_STORES, AsJson, command
 from segmentlog.tools.output import counted, write_json
 from segmentlog.tools.text import escape
 
 
 @command(
-    WRITES,
+    OF_STORES,
     "segmentlog sweep s3://bucket/logs --dry-run",
     "segmentlog sweep s3://bucket/logs --longest-job-days 2",
 )
