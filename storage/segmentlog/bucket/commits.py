@@ -6,15 +6,17 @@ order, so each of them arrives at the same state.  A checkpoint is such a state,
 """
 
 import json
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, OptionError
+from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
-from segmentlog.txn.json_file import REMEDY, from_json, to_json
+from segmentlog.txn.json_file import REMEDY, check_types, from_json, to_json
 from segmentlog.txn.repeated_writes import (
     CommittedBatch,
     Streams,
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_FORMAT = 1
+
+_KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
+_TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
+_LARGEST = 2**63 - 1
+_MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
 CHECKPOINT_FORMAT = 1
 
 #: Integers of an extent beside its object, in the order of `Extents` and of files.
@@ -183,11 +190,12 @@ class Commit:
         found = from_json(data, path, (COMMIT_FORMAT,))
         try:
             return cls._of(found)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OptionError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
 
     @classmethod
     def _of(cls, found: Mapping[str, Any]) -> "Commit":
+        _check_commit(found)
         topics, objects, columns = found["topics"], found["objects"], found["extents"]
         extents = [
             PlacedExtent(topics[topic], partition, objects[key], *numbers)
@@ -212,6 +220,63 @@ class Commit:
         )
 
 
+def _numbers(found: object, least: int = 0, most: int = _LARGEST) -> None:
+    """Refuse a list that holds anything but integers within bounds."""
+    if not isinstance(found, list) or not set(map(type, found)) <= {int}:
+        raise TypeError(f"expected a list of integers, found {str(found)[:80]!r}")
+    if found and not least <= min(found) <= max(found) <= most:
+        raise ValueError(f"expected integers from {least} to {most}, found {str(found)[:80]!r}")
+
+
+def _texts(found: object) -> None:
+    if not isinstance(found, list) or not set(map(type, found)) <= {str}:
+        raise TypeError(f"expected a list of text, found {str(found)[:80]!r}")
+
+
+def _check_commit(found: Mapping[str, Any]) -> None:
+    """Refuse what no writer makes; what depends on the state, `State.after` refuses."""
+    check_types((found["token"], found["job"]), (str, str))
+    _numbers([found["number"]], 1)
+    _numbers([found["time_ms"]])
+    for name in ("deleted", "retired", "topics", "objects"):
+        _texts(found[name])
+    for topic, topic_id, n_partitions in found["created"]:
+        check_topic_name(topic)
+        check_types((topic_id,), (str,))
+        if _TOPIC_ID.fullmatch(topic_id) is None:
+            raise ValueError(f"expected the id of a topic, found {topic_id[:80]!r}")
+        _numbers([n_partitions], 1, _MOST_PARTITIONS)
+    for topic, partition, start in found["starts"]:
+        check_types((topic,), (str,))
+        _numbers([partition, start])
+    for key in found["objects"]:
+        if _KEY.fullmatch(key) is None:
+            raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
+    columns = found["extents"]
+    _numbers(columns["topic"], 0, len(found["topics"]) - 1)
+    _numbers(columns["object"], 0, len(found["objects"]) - 1)
+    for name in ("partition", "start", "base_offset", "shift"):
+        _numbers(columns[name])
+    for name in ("size", "end_offset", "n_records"):
+        _numbers(columns[name], 1)
+    _numbers(columns["max_timestamp"], -1)
+    names = ("object", "start", "size", "base_offset", "end_offset", "n_records", "shift")
+    rows = zip(*(columns[name] for name in names), strict=True)
+    last, end = -1, 0
+    for key, start, size, base, stop, n_records, shift in sorted(rows):
+        if (key == last and start < end) or start + size > _LARGEST:
+            raise ValueError(f"extents overlap at byte {start} of {found['objects'][key]}")
+        last, end = key, start + size
+        if n_records > stop - base or shift not in (0, base):
+            raise ValueError(f"an extent with offsets [{base}, {stop}) does not fit its records")
+    version, batch = found["version"], found["batch"]
+    if version is not None:
+        check_types(version, (str, int, list))
+        _texts(version[2])
+    if batch is not None:
+        check_types(batch, (str, int, str, int))
+
+
 @dataclass(slots=True)
 class State:
     """A log after a commit.  `after` makes a new one, which shares what has not changed."""
@@ -226,9 +291,14 @@ class State:
     ended: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: objects of extents that have left the log, with the time: readers may still need them
     left: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: deleted topics, each with the commit's token and time: one of that name now is another one
+    deleted: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def after(self, commit: Commit) -> "State":
-        """The state once a commit has followed."""
+        """The state once a commit has followed.
+
+        Raises `ValueError` if the commit cannot follow this state.
+        """
         now_ms = commit.time_ms
         state = State(
             commit.number,
@@ -239,13 +309,23 @@ class State:
             forget_old(self.streams, self.time_ms, now_ms),
             forget_old(self.ended, self.time_ms, now_ms),
             forget_old(self.left, self.time_ms, now_ms),
+            forget_old(self.deleted, self.time_ms, now_ms),
         )
         for topic in commit.deleted:
             gone = state.topics.pop(topic, None)
             for partition in range(gone.n_partitions if gone else 0):
                 deleted = state.logs.pop(TopicPartition(topic, partition))
                 state.left |= dict.fromkeys(deleted.objects, ("", now_ms))
+        if commit.deleted:
+            state.deleted |= dict.fromkeys(commit.deleted, (commit.token, now_ms))
+            # A write of one of these versions counts as not done: its records are gone.
+            state.versions = {
+                key: found for key, found in state.versions.items() if key[1] not in commit.deleted
+            }
         for topic, found in commit.created.items():
+            before = state.topics.get(topic)
+            if before is not None and before.n_partitions > found.n_partitions:
+                raise ValueError(f"topic {topic!r} would lose partitions")
             state.topics[topic] = found
             for partition in range(found.n_partitions):
                 state.logs.setdefault(TopicPartition(topic, partition), PartitionLog())
@@ -254,11 +334,20 @@ class State:
             at = TopicPartition(extent.topic, extent.partition)
             log = changed.get(at)
             if log is None:
+                if at not in state.logs:
+                    raise ValueError(f"there is no partition {at}")
                 log = changed[at] = state.logs[at].grown()
+            if not log.end <= extent.base_offset < extent.end_offset:
+                offsets = f"[{extent.base_offset}, {extent.end_offset})"
+                raise ValueError(f"offsets {offsets} of {at} do not follow {log.end}")
             log.add(extent)
         state.logs.update(changed)
         for at, start in commit.starts.items():
+            if at not in state.logs:
+                raise ValueError(f"there is no partition {at}")
             log = state.logs[at]
+            if not log.start <= start <= log.end:
+                raise ValueError(f"{at} cannot begin at {start}: it has [{log.start}, {log.end})")
             n = log.n_extents
             first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
             state.left |= dict.fromkeys(log.objects[:first], ("", now_ms))
@@ -306,6 +395,7 @@ class State:
             "streams": encode_streams(self.streams),
             "ended": [[job, time_ms] for job, (_, time_ms) in self.ended.items()],
             "left": [[key, time_ms] for key, (_, time_ms) in self.left.items()],
+            "deleted": [[topic, *each] for topic, each in self.deleted.items()],
         }
         table = pa.table(columns).replace_schema_metadata({"segmentlog": json.dumps(about)})
         sink = pa.BufferOutputStream()
@@ -328,7 +418,10 @@ class State:
             metadata = (table.schema.metadata or {})[b"segmentlog"]
             about = from_json(metadata, path, (CHECKPOINT_FORMAT,))
             return cls._of(about, table)
-        except (pa.ArrowInvalid, KeyError, TypeError, ValueError, IndexError) as error:
+        except (
+            pa.ArrowException, KeyError, TypeError, ValueError, IndexError, AttributeError,
+            OSError, OverflowError, MemoryError,
+        ) as error:  # fmt: skip
             if isinstance(error, CorruptCheckpointError):
                 raise
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
@@ -365,6 +458,7 @@ class State:
             decode_streams(about["streams"]),
             {job: ("", time_ms) for job, time_ms in about["ended"]},
             {key: ("", time_ms) for key, time_ms in about["left"]},
+            {topic: (token, time_ms) for topic, token, time_ms in about["deleted"]},
         )
 
 

@@ -38,7 +38,7 @@ from segmentlog.store.bucket_location import parse_bucket, plain_bucket_path
 from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.remote.object_store import RemoteDisk
 from segmentlog.store.remote.stores import Facts, Opened
-from segmentlog.txn.state import STATE_FILE
+from segmentlog.txn.state import STATE_FILE, Deletion
 from segmentlog.txn.state import State as DirectoryState
 
 _DIRECTORY = FileStatus(stat.S_IFDIR | 0o555, 0, 1, 0, 0, is_remembered=False, n_allocated=0)
@@ -271,9 +271,10 @@ class BucketDisk:
     @property
     def state(self) -> State:
         """The state that questions are answered from."""
-        if self._state is None:
-            self._state = self._sequence.refresh()
-        return self._state
+        state = self._state  # another thread may forget it meanwhile
+        if state is None:
+            state = self._state = self._sequence.refresh()
+        return state
 
     def _rest(self, path: str) -> str:
         return path[len(self._root) :].strip("/")
@@ -299,7 +300,8 @@ class BucketDisk:
         parsed = parse_segment_file(name)
         if parsed is None or parsed.state is not FileState.LIVE:
             data = _file_of_partition(state, directory, name)
-            return None if data is None else _MadeFile(path, data, 1)
+            # Another topic of the name has another file.
+            return None if data is None else _MadeFile(path, data, _digest(data.decode()) or 1)
         if parsed.offset == log.end:
             is_rolled = parsed.kind in _ROLLED
             return _MadeFile(path, b"", 1) if is_rolled else None
@@ -408,7 +410,11 @@ def _range(log: PartitionLog, base_offset: int) -> _Range | None:
 def _top_file(state: State, name: str) -> bytes | None:
     """The bytes of a file at the top of the directory, or None."""
     if name == STATE_FILE:
-        return DirectoryState(sequence=state.number, time_ms=state.time_ms).encode()
+        deleted = tuple(Deletion(topic, *each) for topic, each in state.deleted.items())
+        return DirectoryState(
+            sequence=state.number, time_ms=state.time_ms, versions=state.versions,
+            deleted=deleted, streams=state.streams,
+        ).encode()  # fmt: skip
     if name == HIGH_WATERMARK_CHECKPOINT:
         return _checkpoint(f"{topic} {number} {log.end}" for (topic, number), log in
                            state.logs.items())  # fmt: skip

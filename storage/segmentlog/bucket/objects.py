@@ -34,6 +34,14 @@ PART_BYTES = 8 << 20
 
 _RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 _SECONDS = "60s"  # of a request
+#: The process in which the client has made its threads.  They do not outlive a fork, and a request
+#: in a child would wait for them for ever.
+_process = 0
+_FORKED = (
+    "the client of the store (obstore) does not work in a process that was forked after its first "
+    "request: start processes by spawn or forkserver (multiprocessing.set_start_method)"
+)
+
 _ALL_DELETED = 1000  # keys in one request, the most that S3 takes
 
 
@@ -86,6 +94,10 @@ class ObstoreObjects:
     def _ask(self, what: str, key: str, request: Callable[[], _T]) -> _T:
         from obstore import exceptions
 
+        global _process  # noqa: PLW0603 - the client has one set of threads for all stores
+        _process = _process or os.getpid()
+        if _process != os.getpid():
+            raise LogDirectoryError(self._shown, _FORKED)
         try:
             return request()
         except (FileNotFoundError, exceptions.NotFoundError):

@@ -5,6 +5,7 @@ request; the copy of a log directory has none.  A URL may also name a partition 
 segment.
 """
 
+import errno
 import os
 import time
 from functools import partial
@@ -73,8 +74,14 @@ def _is_in_store(location: BucketLocation) -> bool:
                 path, "connecting", partial(store_at, location_of(location.store))
             )
         return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
-    except (FileNotFoundError, LogDirectoryError, StorageError):
+    except (FileNotFoundError, LogDirectoryError):
         return False
+    except StorageError as error:
+        # A store that fails for a moment has not said that there is no log: its objects would be
+        # taken for a directory without partitions.
+        if error.errno == errno.EACCES:
+            return False
+        raise
 
 
 def forget(location: BucketLocation) -> None:

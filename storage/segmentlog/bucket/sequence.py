@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 
 from segmentlog.bucket.commits import Commit, State
 from segmentlog.bucket.objects import MARKER, Objects, check_conditional, objects_at
@@ -111,7 +112,13 @@ class Sequence:
                 # One that was asked for later may be there all the same: it has come meanwhile.
                 if data is None:
                     return state
-                state = state.after(self._decoded(key, data))
+                commit = self._decoded(key, data)
+                try:
+                    state = state.after(commit)
+                except ValueError as error:
+                    path = f"{self.location}/{key}"
+                    reason = f"cannot follow the commits before: {error}"
+                    raise CorruptCheckpointError(path, 1, reason, "restore the object") from None
 
     def _decoded(self, key: str, data: bytes) -> Commit:
         path = f"{self.location}/{key}"
@@ -125,13 +132,24 @@ class Sequence:
         """The state of the checkpoint that the hint names, or the state before all commits."""
         try:
             hint = self.objects.get(HINT)
-            number = json.loads(hint)["checkpoint"] if hint else 0
-            data = self.objects.get(checkpoint_key(number)) if number else None
+            if hint is None:
+                return State()
+            found = json.loads(hint)
+            number, digest = found["checkpoint"], found["digest"]
+            if type(number) is not int or not 0 < number < 10**20:
+                raise ValueError(f"number {str(number)[:80]!r}")
+            data = self.objects.get(checkpoint_key(number))
             if data is not None:
-                return State.decode(data, f"{self.location}/{checkpoint_key(number)}")
+                path = f"{self.location}/{checkpoint_key(number)}"
+                # Arrow has no checksums: it would return other numbers, or end the process.
+                state = State.decode(data, path) if _digest(data) == digest else None
+                if state is not None and state.number == number:
+                    return state
+                reason = "is not what was written"
+                raise CorruptCheckpointError(path, 1, reason, "")
         except CorruptCheckpointError as error:
             logger.warning("%s; all commits are read instead", error)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
         return State()
 
@@ -202,6 +220,8 @@ class Sequence:
             try:
                 if self.objects.create(key, data):
                     return True
+                # The client repeats requests: its first one may have been carried out.
+                has_doubt = True
                 found = self.objects.get(key)
             except StorageError as error:
                 if error.errno == errno.EACCES and not has_doubt:
@@ -227,10 +247,16 @@ class Sequence:
         if state.number != number:
             return  # another thread has gone on
         try:
-            self.objects.put(checkpoint_key(number), [state.encode()])
-            self.objects.put(HINT, [json.dumps({"checkpoint": number}).encode()])
-        except StorageError as error:
+            data = state.encode()
+            self.objects.put(checkpoint_key(number), [data])
+            hint = {"checkpoint": number, "digest": _digest(data)}
+            self.objects.put(HINT, [json.dumps(hint).encode()])
+        except Exception as error:  # noqa: BLE001 - the commit is done: a failure would be repeated
             logger.warning("%s: no checkpoint was written: %s", self.location, error)
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 _sequences: dict[int, Sequence] = {}

@@ -21,6 +21,7 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, forget_old
 
 
 class Swept(NamedTuple):
@@ -90,19 +91,25 @@ def sweep_objects(
     # Before the state: an object that is listed and then committed is named by the state.
     found = {each.key: each for each in sequence.objects.list(DATA)}
     state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
+        # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
+        # From this commit on, they count by the clock of now.
+        sequence.append(_commit_after)
+        state = sequence.refresh()
+    left = forget_old(state.left, state.time_ms, now_ms)
     used = state.objects()
     youngest: dict[str, int] = {}
     for each in found.values():
         job = _job(each.key)
         youngest[job] = max(youngest.get(job, 0), each.modified_ms)
     unused = [key for key in found if key not in used]
-    old = {job for job, modified_ms in youngest.items() if now_ms - modified_ms > longest_job_ms}
+    old = {job for job, modified_ms in youngest.items() if now_ms - modified_ms >= longest_job_ms}
     retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
     ended = state.ended.keys() | set(retired)
     gone = sorted(
         key
         for key in unused
-        if _job(key) in ended and now_ms - state.left.get(key, ("", 0))[1] > longest_read_ms
+        if _job(key) in ended and now_ms - left.get(key, ("", 0))[1] >= longest_read_ms
     )
     if not dry_run and retired:
 
@@ -112,8 +119,14 @@ def sweep_objects(
 
         sequence.append(make)
         # A job of them may have committed before it was ended.
-        used = sequence.refresh().objects()
-        gone = [key for key in gone if key not in used]
+        # Its objects may even have left the log again, and readers may still need them.
+        state = sequence.refresh()
+        used = state.objects()
+        gone = [
+            key
+            for key in gone
+            if key not in used and now_ms - state.left.get(key, ("", 0))[1] >= longest_read_ms
+        ]
     if not dry_run:
         sequence.objects.delete(gone)
     return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))

@@ -7,6 +7,8 @@ from segmentlog.bucket.upkeep import Swept, sweep_objects
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.maintain.places import place_in_store
+from segmentlog.store.paths import readable_path
+from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
 
 __all__ = ["Swept", "sweep"]
@@ -61,6 +63,6 @@ def sweep(
     location = place_in_store(path)
     if location is None:
         reason = "is no log in an object store: only such a log has objects to sweep"
-        raise LogDirectoryError(str(path), reason)
+        raise LogDirectoryError(without_options(readable_path(path)), reason)
     job_ms, read_ms = longest_job_days * _DAY_MS, longest_read_days * _DAY_MS
     return sweep_objects(location, job_ms, read_ms, dry_run=dry_run)

@@ -1,0 +1,170 @@
+"""Damaged and hostile objects of logs in object stores, and what deleted topics leave there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
+from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
+from segmentlog.store.bucket_location import bucket_at
+
+
+def _write(url: str, values: list[str], **options: Any) -> None:
+    with segmentlog.open_writer(url, "orders", **options) as writer:
+        writer.append(pa.table({"key": values, "value": values}))
+
+
+def _in_extents(name: str, value: object) -> Callable[[Any], None]:
+    def change(commit: Any) -> None:
+        commit["extents"][name][0] = value
+
+    return change
+
+
+def _with(name: str, value: object) -> Callable[[Any], None]:
+    def change(commit: Any) -> None:
+        commit[name] = value
+
+    return change
+
+
+HOSTILE = {
+    "beyond a long": _in_extents("base_offset", 2**70),
+    "a float": _in_extents("base_offset", 2.0),
+    "a bool": _in_extents("base_offset", True),
+    "a negative offset": _in_extents("base_offset", -5),
+    "offsets that the log has": _in_extents("base_offset", 0),
+    "a negative size": _in_extents("size", -5),
+    "an unknown partition": _in_extents("partition", 9),
+    "a text": _in_extents("partition", "0"),
+    "no such object": _in_extents("object", -1),
+    "an end before the base": _in_extents("end_offset", 1),
+    "too many records": _in_extents("n_records", 10**12),
+    "another shift": _in_extents("shift", -(10**12)),
+    "a key outside": _with("objects", ["../../other"]),
+    "an absolute key": _with("objects", ["/etc/hostname"]),
+    "a key that is a number": _with("objects", [5]),
+    "a time beyond a long": _with("time_ms", 2**70),
+    "a topic's name outside": _with("created", [["../x", "A" * 22, 1]]),
+    "negative partitions": _with("created", [["x", "A" * 22, -1]]),
+    "too many partitions": _with("created", [["x", "A" * 22, 2**40]]),
+    "a start of nothing": _with("starts", [["nowhere", 0, 5]]),
+    "a negative start": _with("starts", [["orders", 0, -5]]),
+    "a start beyond the end": _with("starts", [["orders", 0, 99]]),
+    "deleted as a text": _with("deleted", "orders"),
+    "retired as a number": _with("retired", 5),
+    "a version of texts": _with("version", ["a", "b", ["orders"]]),
+    "a batch of texts": _with("batch", ["a", "b", "c", "d"]),
+    "a token that is none": _with("token", None),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_commit_is_a_typed_error(tmp_path: Path, change: Callable[[Any], None]) -> None:
+    """Whatever a commit says, no row of it is wrong, and nothing outside is read."""
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a", "b"])
+    _write(url, ["c"])
+    path = tmp_path / "log" / commit_key(2)
+    commit = json.loads(path.read_text())
+    change(commit)
+    path.write_text(json.dumps(commit))
+    location = bucket_at(url)
+    assert location is not None
+    with pytest.raises(CorruptCheckpointError, match=r"00000002\.json"):
+        Sequence(sequence_at(location).objects, location).refresh()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "hint"])
+def test_a_damaged_checkpoint_or_hint_costs_time_only(tmp_path: Path, name: str) -> None:
+    """Arrow has no checksums: of 220 flipped bits, 53 gave other offsets, and one a crash."""
+    url = f"bucket+file://{tmp_path}/log"
+    for number in range(33):
+        _write(url, [str(number)])
+    location = bucket_at(url)
+    assert location is not None
+    objects = sequence_at(location).objects
+    good = Sequence(objects, location).refresh().encode()
+    key = checkpoint_key(32) if name == "checkpoint" else "segmentlog/newest.json"
+    path = tmp_path / "log" / key
+    data = path.read_bytes()
+    damages = [data[:n] for n in (0, 10, len(data) - 5)]
+    damages += [
+        data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
+        for at in range(3, len(data), max(len(data) // 40, 1))
+    ]
+    if name == "hint":
+        damages += [b"[" * 100_000, b'{"checkpoint":' + b"9" * 4000 + b',"digest":""}']
+    for damaged in damages:
+        path.write_bytes(damaged)
+        assert good == Sequence(objects, location).refresh().encode()
+
+
+def test_a_forked_process_is_told_to_spawn(tmp_path: Path) -> None:
+    """The threads of the client do not outlive a fork: a request would never end."""
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    code = (
+        "import os, sys, segmentlog\n"
+        "segmentlog.read(sys.argv[1], 'orders')\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "try:\n"
+        "    segmentlog.read(sys.argv[1], 'orders')\n"
+        "except segmentlog.LogDirectoryError as error:\n"
+        "    os._exit(7 if 'forkserver' in str(error) else 8)\n"
+        "os._exit(9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, url], timeout=60, check=False)
+    assert done.returncode == 7
+
+
+def test_a_version_is_forgotten_with_its_rows(url: str) -> None:
+    numbered = {"txn_app_id": "load", "txn_version": 0}
+    _write(url, ["a"], **numbered)
+    _write(url, ["a"], **numbered)
+    assert segmentlog.read(url, "orders").num_rows == 1
+    segmentlog.delete_topic(url, "orders")
+    _write(url, ["a"], **numbered)
+    assert segmentlog.read(url, "orders").num_rows == 1
+
+
+def test_a_reader_notices_a_topic_that_was_made_again(url: str) -> None:
+    _write(url, [str(i) for i in range(20)], num_partitions=2)
+    opened = segmentlog.open_log_dir(url)
+    assert opened.log("orders", 0).end_offset() > 0
+    segmentlog.delete_topic(url, "orders")
+    _write(url, [f"new-{i}" for i in range(20)], num_partitions=2)
+    segmentlog.open_log_dir(url)  # another reader of this process sees the new one
+    with pytest.raises((LogChangedError, LogDirectoryError)):
+        opened.log("orders", 1).scan().read_all()
+
+
+def test_a_mirror_keeps_versions_and_refuses_another_topic(url: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    _write(url, ["a"], txn_app_id="load", txn_version=0)
+    [*segmentlog.mirror(url, to=copy)]
+    _write(str(copy), ["a"], txn_app_id="load", txn_version=0)
+    assert segmentlog.read(copy, "orders").num_rows == 1
+    segmentlog.delete_topic(url, "orders")
+    _write(url, ["again"])
+    with pytest.raises(LogDirectoryError, match="created again"):
+        [*segmentlog.mirror(url, to=copy)]
+
+
+def test_credentials_are_in_no_message(tmp_path: Path) -> None:
+    for url in ("s3://KEY:SECRET@bucket/p?region=us-east-1", "bucket+hdfs://KEY:SECRET@h/p"):
+        with pytest.raises(segmentlog.SegmentLogError) as raised:
+            segmentlog.sweep(url, dry_run=True)
+        assert "SECRET" not in str(raised.value)
+        with pytest.raises(segmentlog.SegmentLogError) as raised:
+            _write(url, ["a"])
+        assert "SECRET" not in str(raised.value)
