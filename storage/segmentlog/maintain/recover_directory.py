@@ -32,6 +32,7 @@ from segmentlog.log.checkpoint import (
 )
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import (
+    SegmentFiles,
     indexes_without_log,
     list_segments,
     remove_indexes_without_log,
@@ -42,10 +43,12 @@ from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import finish_swaps, has_swaps
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
-from segmentlog.maintain.start.metadata import METADATA_TOPIC_ID, batches_fault
+from segmentlog.maintain.start.metadata import METADATA_TOPIC_ID
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import (
+    Snapshot,
+    is_whole,
     list_metadata_snapshots,
     metadata_path,
     read_metadata,
@@ -53,12 +56,14 @@ from segmentlog.reads.metadata_log import (
 from segmentlog.store.contract import FileType
 from segmentlog.store.durable import create_file, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
+from segmentlog.store.readable import status_of
 from segmentlog.store.sync_together import do_together
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.recover_log import (
     RecoveryPlan,
+    find_good_end,
     first_unsplit,
     plan_recovery,
     recover_log,
@@ -201,7 +206,7 @@ class DirectoryRecovery:
     def _put_snapshots_aside(self, log: "_Log") -> None:
         damaged = []
         for snapshot in reversed(list_metadata_snapshots(log.path)):
-            if batches_fault(snapshot.path) is None:
+            if _is_good(snapshot):
                 break
             damaged.append(snapshot)
         else:
@@ -561,3 +566,13 @@ def plan_log(
             return None
         recovery_point = active.base_offset
     return plan_recovery(path, recovery_point, log_start, committed_to)
+
+
+def _is_good(snapshot: Snapshot) -> bool:
+    """Whether all batches of a snapshot of the metadata are sound, and the last is its footer.
+
+    Raises `OSError` if it cannot be read, and `UnsupportedFormatError` if it has a newer format:
+    then nothing shows that it is damaged.
+    """
+    files = SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)
+    return find_good_end(Segment(files, is_sealed=True)).error is None and is_whole(snapshot)

@@ -389,11 +389,14 @@ class LogDirectory:
         if log_ends:
             logs = [*self._logs.items()]
             return {each for each, log in logs if not log.is_as_listed()}
-        listed = set()
-        while self._listed:  # and other threads add to it
-            listed.add(self._listed.pop())
-        uncertain = {each for each in listed if self._is_uncertain(each)}
-        self._listed.update(uncertain)
+        uncertain = set()
+        for each in [*self._listed]:  # other threads add to it, and look at it, too
+            if not self._is_uncertain(each):
+                self._listed.discard(each)
+                if not self._is_uncertain(each):
+                    continue
+                self._listed.add(each)  # it was listed again meanwhile
+            uncertain.add(each)
         return {each for each in uncertain if not self._logs[each].is_as_listed()}
 
     def _is_uncertain(self, topic_partition: TopicPartition) -> bool:

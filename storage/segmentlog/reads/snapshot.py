@@ -254,12 +254,22 @@ class DirectorySnapshot:
         for was, now in (
             (before.log_starts, self.log_starts),
             (before.high_watermarks, self.high_watermarks),
-            *((each._offsets_in(CLEANER_OFFSET_CHECKPOINT) for each in (before, self)),),
+            # A recovery point shows that segments are lost, and a kept log would not look again.
+            *(
+                (before._offsets_in(name), self._offsets_in(name))
+                for name in (CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
+            ),
         ):
             found = moved_entries(was, now)
             if found is None:
                 return None
             moved |= found
+        # Another thread may have just taken the earlier listing of a log into use.
+        moved |= {
+            each
+            for each, listing in before._unbounded.items()
+            if (again := self._unbounded.get(each)) is None or again.files != listing.files
+        }
         if self._names is not before._names:
             inodes, known = self._names.inodes, before._names
             moved |= {
@@ -557,6 +567,9 @@ def _names_now(path: str, before: _Names | None) -> _Names:
         for name in inodes.keys() - known.keys():
             with contextlib.suppress(FileNotFoundError):  # the next look finds that
                 types[name] = status_of(os.path.join(path, name)).type
+    # A name that was away for a moment, and came back with its inode: the next look is to find it.
+    for name in inodes.keys() - known.keys() - types.keys():
+        del inodes[name]
     named: dict[str, NamedPartition] = {}
     for name in sorted(inodes):
         found = known.get(name)

@@ -136,9 +136,13 @@ def commit_staged(
             flush=settings.flush,
             most_held=0 if staged.has_files else sys.maxsize,  # what is in memory stays there
         )
-        staged, appended = without_duplicates(
-            directory, stage, settings.with_producers, ends, staged
-        )
+        try:
+            staged, appended = without_duplicates(
+                directory, stage, settings.with_producers, ends, staged
+            )
+        except BaseException:
+            stage.discard()  # its files are open
+            raise
 
     # 4. Each log gets a high watermark.  A reader that has looked for guards before ours stands
     # has no other bound, and would take the log end while batches are appended.

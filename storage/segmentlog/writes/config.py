@@ -77,7 +77,8 @@ class ProducerConfig:
         in the directory.
     codec, level : the compression; None is Kafka's default level of the codec.
     batch_size : bytes of a batch before compression.
-    buffer_memory : bytes of rows to hold before batches are written.
+    buffer_memory : bytes of rows to hold before batches are made; a writer in Python holds as many
+        bytes of batches until its commit.
     max_request_size : most bytes of a batch, in addition to the topic's ``max.message.bytes``.
     use_timestamps : whether the column ``timestamp`` is used, instead of the time of writing.
     use_timestamp_types : whether ``timestampType`` is also used: rows whose timestamp is a log's

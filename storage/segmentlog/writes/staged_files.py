@@ -217,7 +217,8 @@ class TaskStage:
         first = offsets[0] if offsets else RELATIVE
         empty = Extent(*topic_partition, NO_FILE, 0, 0, 0, first, first), list[ScannedBatches]()
         extent, held = self._held.get(topic_partition, empty)
-        held.append(ScannedBatches("", buffer, batches.table, 0))
+        # A table may be the first rows of a far larger one.
+        held.append(ScannedBatches("", buffer, batches.table.copy(), 0))
         grown = extent.grown(extent.end + len(buffer), n_records, offsets)
         self._held[topic_partition] = grown, held
 

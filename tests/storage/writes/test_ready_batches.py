@@ -1,6 +1,7 @@
 """Batches from elsewhere are written as they are, or refused as a leader refuses them."""
 
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,15 @@ def test_times_that_a_leader_would_set_are_refused(
         with pytest.raises(OptionError, match=said):
             writer.append_batches(bytes(data), 0)
     writer.abort()
+
+
+def test_ready_batches_in_memory_take_what_they_count(tmp_path: Path) -> None:
+    """Each call makes a table for thousands of batches: 2,000 calls once held 3.6 GB."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append_batches(GOOD, 0)
+        tracemalloc.start()
+        for _ in range(100):
+            writer.append_batches(GOOD, 0)
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert held < 100 * (len(GOOD) + 10_000)

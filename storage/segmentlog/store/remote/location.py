@@ -91,11 +91,8 @@ def path_of_url(url: str) -> str:
     authority, _, key = before.partition("/")
     userinfo, at, host = authority.rpartition("@")
     # Made here; the path of a virtual disk has no credentials.
-    if (
-        scheme == "tiered"
-        or (scheme.startswith("bucket+") and ";prefix=" in authority)
-        or _MADE.fullmatch(authority)
-    ):
+    is_of_bucket = scheme.startswith("bucket+") and (";prefix=" in authority or not authority)
+    if scheme == "tiered" or is_of_bucket or _MADE.fullmatch(authority):
         return url.rstrip("/")
     _, colon, port = host.partition(":")
     # A slash in credentials cuts them off, and their beginning looks like a host.
