@@ -116,7 +116,8 @@ def command_line() -> Iterator[CommandLine]:
         assert forks.stdout is not None
 
         def run(place: Path, command: str) -> tuple[int, str, str]:
-            print(json.dumps([str(place), *shlex.split(command)]), file=forks.stdin, flush=True)
+            words = shlex.split(command.replace("$PWD", str(place)))
+            print(json.dumps([str(place), *words]), file=forks.stdin, flush=True)
             status = int(forks.stdout.readline())
             return status, (place / "stdout").read_text(), (place / "stderr").read_text()
 
