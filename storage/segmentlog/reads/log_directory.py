@@ -390,7 +390,9 @@ class LogDirectory:
             logs = [*self._logs.items()]
             return {each for each, log in logs if not log.is_as_listed()}
         uncertain = set()
-        for each in [*self._listed]:  # other threads add to it, and look at it, too
+        # Other threads add to it, and look at it, too.  A set that had 10,000 entries takes 70 µs
+        # to say that it has none left.
+        for each in [*self._listed] if self._listed else ():
             if not self._is_uncertain(each):
                 self._listed.discard(each)
                 if not self._is_uncertain(each):
