@@ -11,9 +11,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-
 __all__ = ["BUCKET", "CREDENTIALS", "Moto"]
 
 BUCKET = "logs"
@@ -31,6 +28,10 @@ class Moto:
     """
 
     def __init__(self, *, locked: bool = True) -> None:
+        # The environment of Sail's tests has no moto.
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import make_server
+
         app = DomainDispatcherApplication(create_backend_app)
         turn = threading.Lock() if locked else None
         self.requests: list[tuple[str, str]] = []

@@ -13,7 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import segmentlog
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs_spark("the environment of Sail's tests has no client of object stores"),
+]
 
 
 @pytest.fixture
