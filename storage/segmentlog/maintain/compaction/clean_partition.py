@@ -197,9 +197,15 @@ class SegmentSize(NamedTuple):
 
 def _sizes_of(segment: Segment) -> SegmentSize:
     """Bytes of a segment's files; a missing index counts as empty."""
-    with segment.offset_index() as index, segment.time_index() as times:
-        indexes = [each.n_entries * each.entry_bytes for each in (index, times)]
-    return SegmentSize(segment.base_offset, segment.size, *indexes)
+    sizes = [segment.size]
+    for path in (segment.offset_index_path, segment.time_index_path):
+        # Kafka counts the file and not its entries.  The index of a segment without entries that
+        # was active when its broker stopped has all of segment.index.bytes, so nothing joins it.
+        try:
+            sizes.append(status_of(path).size)
+        except FileNotFoundError:
+            sizes.append(0)
+    return SegmentSize(segment.base_offset, *sizes)
 
 
 def _indexed(segments: Sequence[Segment]) -> list[AbortedTransaction]:

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -708,3 +709,24 @@ def last_values(directory: Path) -> dict[bytes, bytes]:
         rows = opened.log("t", partition).scan().read_all()
         found |= dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
     return found
+
+
+def test_nothing_joins_a_segment_whose_index_is_preallocated(tmp_path: Path) -> None:
+    """Kafka counts the bytes of indexes; a broker that stops leaves one without entries so."""
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        for number in range(5):
+            for _ in range(3):  # two of the batches get entries
+                writer.append(pa.table({"key": [f"k{number}"], "value": ["v" * 5000]}))
+                writer.flush()
+            writer.roll()
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    joined = tmp_path / "joined"
+    shutil.copytree(tmp_path / "t-0", joined / "t-0")
+    os.truncate(tmp_path / "t-0" / f"{3:020d}.index", 10 << 20)
+    for directory in (tmp_path, joined):
+        segmentlog.compact(directory, ["t"], settings=settings)
+    found = [
+        [int(each.stem) for each in sorted(directory.glob("t-0/*.log"))]
+        for directory in (joined, tmp_path)
+    ]
+    assert [[0, 12], [0, 3, 6, 12]] == found
