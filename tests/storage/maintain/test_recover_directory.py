@@ -291,3 +291,14 @@ def test_a_dry_run_says_that_no_mark_is_given(
     assert [each.path for each in done] == [each.path for each in planned]
     assert all(each.message.startswith("would not be marked as cleanly") for each in planned)
     assert is_mended == (crashed / ".kafka_cleanshutdown").exists()
+
+
+def test_a_snapshot_of_a_newer_format_is_not_put_aside(crashed: Path) -> None:
+    """What cannot be read shows no damage: the file stays, and the log is a failure."""
+    snapshot = max((crashed / "__cluster_metadata-0").glob("*.checkpoint"))
+    data = bytearray(snapshot.read_bytes())
+    data[16] = 3  # the magic of its first batch
+    snapshot.write_bytes(data)
+    kinds = {each.kind for each in segmentlog.recover(crashed) if each.topic.startswith("__cl")}
+    assert snapshot.exists()
+    assert RecoveryKind.SNAPSHOT_PUT_ASIDE not in kinds

@@ -18,7 +18,13 @@ from segmentlog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT
+from segmentlog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from segmentlog.log.checkpoint import write_offsets
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads import snapshot
 from segmentlog.store import fingerprint as look
@@ -496,3 +502,26 @@ def test_a_look_at_log_ends_takes_two_looks_a_partition(many: Path, calls: Calls
     assert expected == {Path(each) for each in calls.looks if "many-" in each}
     assert 6 + 2 * N_PARTITIONS == len(calls.looks)
     assert [] == calls.listed
+
+
+def test_a_recovery_point_beyond_the_log_end_is_a_loss_for_the_later_directory_alone(
+    log_dir: Path,
+) -> None:
+    """It shows that segments are lost; the earlier directory keeps the end of its moment."""
+    (log_dir / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
+    known = segmentlog.open_log_dir(log_dir).topic_partitions()[0]
+    end = segmentlog.open_log_dir(log_dir).log(*known).log_end_offset
+    write_offsets(str(log_dir), RECOVERY_POINT_CHECKPOINT, {known: 0})
+    put_checkpoint(log_dir, {known: end + 20})
+    for is_asked in (True, False):
+        write_offsets(str(log_dir), RECOVERY_POINT_CHECKPOINT, {known: 0})
+        first = segmentlog.open_log_dir(log_dir)
+        log = first.log(*known)
+        assert log.log_end_offset == end
+        if is_asked:
+            assert log.end_offset() == end
+        write_offsets(str(log_dir), RECOVERY_POINT_CHECKPOINT, {known: end + 10})
+        later, fresh = first.refresh(), segmentlog.open_log_dir(log_dir)
+        assert fresh.log(*known).lost_offsets == later.log(*known).lost_offsets is not None
+        assert fresh.log(*known).end_offset() == later.log(*known).end_offset()
+        assert log.end_offset() == end
