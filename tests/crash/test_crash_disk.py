@@ -56,10 +56,12 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) ->
     """Explore one scenario and add its row."""
     run = scenario.record(explorer)
     n_prefixes = len(run.recorder.steps) + 1
+    n_met = explorer.n_met
     n_states = explorer.explore(run, every)
     table.append((scenario.name, n_prefixes, n_states))
-    # A state is counted where it is met first, so a scenario may have no new state.
-    assert n_prefixes > 1, scenario.name
+    # Another operation may have left each of the few states that `every` leaves over, so new
+    # states prove nothing: which they are depends on the order of calls in threads.
+    assert explorer.n_met > n_met, scenario.name
     return run
 
 
@@ -74,8 +76,6 @@ def explore(explorer: Explorer, table: Table, scenario: Scenario, every: int) ->
 def test_each_operation_alone(explorer: Explorer, table: Table, name: str, every: int) -> None:
     """The operation is cut off after any step, and any step that was not synced may be lost."""
     explore(explorer, table, SINGLES[name], every)
-
-    assert table[-1][-1] > 0, "every state was met in another operation"
 
 
 @pytest.mark.parametrize("length", [2, 3])
@@ -141,10 +141,11 @@ def test_recoveries_that_are_cut_off(
     The states that it leaves are recovered and cut off, too.
     """
     run = SINGLES[name].record(explorer)
+    n_met = explorer.n_met
     n_states = explorer.explore_recoveries(run, depth, every)
     table.append((f"recoveries, {depth} in turn: {name}", len(run.recorder.steps) + 1, n_states))
 
-    assert n_states
+    assert explorer.n_met > n_met
 
 
 def test_nothing_escapes_the_recorder(tmp_path: Path) -> None:

@@ -21,12 +21,14 @@ class Explorer:
 
     Attributes
     ----------
+    n_met : states so far that were checked, here or when another operation had left the same.
     n_opened : states so far, no two of them the same.
     """
 
     def __init__(self) -> None:
         memory = Path("/dev/shm")  # a few hundred thousand files are made and removed
         self._scratch = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.n_met = 0
         self.n_opened = 0
         self._n_made = 0
         self._kept: set[tuple[object, ...]] = set()
@@ -44,7 +46,7 @@ class Explorer:
         return root
 
     def explore(self, run: Run, every: int = 1) -> int:
-        """Check everything that a power cut during a run may leave; return the number of states.
+        """Check everything that a power cut during a run may leave; count the new states.
 
         With `every`, one of so many states is opened in which one step has another fate than the
         others.  States in which all steps share a fate are more likely, and fewer: of these, one
@@ -101,6 +103,7 @@ class Explorer:
 
     def _open(self, run: Run, state: CrashState, promise: Promise) -> None:
         """Check one directory, unless it was checked before."""
+        self.n_met += 1
         is_whole = promise.is_synced or state.is_whole
         key = (frozenset(state.tree.items()), repr(promise), is_whole)
         if key in self._kept:
