@@ -318,11 +318,9 @@ def audit(
     from segmentlog.audits.table_offsets import TableOffsets
     from segmentlog.audits.table_rows import Columns, collect_rows, open_table
 
-    isolation_level = options.pop("isolation_level", IsolationLevel.READ_COMMITTED)
+    options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
     given = () if path is None else (path,)
-    logs = dataset(
-        *given, topics=topics, since=since, until=until, isolation_level=isolation_level, **options
-    )
+    logs = dataset(*given, topics=topics, since=since, until=until, **options)
     snapshot = logs._snapshot
     most_ranges = whole_number("most_ranges", most_ranges)
     chosen = _chosen(snapshot, partitions)

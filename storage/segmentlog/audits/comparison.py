@@ -8,6 +8,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,10 +99,12 @@ class Comparison:
         counter.finish()
         self.ranges |= {(each, name): lists[name] for name in FINDINGS}
         start, end = counter.audited
-        return AuditedPartition(
+        result = AuditedPartition(
             *each, *counter.of_log, start, end, counter.n_records, self._offsets.n_rows[code],
-            **{name: counter.found(name) for name in FINDINGS}, error=error,
+            error=error,
         )  # fmt: skip
+        findings: dict[str, Any] = {name: counter.found(name) for name in FINDINGS}
+        return result._replace(**findings)
 
     def _count(self, log: Log, offsets: OffsetRange, code: int, counter: "_Counter") -> None:
         cursor = self._offsets.cursor(code)

@@ -35,7 +35,7 @@ class SpillFile:
                 with tempfile.TemporaryFile(dir=self._directory) as file:
                     self._descriptor = os.dup(file.fileno())
                 weakref.finalize(self, os.close, self._descriptor)
-            at, data = self._end, memoryview(np.ascontiguousarray(array)).cast("B")
+            at, data = self._end, np.ascontiguousarray(array).data.cast("B")
             while data:
                 data = data[os.pwrite(self._descriptor, data, self._end) :]
                 self._end = at + array.nbytes - len(data)

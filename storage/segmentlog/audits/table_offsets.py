@@ -86,7 +86,7 @@ class TableOffsets:
             if code in self._in_order:
                 ranges = np.array(self._in_order.pop(code), np.int64)
                 once = np.ones(len(ranges), np.int64)
-                parts.append(in_order(Stretches(*ranges.T, once)))
+                parts.append(in_order(Stretches(ranges[:, 0], ranges[:, 1], once)))
             by_code[code] = joined(parts)
         self._n_collected = 0
         if by_code:

@@ -143,7 +143,9 @@ def _of_delta(table: Any) -> RowsOfTable:  # noqa: ANN401 - a package without ty
     def read(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         query = _needed("deltalake", "deltalake").QueryBuilder().register("rows", table)
         listed = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
-        return pa.RecordBatchReader.from_stream(query.execute(f"SELECT {listed} FROM rows"))
+        stream = query.execute(f"SELECT {listed} FROM rows")
+        batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(stream)
+        return batches
 
     return RowsOfTable(schema, read)
 
@@ -210,8 +212,9 @@ def _listed(schema: pa.Schema) -> str:
 
 def _find(schema: pa.Schema, option: str, name: str) -> str:
     """The column of a name, perhaps in other capitals, as SQL finds it."""
-    alike = [each for each in schema.names if each.lower() == name.lower()]
-    found = [each for each in schema.names if each == name] or alike
+    names: list[str] = schema.names
+    alike = [each for each in names if each.lower() == name.lower()]
+    found = [each for each in names if each == name] or alike
     if len(found) == 1:
         return found[0]
     value = "missing" if not found else "present more than once"

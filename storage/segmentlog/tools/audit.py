@@ -231,10 +231,10 @@ def _text(found: "Audit") -> str:
     heading = ("topic", "partition", "offsets", "records", "rows", *FAULTS)
     rows = []
     for each in found.partitions:
-        counts = [getattr(each, name).n_offsets for name in FAULTS]
+        faulty = [getattr(each, name).n_offsets for name in FAULTS]
         rows.append((
             escape(each.topic), str(each.partition), f"[{each.start_offset}, {each.end_offset})",
-            f"{each.n_records:,}", f"{each.n_rows:,}", *(f"{n:,}" if n else "-" for n in counts),
+            f"{each.n_records:,}", f"{each.n_rows:,}", *(f"{n:,}" if n else "-" for n in faulty),
         ))  # fmt: skip
     text = aligned(heading, rows, (False, True, False, *(True,) * (2 + len(FAULTS))))
     for each in found.partitions:

@@ -81,7 +81,7 @@ def test_a_complete_table_is_complete(log: KafkaLog) -> None:
     assert segmentlog.audit(log, "t", rows_of(range(4))).is_complete
     everything = rows_of(range(5))
     assert {"aborted": [4]} == found(segmentlog.audit(log, "t", everything))
-    uncommitted = {"isolation_level": "read_uncommitted"}
+    uncommitted: Any = {"isolation_level": "read_uncommitted"}
     assert segmentlog.audit(log, "t", everything, **uncommitted).is_complete
     assert [4] == found(segmentlog.audit(log, "t", rows_of(range(4)), **uncommitted))["missing"]
 
