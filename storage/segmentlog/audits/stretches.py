@@ -35,7 +35,7 @@ NO_STRETCHES = Stretches(_NONE, _NONE, _NONE)
 
 def stretches_of(offsets: Int64s) -> Stretches:
     """The stretches of sorted offsets, of which some may be equal."""
-    begins = np.flatnonzero(np.diff(offsets, prepend=offsets[0] - 1))
+    begins = np.flatnonzero(np.append(True, offsets[1:] != offsets[:-1]))
     values = offsets[begins]
     times = np.diff(begins, append=len(offsets))
     is_first = np.ones(len(values), np.bool_)

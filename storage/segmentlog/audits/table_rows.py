@@ -28,7 +28,7 @@ _ACCEPTED = (
 )
 #: Names of files that ``pyarrow.dataset`` reads by another format than Parquet.
 _FORMATS = {".arrow": "ipc", ".feather": "feather", ".orc": "orc", ".csv": "csv", ".json": "json"}
-_MOST_UNKNOWN = 1000  # partitions that the log lacks and that are counted one by one
+_MOST_UNKNOWN = 1000  # partitions that the log lacks and whose rows are counted
 
 
 class RowsOfTable(NamedTuple):
@@ -47,13 +47,12 @@ def open_table(table: Table) -> RowsOfTable:
         path = os.fspath(table)
         try:
             return open_table(_at(path))
-        except (OSError, ValueError, KeyError) as error:  # of pyarrow, deltalake and pyiceberg
-            if isinstance(error, OptionError):
-                raise
-            reason = f"it cannot be opened as a table ({_in_a_line(error)}): {_ACCEPTED}"
-            raise OptionError("table", path, reason) from error
-        except Exception as error:
-            if type(error).__module__.partition(".")[0] not in ("deltalake", "pyiceberg"):
+        except OptionError:
+            raise
+        except Exception as error:  # deltalake and pyiceberg have errors of several bases
+            package = type(error).__module__.partition(".")[0]
+            is_about_it = isinstance(error, (OSError, ValueError, KeyError))
+            if not is_about_it and package not in ("deltalake", "pyiceberg"):
                 raise
             reason = f"it cannot be opened as a table ({_in_a_line(error)}): {_ACCEPTED}"
             raise OptionError("table", path, reason) from error
@@ -229,7 +228,6 @@ class RowCounts:
         self.n_of_other_topics = 0
         self.n_without_offset = 0  # a null in one of the columns
         self.of_unknown_partitions: dict[TopicPartition, int] = {}
-        self.n_of_more_partitions = 0  # in partitions beyond the most that are counted alone
 
 
 def collect_rows(
@@ -336,8 +334,6 @@ def _count_unknown(topic: str, partitions: Int64s, counts: RowCounts) -> None:
         each = TopicPartition(topic, partition)
         if each in found or len(found) < _MOST_UNKNOWN:
             found[each] = found.get(each, 0) + n_rows
-        else:
-            counts.n_of_more_partitions += n_rows
 
 
 def _decoded(column: pa.Array) -> pa.Array:

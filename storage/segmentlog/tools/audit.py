@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_js
 from segmentlog.tools import arguments
 from segmentlog.tools.output import aligned, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
+from segmentlog.tools.sinks import new_file
 from segmentlog.tools.text import escape, to_json
 
 if TYPE_CHECKING:
@@ -184,19 +184,15 @@ def _offsets(option: str, text: str | None, topic: str) -> Mapping[tuple[str, in
 
 
 def _write_parquet(path: str, batches: pa.RecordBatchReader) -> None:
-    """Write a stream to a new file, which appears under its name when it is complete."""
+    """Write a stream to a new file."""
     import pyarrow.parquet as pq
 
-    partial = f"{path}.partial"
-    try:
-        with pq.ParquetWriter(partial, batches.schema, compression="zstd") as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        os.rename(partial, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
-        raise
+    with (
+        new_file(path) as file,
+        pq.ParquetWriter(file, batches.schema, compression="zstd") as writer,
+    ):
+        for batch in batches:
+            writer.write_batch(batch)
 
 
 def _row(found: "AuditedPartition") -> dict[str, object]:

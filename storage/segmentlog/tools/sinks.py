@@ -429,15 +429,22 @@ def open_sink(
         raise OptionError(
             "--output", output, "the file already exists; name a file that does not exist"
         )
-    partial = f"{output}.partial"
+    with new_file(output, is_text=is_text) as file:
+        yield from _closing(_sink(file, output_format, text, with_records=with_records))
+
+
+@contextmanager
+def new_file(path: str, *, is_text: bool = False) -> Iterator[IO[Any]]:
+    """Open a file that appears under its name when it is complete."""
+    partial = f"{path}.partial"
     try:
         with open(
             partial, "xt" if is_text else "xb", encoding="utf-8" if is_text else None
         ) as file:
-            yield from _closing(_sink(file, output_format, text, with_records=with_records))
-        os.rename(partial, output)
+            yield file
+        os.rename(partial, path)
     except FileExistsError:
-        raise
+        raise  # the partial file of somebody else stays
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(partial)

@@ -234,8 +234,10 @@ class WriteJob:
             if list_guards(directory) or State.read(directory).token == self.token:
                 return
             for topic in topics:
-                take_out(directory, topic, keeps_settings=True)
-                remove_taken_out(directory, topic)
+                # A broker may have deleted an earlier topic of this name, whose directories hold
+                # all that is left of it.
+                renamed = take_out(directory, topic, keeps_settings=True)
+                remove_taken_out(directory, topic, renamed)
 
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,7 +14,12 @@ import pytest
 import segmentlog
 from segmentlog.audits import log_offsets, spill, table_offsets
 from segmentlog.audits.audit import FINDINGS
-from segmentlog.errors import ColumnError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.errors import (
+    ColumnError,
+    CorruptLogError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.testing.kafka_log import KafkaLog
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch
@@ -168,6 +174,11 @@ def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
 
     assert ({}, {"missing": [0]}) == (found(audit), found(audit, 1))
     assert {("t", 9): 1} == audit.unknown_partitions
+    assert not segmentlog.audit(log, "t", rows_of([0, 1], 9), partitions=[0]).is_complete
+    nulls = pa.table({"partition": [0, 0, 0], "offset": [0, 1, None]})
+    assert not segmentlog.audit(log, "t", nulls, partitions=[0]).is_complete
+    of_another = pa.concat_tables([rows_of([0, 1]), rows_of([0], 2)])
+    assert segmentlog.audit(log, "t", of_another, partitions=[0]).is_complete
     assert (8, 2, 2) == (
         audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
     )  # fmt: skip
@@ -250,6 +261,76 @@ def test_damage_is_told(log: KafkaLog) -> None:
     assert "checksum" in audit.partitions[0].error
 
 
+def test_pieces_in_order_that_leave_a_gap(log: KafkaLog) -> None:
+    """Only the bounds of such pieces are kept, and those between two of them are missing."""
+    log.write("t", [b"v"] * 7)
+    pieces = [*rows_of([0, 1]).to_batches(), *rows_of([3, 4]).to_batches()]
+
+    audit = segmentlog.audit(log, "t", iter(pieces))
+
+    assert {"missing": [2, 5, 6]} == found(audit)
+    assert 2 == audit.partitions[0].missing.n_ranges
+
+
+def test_the_largest_offsets(log: KafkaLog) -> None:
+    """The end of a range is a number, too: such rows are found, and nothing overflows."""
+    log.write("t", [b"v"])
+    most = 2**63 - 1
+
+    for offsets in ([0, most - 1, most], [most, 0], [0, -(2**63)]):
+        (partition,) = segmentlog.audit(log, "t", rows_of(offsets)).partitions
+        n_wrong = len(offsets) - 1
+        assert (0, n_wrong) == (partition.missing.n_offsets, partition.nonexistent.n_rows)
+    pieces = [*rows_of([0]).to_batches(), *rows_of([most - 1, most]).to_batches()]
+    assert 1 == segmentlog.audit(log, "t", iter(pieces)).partitions[0].nonexistent.n_ranges
+
+
+def write_batches(directory: Path, *batches: Sequence[int]) -> None:
+    """A segment of a partition: batches of records with these offsets."""
+    (directory / "t-0").mkdir(exist_ok=True)
+    data = b"".join(
+        encode_batch([Record(offset, 0, b"k", b"v") for offset in offsets]) for offsets in batches
+    )
+    (directory / "t-0" / f"{min(batches[0]):020d}.log").write_bytes(data)
+
+
+def test_a_whole_batch_between_two_that_compaction_has_thinned(tmp_path: Path) -> None:
+    """It is decoded with its neighbours, and counts once."""
+    write_batches(tmp_path, [0, 2], [3, 4, 5], [6, 8])
+
+    audit = segmentlog.audit(tmp_path, "t", rows_of([0]))
+
+    assert {"missing": [2, 3, 4, 5, 6, 8], "possibly_missing": [1, 7]} == found(audit)
+    assert 7 == audit.partitions[0].n_records
+
+
+def test_headers_that_do_not_fit_each_other_are_not_believed(tmp_path: Path) -> None:
+    """The log cannot be read there, and the audit says the same as a read."""
+    write_batches(tmp_path, [0, 1, 2], [1, 2, 3])
+    write_batches(tmp_path, [4, 5])
+
+    audit = segmentlog.audit(tmp_path, "t", rows_of(range(6)))
+
+    with pytest.raises(CorruptLogError) as read:
+        segmentlog.read(tmp_path, "t")
+    assert str(read.value) == audit.partitions[0].error
+    assert not audit.is_complete
+
+
+def test_aborted_records_after_damage(log: KafkaLog) -> None:
+    """What is read around a damaged batch has no headers, but transactions as before."""
+    log.write("t", [b"v"] * 2)
+    with log.transaction() as transaction:
+        transaction.write("t", [b"a"] * 2)
+        transaction.abort()
+    log.write("t", [b"v"])
+    options: Any = {"on_corrupt_batch": "skip"}
+
+    audit = segmentlog.audit(log, "t", rows_of([0, 3]), **options)
+
+    assert {"missing": [1, 5], "aborted": [3]}.items() <= found(audit).items()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_findings_are_those_of_every_offset(
     log: KafkaLog, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -317,7 +398,23 @@ def test_findings_are_those_of_every_offset(
     missing = audit.missing(["offset", "value"]).read_all()
     assert told.get("missing", []) == missing["offset"].to_pylist()
     for name in FINDINGS:
-        assert len(told.get(name, [])) == getattr(audit.partitions[0], name).n_offsets, name
+        of_name = told.get(name, [])
+        n_ranges = sum(offset - 1 not in of_name for offset in of_name)
+        counted = getattr(audit.partitions[0], name)
+        assert (len(of_name), n_ranges) == (counted.n_offsets, counted.n_ranges), name
+
+
+def test_ranges_that_a_second_attempt_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in the file go with those in memory."""
+    monkeypatch.setattr(spill, "_MOST_IN_MEMORY", 0)
+    file = spill.SpillFile()
+    ranges = spill.RangeList(file)
+    ranges.add(np.array([1, 5]), np.array([2, 9]))
+    assert [[1, 2], [5, 9]] == np.concatenate([*ranges]).tolist()
+
+    ranges.clear()
+
+    assert ([], 0) == ([*ranges], file.n_in_memory)
 
 
 def test_messages_of_magic_0_and_1(tmp_path: Path) -> None:

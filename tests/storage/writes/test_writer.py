@@ -435,3 +435,25 @@ def test_threads_of_one_writer_take_turns(tmp_path: Path, monkeypatch: pytest.Mo
     found = numbers(tmp_path)
     assert [*range(400)] == sorted([*found[0], *found[1]])
     assert 1 == most
+
+
+def test_a_failed_first_write_leaves_an_earlier_deletion_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the topic that it has made goes; a ``-delete`` directory may be the last copy."""
+    deleted = tmp_path / f"t-0.{'0' * 32}-delete"
+    deleted.mkdir(parents=True)
+    (deleted / f"{0:020d}.log").write_bytes(b"records")
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk fails")
+
+    monkeypatch.setattr("segmentlog.writes.commit_staged.commit_staged", fail)
+    with (
+        pytest.raises(OSError, match="the disk fails"),
+        segmentlog.open_writer(tmp_path, "t") as writer,
+    ):
+        writer.append(pa.table({"value": [b"a"]}))
+
+    assert not (tmp_path / "t-0").exists()
+    assert [f"{0:020d}.log"] == [each.name for each in deleted.iterdir()]
