@@ -92,6 +92,8 @@ def _selected(
 
 
 def _in_a_line(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):  # pyarrow's has nothing but the path
+        return "there is no such file or directory"
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

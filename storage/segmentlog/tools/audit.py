@@ -153,14 +153,16 @@ def audit(
             on_corrupt_batch=on_corrupt_batch, most_ranges=most_ranges,
             spill_directory=spill_directory, on_partition=show, on_rows=bar.advance,
         )  # fmt: skip
-    if ranges is not None:
-        _write_parquet(ranges, found.ranges())
-    if missing is not None:
-        _write_parquet(missing, found.missing(include_headers=True))
+    # The result first: it would be lost with a file that cannot be written.
     if as_json:
         write_json(_summary(found))
     else:
         sys.stdout.write(_text(found))
+        sys.stdout.flush()
+    if ranges is not None:
+        _write_parquet(ranges, found.ranges())
+    if missing is not None:
+        _write_parquet(missing, found.missing(include_headers=True))
     if not found.is_complete:
         raise typer.Exit(arguments.PROBLEM)
 

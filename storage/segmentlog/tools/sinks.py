@@ -5,6 +5,7 @@ batches and records are those of Kafka's own dump tool, in its order.  A value t
 prints as one word (``OptionalLong.empty``) is null here.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -443,8 +444,12 @@ def new_file(path: str, *, is_text: bool = False) -> Iterator[IO[Any]]:
         ) as file:
             yield file
         os.rename(partial, path)
-    except FileExistsError:
-        raise  # the partial file of somebody else stays
+    except FileExistsError as error:  # it may be somebody else's, and stays
+        reason = (
+            "another run writes this file, or one that was killed has left it: remove it, or name "
+            "another file"
+        )
+        raise FileExistsError(errno.EEXIST, reason, partial) from error
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(partial)

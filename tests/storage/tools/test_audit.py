@@ -39,6 +39,12 @@ def test_a_table_that_is_not_complete(run: Run, tmp_path: Path, table: Path) -> 
     (found,) = pq.read_table(ranges).to_pylist()
     assert ("missing", 1, 2) == (found["finding"], found["start_offset"], found["end_offset"])
     assert "already exists" in run(*given, "--ranges", ranges, status=2).stderr
+    partial = tmp_path / "other.parquet.partial"
+    partial.write_bytes(b"of another run")
+    done = run(*given, "--ranges", tmp_path / "other.parquet", status=2)
+    assert "3 records, 2 rows: 1 missing" in done.stdout
+    assert "another run writes this file" in done.stderr
+    assert b"of another run" == partial.read_bytes()
 
     partition, summary = map(json.loads, run(*given, "--json", status=1).stdout.splitlines())
     expected = {"offsets": 1, "rows": 0, "rangeCount": 1, "ranges": [[1, 2]]}
