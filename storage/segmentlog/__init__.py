@@ -11,8 +11,7 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
-from segmentlog.cluster.alter import alter_settings, topic_settings
-from segmentlog.cluster.directory_settings import Setting, Source
+from segmentlog.cluster.directory_settings import Setting, Source, alter_settings, topic_settings
 from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.mirror import mirror
 from segmentlog.cluster.replicated import (
@@ -61,15 +60,15 @@ from segmentlog.errors import (
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
-from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
+from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
-from segmentlog.maintain.delete_records import DeletedRecords, delete_records
 from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
+from segmentlog.maintain.move_log_starts import DeletedRecords, delete_records
 from segmentlog.maintain.recover import recover
 from segmentlog.maintain.reindex import IndexedSegment, reindex
 from segmentlog.maintain.restoration.propose import (
