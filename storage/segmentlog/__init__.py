@@ -67,8 +67,8 @@ from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
+from segmentlog.maintain.delete_records import DeletedRecords, delete_records
 from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
-from segmentlog.maintain.move_log_starts import DeletedRecords, delete_records
 from segmentlog.maintain.recover import recover
 from segmentlog.maintain.reindex import IndexedSegment, reindex
 from segmentlog.maintain.restoration.propose import (

@@ -19,7 +19,7 @@ from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import TIME_ENTRY, OffsetIndex, TimeIndex
-from segmentlog.log.transactions import AbortedTransaction, encode_transactions
+from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.store.durable import replace_file, sync_directory, sync_file, writable
 from segmentlog.store.readable import exists, open_file
 

@@ -31,7 +31,7 @@ from segmentlog.log.producer_snapshot import (
     write_snapshot,
 )
 from segmentlog.log.segment import Segment
-from segmentlog.log.transactions import AbortedTransaction
+from segmentlog.log.transaction_index import AbortedTransaction
 
 _UNKNOWN = (-1, -1, -1, 0, -1, -1, -1)
 _NOT_WANTED: Int64s = np.empty((0, producer_table.STATE_COLUMNS), np.int64)

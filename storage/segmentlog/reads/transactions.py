@@ -1,6 +1,6 @@
 """``read_committed``: aborted transactions are left out, and a read ends where an open one begins.
 
-`segmentlog.log.transactions` decides about a batch, by the log alone.  A missing end marker is
+`segmentlog.log.end_markers` decides about a batch, by the log alone.  A missing end marker is
 always noticed: the look-ahead refuses what may have hidden one.  It goes as far as the
 transactions that a scan has met reach.
 
@@ -30,9 +30,9 @@ from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import WalkedBatches, walk_batches, walk_file
 from segmentlog.log.damage import position_of, sound_headers
+from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.log.transactions import EndMarkers
 from segmentlog.reads.listed import FileChangedError, Partition
 
 logger = logging.getLogger(__name__)

@@ -44,7 +44,7 @@ from segmentlog.log.log_end import find_log_end
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
-from segmentlog.log.transactions import read_transaction_index
+from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log

@@ -22,8 +22,8 @@ from segmentlog.format.names import (
 )
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.maintain.compaction.cleanable import CompactedPartition, logs_to_clean
+from segmentlog.maintain.delete_records import DeletedRecords
 from segmentlog.maintain.delete_topic import DeletedTopic
-from segmentlog.maintain.move_log_starts import DeletedRecords
 from segmentlog.maintain.places import log_directory, partitions_for_upkeep
 from segmentlog.maintain.retain import KeptSegment, Reason, RemovedSegment, doubtful_time
 from segmentlog.model import TopicPartition

@@ -25,10 +25,11 @@ from segmentlog.format.records.compression import Deflater
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
+from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.producer_snapshot import ProducerSnapshot
 from segmentlog.log.segment import Segment
-from segmentlog.log.transactions import AbortedTransaction, EndMarkers, encode_transactions
+from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.key_map import OffsetMap, inflated_runs
 from segmentlog.model import Codec

@@ -16,8 +16,8 @@ from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.records.decoder import BatchScanner, RecordFiller
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import walk_batches
+from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.segment import Segment
-from segmentlog.log.transactions import EndMarkers
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.compaction.cleanable import ENTRY_BYTES, CleanerConfig
 from segmentlog.store.readable import open_file

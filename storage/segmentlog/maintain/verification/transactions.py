@@ -20,7 +20,7 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import markers_among
 from segmentlog.log.producers import FollowedBatches, ProducerHistory
 from segmentlog.log.segment import Segment
-from segmentlog.log.transactions import read_transaction_index
+from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import index_remedy
 

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import segmentlog
-from segmentlog.log.transactions import (
+from segmentlog.log.transaction_index import (
     AbortedTransaction,
     encode_transactions,
     read_transaction_index,

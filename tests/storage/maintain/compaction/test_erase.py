@@ -42,7 +42,7 @@ from segmentlog.errors import (
 from segmentlog.format.names import HIGH_WATERMARK_CHECKPOINT
 from segmentlog.log.checkpoint import write_offsets
 from segmentlog.log.producer_snapshot import snapshot_path, write_snapshot
-from segmentlog.log.transactions import (
+from segmentlog.log.transaction_index import (
     AbortedTransaction,
     encode_transactions,
     read_transaction_index,

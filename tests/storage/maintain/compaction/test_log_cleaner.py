@@ -50,7 +50,7 @@ import segmentlog
 from segmentlog.format.names import CLEANER_OFFSET_CHECKPOINT
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.producer_snapshot import ProducerSnapshot, snapshot_path, write_snapshot
-from segmentlog.log.transactions import read_transaction_index
+from segmentlog.log.transaction_index import read_transaction_index
 from segmentlog.model import TopicPartition
 
 NOW_MS = 10**12

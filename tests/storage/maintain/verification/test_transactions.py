@@ -11,7 +11,7 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
-from segmentlog.log.transactions import AbortedTransaction, encode_transactions
+from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding
 from segmentlog.maintain.verification.transactions import TransactionCheck
 from segmentlog.model import TopicPartition
