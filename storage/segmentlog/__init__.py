@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
-from segmentlog.cluster.alter import alter_settings, topic_settings
-from segmentlog.cluster.directory_settings import Setting, Source
+from segmentlog.cluster.directory_settings import Setting, Source, alter_settings, topic_settings
 from segmentlog.cluster.follower import MirroredPartition
 from segmentlog.cluster.mirror import mirror
 from segmentlog.cluster.replicated import (
@@ -62,7 +61,7 @@ from segmentlog.errors import (
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.kafka_tables.open_table import table, tables
-from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
+from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
 from segmentlog.maintain.compaction.cleanable import CompactedPartition

@@ -11,7 +11,7 @@ from segmentlog.cluster import follower
 from segmentlog.format.newer import KNOWN_KAFKA
 from segmentlog.txn import guard, state
 from segmentlog.txn.settings_file import SETTINGS_FORMAT
-from segmentlog.writes.ingest import TABLE_FORMAT
+from segmentlog.writes.append import TABLE_FORMAT
 
 TOP = Path(__file__).parents[2]
 ENGINE = TOP / "storage" / "segmentlog"

@@ -17,8 +17,7 @@ from crash_disk.states import crash_states
 from plain_writes import values
 from soundness import assert_tidy
 
-from segmentlog.txn.repeated_writes import StreamBatch
-from segmentlog.txn.state import State
+from segmentlog.txn.state import State, StreamBatch
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 

@@ -13,7 +13,7 @@ REASONS: Mapping[str, str] = {
     call: reason
     for reason, calls in {
         "a task notices here that its disk fails; its pages may be on another machine": [
-            "store.sync_together > sync_file: fsync *.stage",
+            "store.durable > sync_file: fsync *.stage",
         ],
         "a reader that looked before the guard existed would read up to the log end": [
             (
@@ -49,14 +49,14 @@ REASONS: Mapping[str, str] = {
             "txn.topics.create_partitions > sync_directory > sync_file: fsync log directory",
         ],
         "a writer that has died while it made the topic may not have synced it": [
-            "store.sync_together > sync_directory > sync_file: fsync partition",
+            "store.durable > sync_directory > sync_file: fsync partition",
             "writes.prepare.ready_to_append > sync_directory > sync_file: fsync log directory",
         ],
         "a reader may still need the segment that an earlier compaction has replaced": [
             "log.swaps.swap_in > put_file_aside > rename: rename *.log.*.deleted",
         ],
         "another sync of the directory follows": [
-            "txn.deleted.take_out > sync_directory > sync_file: fsync log directory",
+            "txn.topics.take_out > sync_directory > sync_file: fsync log directory",
             "log.broken.keep_tail > sync_directory > sync_file: fsync partition",
             "txn.recover_log.cut > sync_directory > sync_file: fsync partition",
             ("log.index_builder.rebuild_indexes > sync_directory > sync_file: fsync partition"),
@@ -66,7 +66,7 @@ REASONS: Mapping[str, str] = {
             ),
         ],
         "a broker that starts, or the next deletion, removes the rest of a deleted topic": [
-            "txn.deleted.remove_taken_out > sync_directory > sync_file: fsync log directory",
+            "txn.topics.remove_taken_out > sync_directory > sync_file: fsync log directory",
         ],
     }.items()
     for call in calls

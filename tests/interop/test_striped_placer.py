@@ -7,7 +7,7 @@ import pytest
 from kafka_here import kafka_jars
 from kafka_here.gateway import Gateway, gateway
 
-from segmentlog.cluster.striped_placer import PlacedBroker, place_replicas
+from segmentlog.cluster.placement import PlacedBroker, place_replicas
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import segmentlog
-from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.txn.state import StreamBatch
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 

@@ -23,10 +23,9 @@ from segmentlog.audits.table_offsets import Cursor, TableOffsets
 from segmentlog.errors import LogChangedError, SegmentLogError
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.model import OffsetRange, ScanPolicy, TopicPartition
-from segmentlog.reads.listed import retry_if_relisted
+from segmentlog.reads.listed import FileChangedError, retry_if_relisted
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
-from segmentlog.reads.partition import FileChangedError
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.system_errors import storage_errors
 

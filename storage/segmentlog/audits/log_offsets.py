@@ -21,8 +21,8 @@ from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import walk_batches
 from segmentlog.model import IsolationLevel, OffsetRange, OnCorruptBatch, ScanPolicy
 from segmentlog.reads.log import Log
-from segmentlog.reads.read_committed import CommittedBatches
 from segmentlog.reads.scan import scan_slice
+from segmentlog.reads.transactions import CommittedBatches
 
 #: Bytes of log whose offsets are decoded together.
 _SLICE_BYTES = 16 << 20

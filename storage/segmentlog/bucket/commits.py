@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
-from segmentlog.txn.json_file import REMEDY, check_types, from_json, to_json
-from segmentlog.txn.repeated_writes import (
+from segmentlog.txn.state import (
+    REMEDY,
     CommittedBatch,
     Streams,
     Versions,
+    check_types,
     decode_streams,
     decode_versions,
     encode_streams,
     encode_versions,
     forget_old,
+    from_json,
+    to_json,
 )
 
 if TYPE_CHECKING:

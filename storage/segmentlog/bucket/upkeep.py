@@ -21,7 +21,7 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
-from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, forget_old
+from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
 
 
 class Swept(NamedTuple):

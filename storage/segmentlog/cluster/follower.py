@@ -79,7 +79,7 @@ from segmentlog.store.readable import exists, is_directory, list_names, status_o
 from segmentlog.txn.effects import Followed
 from segmentlog.txn.guard import PartitionIntent, SegmentSizes
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.json_file import check_types, read_json, to_json
+from segmentlog.txn.state import check_types, read_json, to_json
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from segmentlog.format.names import (
     partition_path,
 )
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.log.checkpoint import read_offsets
-from segmentlog.log.metadata import known_topic_id, read_meta_properties
+from segmentlog.log.checkpoint import known_topic_id, read_meta_properties, read_offsets
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log

@@ -10,13 +10,13 @@ from segmentlog.cluster.copies import Copy, choose, refuse_two_clusters
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.messages.reader import uuid_text
-from segmentlog.log.metadata import known_topic_id, read_meta_properties
+from segmentlog.log.checkpoint import known_topic_id, read_meta_properties
 from segmentlog.model import OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
-from segmentlog.reads.collector import without_collector
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import metadata_path, newest_metadata, read_metadata
+from segmentlog.reads.snapshot import without_collector
 from segmentlog.store.paths import opened_path
 from segmentlog.store.readable import survey
 from segmentlog.store.system_errors import storage_errors
@@ -286,7 +286,7 @@ def _replica(copy: Copy, chosen: Copy) -> Replica:
     common = copy.common_end(chosen)
     if common >= log.log_end_offset:
         return found
-    from segmentlog.cluster.tail import tail_of  # the compiled kernels load here
+    from segmentlog.cluster.tail import tail_of
 
     tail = tail_of(log, common)
     return found._replace(

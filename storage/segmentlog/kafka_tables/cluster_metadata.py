@@ -4,6 +4,8 @@ A cluster whose metadata ZooKeeper kept has three of them.  Its brokers' log dir
 ids of topics in ``partition.metadata`` (Kafka 2.8 and later), the epochs of leaders, checkpoints
 of offsets, and the number of the broker.  Replicas, leaders, settings and access were in
 ZooKeeper.
+
+Secrets are hidden, in the tables and where records are shown as bytes.
 """
 
 import logging
@@ -14,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.cluster.secrets import hide_secrets
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError
 from segmentlog.format.messages import lines
 from segmentlog.format.messages.reader import uuid_text
+from segmentlog.format.messages.records import frame_key, framed_schemas, read_frame
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.kafka_tables.columns import (
     BOOL,
@@ -33,7 +35,7 @@ from segmentlog.kafka_tables.columns import (
 )
 from segmentlog.kafka_tables.source import METADATA_PARTITION, Source
 from segmentlog.log.checkpoint import read_leader_epochs
-from segmentlog.masking import masked
+from segmentlog.masking import MASK, masked
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, Image, RowChange
 from segmentlog.reads.log import Log
@@ -45,6 +47,43 @@ from segmentlog.reads.metadata_log import (
     read_metadata,
     read_unknown,
 )
+
+#: Records whose values are secrets as a whole.
+_CREDENTIALS = frozenset({"UserScramCredentialRecord", "DelegationTokenRecord"})
+_SETTING = "ConfigRecord"
+_NEWEST = 0  #: version of these records
+
+
+def hide_secrets(values: Iterable[bytes | None]) -> list[bytes | None]:
+    """The values of metadata records, with `MASK` in place of those that contain a secret.
+
+    A value that is not a metadata record stays as it is.  A record of a type that may contain a
+    secret is hidden if it cannot be read: a newer Kafka may have written it, or it is damaged.
+    """
+    return [MASK.encode() if value and _is_secret(value) else value for value in values]
+
+
+def _is_secret(value: bytes) -> bool:
+    try:
+        message = read_frame(value, framed_schemas(METADATA_TOPIC))
+    except ValueError:
+        return _may_be_secret(value)
+    if message is None or message.version > _NEWEST:  # what is new in it is not known
+        return _may_be_secret(value)
+    if message.name != _SETTING:
+        return message.name in _CREDENTIALS
+    setting: str | None = message.fields["value"]
+    return masked(message.fields["name"], setting) != setting
+
+
+def _may_be_secret(value: bytes) -> bool:
+    """Whether the type of a record that cannot be read is that of one that may be a secret."""
+    try:
+        schema = framed_schemas(METADATA_TOPIC).get(frame_key(value))
+    except ValueError:
+        return False
+    return schema is not None and (schema.name in _CREDENTIALS or schema.name == _SETTING)
+
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.messages.records import read_coordinator_record
-from segmentlog.kafka_tables.cells import Cells
-from segmentlog.kafka_tables.columns import printed_id, times
+from segmentlog.kafka_tables.columns import Cells, printed_id, times
 
 #: Types of the keys of commits: 0 since Kafka 0.8, 1 since 0.9.
 COMMIT_TYPES = (0, 1)

@@ -34,7 +34,7 @@ from segmentlog.reads.log import Log
 
 if TYPE_CHECKING:
     from segmentlog.log.batches import WalkedBatches
-    from segmentlog.log.producer_state import ProducerStates
+    from segmentlog.log.producers import ProducerStates
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def _rows(source: Source) -> Iterator[Row]:
     A log with a damaged batch after the snapshot fails.  With ``skip``, the state before it is
     returned.
     """
-    from segmentlog.log.producer_state import ProducerStates  # the compiled kernels load here
+    from segmentlog.log.producers import ProducerStates  # the compiled kernels load here
 
     for each in source.directory.topic_partitions():
         known = []
@@ -83,7 +83,7 @@ def _changes(log: Log, on_corrupt_batch: OnCorruptBatch) -> Iterator[pa.Table]:
     """
     from segmentlog.format.kernels import producer_table
     from segmentlog.log.batches import walk_batches
-    from segmentlog.log.producer_state import ProducerStates
+    from segmentlog.log.producers import ProducerStates
 
     segments = log.untorn_segments
     if not segments:

@@ -113,7 +113,7 @@ def _walk(walk: Iterable["WalkedBatches"]) -> _Walked:
 def _sound_batches(segments: Sequence[Segment], damaged: list[int]) -> Iterator["WalkedBatches"]:
     """Batches with right checksums; offsets that follow damage are added to `damaged`."""
     from segmentlog.log.batches import walk_file
-    from segmentlog.log.sound_headers import sound_headers
+    from segmentlog.log.damage import sound_headers
 
     for segment in segments:
         with segment.opened() as opened:

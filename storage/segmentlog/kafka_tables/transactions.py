@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from segmentlog.format.messages import lines
 from segmentlog.kafka_tables.columns import (
@@ -22,6 +23,9 @@ from segmentlog.kafka_tables.source import TRANSACTION_STATE, Source
 from segmentlog.model import ReadUpTo
 from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
+
+if TYPE_CHECKING:
+    pass
 
 _STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
            5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip

@@ -13,8 +13,8 @@ from segmentlog.format.kernels import layout, status
 from segmentlog.format.kernels.memory import Bytes, Int64s
 from segmentlog.format.kernels.transactions import N_MARKER_COLUMNS, collect_markers, walk_headers
 from segmentlog.format.records.scanned_batches import ScannedBatches, batch_error
+from segmentlog.log.damage import position_of
 from segmentlog.log.segment import Segment
-from segmentlog.log.sound_headers import position_of
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import open_file
 

@@ -16,7 +16,7 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import WalkedBatches, walk_batches
 from segmentlog.log.leader_epochs import EpochStarts
-from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import TIME_ENTRY, OffsetIndex, TimeIndex
 from segmentlog.log.transaction_index import AbortedTransaction, encode_transactions

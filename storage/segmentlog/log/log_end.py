@@ -12,7 +12,7 @@ from typing import NamedTuple
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.header import BatchHeader, is_too_high, parse_header
-from segmentlog.log.resync import first_offset, good_batch_after, is_newer_format
+from segmentlog.log.damage import first_offset, good_batch_after, is_newer_format
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros

@@ -23,8 +23,8 @@ from segmentlog.errors import (
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import FileKind
 from segmentlog.format.records.header import BatchHeader, parse_header
+from segmentlog.log.damage import sound_headers
 from segmentlog.log.listing import SegmentFiles
-from segmentlog.log.sound_headers import sound_headers
 from segmentlog.log.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
 from segmentlog.store.contract import Closing, ReadableFile

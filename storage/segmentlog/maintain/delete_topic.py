@@ -27,17 +27,17 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import Change
-from segmentlog.txn.deleted import (
+from segmentlog.txn.effects import TakeOut
+from segmentlog.txn.held import HeldDirectory, hold
+from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.txn.topics import (
     CHECKPOINTS,
+    check_partition_path,
     is_known,
     partition_directories,
     remove_taken_out,
     taken_out,
 )
-from segmentlog.txn.effects import TakeOut
-from segmentlog.txn.held import HeldDirectory, hold
-from segmentlog.txn.settings_file import SettingsFile
-from segmentlog.txn.topics import check_partition_path
 
 
 class DeletedTopic(NamedTuple):

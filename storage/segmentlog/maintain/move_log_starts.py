@@ -18,10 +18,10 @@ from functools import partial
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.names import partition_path
 from segmentlog.log.listing import list_segments
-from segmentlog.log.producer_state import save_producers
+from segmentlog.log.producers import save_producers
 from segmentlog.model import TopicPartition
+from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.failures import Failures
-from segmentlog.store.sync_together import SyncTogether, do_together
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import MoveBounds, PutAside

@@ -27,6 +27,7 @@ from segmentlog.log.broken import is_zeros, keep_segment, keep_tail
 from segmentlog.log.checkpoint import (
     ReadCheckpoints,
     read_offsets,
+    read_topic_id,
     readable_offsets,
     write_offsets,
 )
@@ -38,7 +39,6 @@ from segmentlog.log.listing import (
     remove_indexes_without_log,
 )
 from segmentlog.log.log_end import find_log_end
-from segmentlog.log.metadata import read_topic_id
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import finish_swaps, has_swaps
 from segmentlog.maintain.salvage import plan_salvages, salvage
@@ -54,10 +54,9 @@ from segmentlog.reads.metadata_log import (
     read_metadata,
 )
 from segmentlog.store.contract import FileType
-from segmentlog.store.durable import create_file, remove_file, sync_directory
+from segmentlog.store.durable import create_file, do_together, remove_file, sync_directory
 from segmentlog.store.partitions import NamedPartition, list_partitions
 from segmentlog.store.readable import status_of
-from segmentlog.store.sync_together import do_together
 from segmentlog.store.system_errors import FULL, storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.held import HeldDirectory

@@ -136,7 +136,7 @@ def _wanted(path: str) -> list[_Wanted]:
 def _reindex(wanted: _Wanted, interval_bytes: int) -> Iterator[IndexedSegment]:
     """The result of each segment of a partition, up to the first that is damaged."""
     from segmentlog.log.index_builder import rebuild_indexes
-    from segmentlog.log.producer_state import ProducerStates  # the kernels load here
+    from segmentlog.log.producers import ProducerStates  # the kernels load here
 
     at = IndexedSegment(*wanted.topic_partition, wanted.path, -1)
     try:

@@ -46,12 +46,12 @@ from segmentlog.reads.listed import (
     Listing,
     LostOffsets,
     LostSegments,
+    Partition,
     list_now,
     list_one_file,
     retry_if_relisted,
 )
 from segmentlog.reads.lookup import find_offset_by_timestamp
-from segmentlog.reads.partition import Partition
 from segmentlog.reads.plan import cut_by_file, cut_slices
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.reads.summary import html_table, in_a_line
@@ -409,7 +409,7 @@ class Log:
         CorruptLogError, UnsupportedFormatError
             If a batch that is needed for the answer cannot be read.
         """
-        from segmentlog.reads.open_transactions import find_open_transactions  # kernels load here
+        from segmentlog.reads.transactions import find_open_transactions  # kernels load here
 
         end_offset = self.end_offset(read_up_to, fail_on_data_loss=fail_on_data_loss, warns=False)
         skips = on_corrupt_batch == OnCorruptBatch.SKIP

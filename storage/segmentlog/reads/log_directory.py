@@ -24,7 +24,7 @@ from segmentlog.format.names import (
     is_deleted_directory,
     parse_partition_directory,
 )
-from segmentlog.log.metadata import read_meta_properties
+from segmentlog.log.checkpoint import read_meta_properties
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,
@@ -33,10 +33,9 @@ from segmentlog.model import (
     RemoteStorageLayout,
     TopicPartition,
 )
-from segmentlog.reads.collector import without_collector
 from segmentlog.reads.left_out import MOST_NAMED, MissingPartition, Told, find_ends
 from segmentlog.reads.log import Log
-from segmentlog.reads.snapshot import DirectorySnapshot
+from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile
+from segmentlog.log.damage import sound_headers
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
-from segmentlog.log.sound_headers import sound_headers
 from segmentlog.model import LogSlice, TimestampAndOffset
 
 

@@ -26,8 +26,7 @@ from segmentlog.log.listing import ListedFiles, SegmentFiles
 from segmentlog.log.segment import OpenSegment
 from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, TopicPartition
-from segmentlog.reads.listed import ListedSegments, Listing
-from segmentlog.reads.partition import Partition
+from segmentlog.reads.listed import ListedSegments, Listing, Partition
 from segmentlog.store.remote.location import is_url
 from segmentlog.store.remote.requests import side_by_side
 

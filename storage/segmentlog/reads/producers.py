@@ -9,7 +9,7 @@ from segmentlog.format.kernels import producer_history as history
 from segmentlog.format.kernels import sequences
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.log.batches import walk_batches
-from segmentlog.log.producer_history import ProducerHistory
+from segmentlog.log.producers import ProducerHistory
 from segmentlog.log.segment import Segment
 
 _GAP = pa.struct(

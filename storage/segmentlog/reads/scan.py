@@ -1,15 +1,19 @@
 """Read one slice: windows of bytes in, Arrow batches out.
 
-Files may be deleted, renamed, rolled or rewritten while a slice is read.  Bytes in the buffer are
-safe.  For the other bytes, the partition is listed again and the next offset looked up
+Files may be deleted, renamed, rolled or rewritten while a slice is read.  A file that is not the
+one that was planned is an error here (`PlannedFile`).  Bytes in the buffer are safe.  For the
+other bytes, the partition is listed again and the next offset looked up
 (`segmentlog.reads.plan.find_again`), so no row comes twice and no row is left out.
 
-A corrupt batch ends the read with an error, or, on request, is left out and logged.
+A corrupt batch ends the read with an error, or, on request, is left out and logged
+(`DamagePolicy`).
 """
 
 import logging
+import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
+from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
@@ -18,27 +22,35 @@ from segmentlog.errors import (
     CorruptLogError,
     LogChangedError,
     LogDirectoryError,
+    UnsupportedFormatError,
 )
+from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
 from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
+from segmentlog.format.records.header import is_too_high, parse_header
 from segmentlog.format.records.one_pass import OnePassDecoder, Stop
 from segmentlog.format.records.read_memory import ReadMemory, Workspace
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
+from segmentlog.log.damage import first_offset, good_batch_after
+from segmentlog.log.listing import reach
+from segmentlog.log.segment import PlacedHeader
 from segmentlog.log.windows import BatchWindows, Window
 from segmentlog.model import (
+    ALL_OFFSETS,
     IsolationLevel,
     LogSlice,
+    OffsetRange,
     OnCorruptBatch,
     ScanPolicy,
     TimestampRange,
 )
-from segmentlog.reads.damage import DamagePolicy
-from segmentlog.reads.partition import FileChangedError, Partition
-from segmentlog.reads.plan import find_again
-from segmentlog.reads.planned_file import PlannedFile
-from segmentlog.reads.read_committed import CommittedBatches
+from segmentlog.reads.listed import FileChangedError, Partition, open_planned
+from segmentlog.reads.plan import UNCHECKED, find_again
+from segmentlog.reads.transactions import CommittedBatches
+from segmentlog.store.contract import Closing
+from segmentlog.store.pace import Pace, pace_of
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -47,6 +59,220 @@ logger = logging.getLogger(__name__)
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
+
+
+class PlannedFile(Closing):
+    """A file of a slice, opened; a context that closes it, or leaves it to the next slice.
+
+    `planned`: the file, and the bytes to read.  `policy`: of the read: its limit of bytes a
+    second, and its care for the page cache.  `workspace`: of the slice; the file may be open in
+    it.  `was_open`: whether the slice before this one has opened it.  Raises `FileChangedError` if
+    another file has taken its name; `OSError` if it cannot be opened.
+    """
+
+    def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
+        self.planned, self._workspace = planned, workspace
+        left = workspace.take_file(planned.path, planned.inode)
+        self.was_open = left is not None
+        self.opened = open_planned(planned) if left is None else left
+        if policy.spare_page_cache:
+            self.opened.spare_page_cache(planned.start, planned.end)
+        self._pace: Pace | None = None
+        if policy.max_bytes_per_second is not None:
+            directory = os.path.dirname(os.path.dirname(planned.path))
+            self._pace = pace_of(policy.max_bytes_per_second, directory)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.opened.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.close()
+            return
+        try:
+            self.opened.check_unchanged()
+        except BaseException:
+            self.close()
+            raise
+        planned = self.planned
+        if planned.inode and self.opened.descriptor is not None:
+            self._workspace.leave_file(planned.path, planned.inode, self.opened)
+        else:
+            self.close()
+
+    @property
+    def descriptor(self) -> int | None:
+        """See `ReadableFile`; None if the read has a limit of bytes a second."""
+        return self.opened.descriptor if self._pace is None else None
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read as `ReadableFile` does, but at least one byte: all planned bytes must exist.
+
+        Raises `FileChangedError` if the file has become shorter.
+        """
+        if self._pace is not None:
+            buffer = buffer[: self._pace.piece]
+        n_read = self.opened.read_into(buffer, position)
+        if self._pace is not None:
+            self._pace.take(n_read)
+        if not n_read:
+            message = f"{self.planned.path} ends at byte {position}, not at {self.planned.end}"
+            raise FileChangedError(message)
+        return n_read
+
+    def least_offset(self) -> int:
+        """Least possible offset of the first batch, after a check that it is the planned batch.
+
+        Raises `FileChangedError` if it is another batch.
+        """
+        file = self.planned
+        if file.first_crc == UNCHECKED:
+            return file.first_offset
+        head = self.opened.read(file.start, layout.HEADER_BYTES)
+        if len(head) >= layout.SMALLEST_BATCH_BYTES:
+            header = parse_header(head.ljust(layout.HEADER_BYTES, b"\0"))
+            is_in_place = header.base_offset == file.first_offset or (
+                header.is_wrapper and header.base_offset > file.first_offset
+            )
+            if is_in_place and header.crc == file.first_crc:
+                return file.first_offset
+        message = f"{file.path} does not have the planned batch at byte {file.start}"
+        raise FileChangedError(message)
+
+
+class DamagePolicy:
+    """Decides about damage in the files of one slice.
+
+    `skips`: whether damage is left out.
+    """
+
+    def __init__(self, offsets: OffsetRange, *, skips: bool) -> None:
+        self._offsets = offsets
+        self._skips = skips
+        self._merged = ""  # the last file that turned out to be merged
+
+    def continue_after(
+        self, error: CorruptLogError, scanner: BatchScanner, file: PlannedFile
+    ) -> int | None:
+        """Byte at which the read continues after bad bytes, or None at the end of the range.
+
+        A slice may begin and end slightly outside its range.  Damage there loses no records of the
+        range.
+
+        Raises `CorruptLogError` if it may not be left out.
+        """
+        next_offset, wanted = scanner.next_offset, self._offsets
+        if next_offset >= wanted.end_offset and not scanner.offsets_went_back:
+            return None
+        found = good_batch_after(file.opened, error.position, file.planned.end, next_offset)
+        # If no offset is left for the bad bytes, the base offset that was found is wrong.
+        if found is not None and next_offset < found.base_offset <= wanted.start_offset:
+            return found.position
+        if not self._skips:
+            raise error
+        position = found.position if found else file.planned.end
+        after = found.base_offset if found else wanted.end_offset
+        logger.warning(
+            "%s; bytes [%d, %d) are left out, and with them all records of offsets [%d, %d) that "
+            "they hold",
+            error, error.position, position, next_offset, after,
+        )  # fmt: skip
+        return position if found else None
+
+    def with_true_offsets(
+        self, batches: ScannedBatches, least_offset: int, file: PlannedFile
+    ) -> ScannedBatches:
+        """Scanned batches, without those whose base offsets are too high.
+
+        Such a batch reaches the offset at the end of its file, or it is the last of `batches` and
+        reaches the batch that follows.  If damage is not left out, the first kind raises an error
+        here, and the second kind in the scanner's next step.
+
+        `batches`: what a scan has found, at least one.  `least_offset`: least possible base offset
+        of the first of them.
+        """
+        limit = self.limit_of(file)
+        reaches = batches.headers[:, layout.LAST_OFFSET] >= limit
+        if reaches.any() and not self._is_merged(file):
+            reason = f"its offsets reach {limit}, where the next batch or segment begins"
+            self._leave_out(batches.malformed(int(reaches.argmax()), reason))
+            batches = batches.only(~reaches)
+        if self._skips and len(batches.headers) and not reaches[-1]:
+            batches = self._without_overlap(batches, least_offset, file)
+        return batches
+
+    def _without_overlap(
+        self, batches: ScannedBatches, least_offset: int, file: PlannedFile
+    ) -> ScannedBatches:
+        """The batches without the last one, if a sound batch follows that shows it to be wrong."""
+        position = batches.file_position + batches.end
+        end = file.planned.end
+        head = file.opened.read(position, min(layout.HEADER_BYTES, max(end - position, 0)))
+        if len(head) < layout.SMALLEST_BATCH_BYTES:
+            return batches
+        if len(head) < layout.HEADER_BYTES and head[layout.MAGIC_AT] >= layout.FIRST_BATCH_MAGIC:
+            return batches  # only a message of magic 0 or 1 may be shorter
+        follows = PlacedHeader(position, parse_header(head))
+        next_base, at = follows.header.base_offset, batches.position_of(-1)
+        last = int(batches.headers[-1, layout.LAST_OFFSET])
+        if next_base > last or follows.end > end:
+            return batches
+        if follows.checksum(file.opened) != follows.header.crc:
+            return batches
+        if len(batches.headers) > 1:
+            least_offset = int(batches.headers[-2, layout.LAST_OFFSET]) + 1
+        head = file.opened.read(at, layout.HEADER_BYTES)
+        header = parse_header(head)
+        first = first_offset(file.opened, at, header)
+        if not is_too_high(header, first, least_offset, next_base):
+            return batches
+        reason = f"its offsets reach beyond {next_base}, where the next batch begins"
+        self._leave_out(batches.malformed(-1, reason))
+        return batches.only(slice(-1))
+
+    def _is_merged(self, file: PlannedFile) -> bool:
+        """Whether a file reaches into the next segment because compaction has merged them."""
+        path = file.planned.path
+        if file.opened.never_overlaps:
+            return False
+        if path != self._merged:
+            files = Partition.of_file(path).files()
+            i = next((i for i, each in enumerate(files) if each.path == path), len(files))
+            if i + 1 >= len(files):
+                return False
+            if reach(files[i], [*files[:i], *files[i + 1 :]]) <= files[i + 1].base_offset:
+                return False
+            self._merged = path
+        return True
+
+    def limit_of(self, file: PlannedFile) -> int:
+        """Offset that no batch of a file may reach."""
+        planned = file.planned
+        has_none = planned.next_offset < 0 or planned.path == self._merged
+        return ALL_OFFSETS.end_offset if has_none else planned.next_offset
+
+    def readable(self, batches: ScannedBatches, decoder: RecordDecoder) -> ScannedBatches:
+        """The batches with decodable records, if damage is left out; `batches` is written to."""
+        if not self._skips:
+            return batches
+        for row, error in decoder.find_unreadable(batches):
+            if isinstance(error, UnsupportedFormatError):
+                raise error
+            self._leave_out(error)
+            batches.headers[row, layout.RECORDS_COUNT] = -1
+        return batches.only(batches.headers[:, layout.RECORDS_COUNT] >= 0)
+
+    def _leave_out(self, error: CorruptLogError) -> None:
+        """Raise an error about one batch, or log it."""
+        if not self._skips:
+            raise error
+        logger.warning("%s; that batch is left out", error)
 
 
 def scan_slice(

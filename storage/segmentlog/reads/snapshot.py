@@ -17,11 +17,12 @@ changes the time of the directory, too.  So names and bytes are often read, and 
 """
 
 import contextlib
+import gc
 import logging
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from segmentlog.errors import (
@@ -590,3 +591,20 @@ def _is_watched(name: str) -> bool:
     """Whether a reader looks at a file with this name: a partition, a guard or a mark."""
     is_known = name in _MARKS or name.startswith(GUARD_PREFIX)
     return is_known or parse_partition_directory(name) is not None
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the collector off; a context, or a decorator of functions.
+
+    The collector is a process's.  If two threads plan at a time, the first one to end turns it on
+    again, which costs the other one some time.  A collector that was off stays off.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -24,7 +24,7 @@ from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.transactions import walk_headers
 from segmentlog.format.names import check_topic_name, partition_path
 from segmentlog.format.records.encoder import EncodedBatches
-from segmentlog.log.metadata import known_topic_id
+from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.delete_records import delete_records
 from segmentlog.maintain.delete_topic import delete_topic

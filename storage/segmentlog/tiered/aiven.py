@@ -15,8 +15,10 @@ from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.readable import list_entries, list_names, open_file, survey
 from segmentlog.store.remote.requests import side_by_side
 from segmentlog.tiered.aiven_manifest import (
+    ENCRYPTION_BYTES,
     MANIFEST_SUFFIX,
     MOST_MANIFEST_BYTES,
+    ChunkIndex,
     CustomMetadata,
     Manifest,
     SegmentKey,
@@ -26,7 +28,6 @@ from segmentlog.tiered.aiven_manifest import (
 )
 from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
-from segmentlog.tiered.chunks import ENCRYPTION_BYTES, ChunkIndex
 from segmentlog.tiered.encryption import KeyFiles, Unwrapped
 
 #: Names in the manifest of the parts of a segment that lie in the object of indexes.

@@ -14,7 +14,7 @@ import zstandard
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.store.contract import Closing, FileStatus, ReadableFile
 from segmentlog.store.remote.object_store import KeptRanges
-from segmentlog.tiered.chunks import ChunkIndex
+from segmentlog.tiered.aiven_manifest import ChunkIndex
 from segmentlog.tiered.encryption import Unwrapped
 
 #: Most bytes of one request outside of a range that is read ahead.

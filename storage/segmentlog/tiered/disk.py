@@ -32,8 +32,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.log.checkpoint import read_leader_epochs
-from segmentlog.log.metadata import read_topic_id
+from segmentlog.log.checkpoint import read_leader_epochs, read_topic_id
 from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile

@@ -12,7 +12,7 @@ import typer
 
 from segmentlog.cluster.cluster_metadata import known_losses
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.left_out import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.store.failures import Failures
 from segmentlog.store.readable import is_file

@@ -23,7 +23,7 @@ from segmentlog.kafka_tables.cluster_metadata import (
     rows_without_metadata,
 )
 from segmentlog.kafka_tables.columns import rows_to_table
-from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.open_table import TABLES
 from segmentlog.kafka_tables.source import Source
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from segmentlog.errors import MalformedBatchError, UnsupportedFormatError
 from segmentlog.format.kernels import layout, status
 from segmentlog.format.records.header import BatchHeader, parse_header
-from segmentlog.log.resync import good_batch_after
+from segmentlog.log.damage import good_batch_after
 from segmentlog.log.segment import PlacedHeader, Segment
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from segmentlog.errors import CommitInDoubtError, LogLockedError, SegmentLogError, SyncFailedError
 from segmentlog.format.names import CLEAN_SHUTDOWN_FILE
 from segmentlog.store.durable import (
+    SyncTogether,
     boot_id,
     create_directory,
     opened_directory,
@@ -39,14 +40,13 @@ from segmentlog.store.durable import (
     sync_file,
     write_new_file,
 )
-from segmentlog.store.sync_together import SyncTogether
 from segmentlog.store.system_errors import FULL
-from segmentlog.txn.deleted import topics_aside
 from segmentlog.txn.effects import Effect
 from segmentlog.txn.guard import Guard, Intent, PartitionIntent, list_guards
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.stamp import renew_stamp, set_later
 from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.topics import topics_aside
 from segmentlog.txn.unfinished import finish, give_up, withdraw
 
 logger = logging.getLogger(__name__)

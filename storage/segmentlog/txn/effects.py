@@ -34,19 +34,17 @@ from segmentlog.log.producer_snapshot import list_snapshots, snapshot_path
 from segmentlog.log.swaps import exchange_end
 from segmentlog.model import TopicPartition
 from segmentlog.store.aside import put_file_aside, remove_deleted
-from segmentlog.store.durable import remove_file, rename, sync_directory
+from segmentlog.store.durable import do_together, remove_file, rename, sync_directory
 from segmentlog.store.readable import is_directory, list_names
-from segmentlog.store.sync_together import do_together
-from segmentlog.txn.deleted import (
+from segmentlog.txn.stamp import renew_stamp
+from segmentlog.txn.state import State, check_types
+from segmentlog.txn.topics import (
     DelayOf,
     partition_directories,
     put_segments_aside,
     remove_taken_out,
     take_out,
 )
-from segmentlog.txn.json_file import check_types
-from segmentlog.txn.stamp import renew_stamp
-from segmentlog.txn.state import State
 
 if TYPE_CHECKING:
     from segmentlog.txn.guard import Intent, PartitionIntent
@@ -192,7 +190,7 @@ class KeepProducers(Effect):
         A log that cannot be read is only a warning: the check before the change has read it, so it
         was damaged since, and no writer could go on if this change stayed unfinished.
         """
-        from segmentlog.log.producer_state import keep_producers  # the kernels load here
+        from segmentlog.log.producers import keep_producers  # the kernels load here
 
         def keep(each: "PartitionIntent") -> None:
             path = partition_path(directory, each.topic_partition)

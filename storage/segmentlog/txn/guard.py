@@ -29,7 +29,7 @@ from segmentlog.txn.effects import (
     decode_effects,
     encode_effects,
 )
-from segmentlog.txn.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.txn.state import REMEDY, check_types, read_json, to_json
 
 INTENT_FILE = "intent"
 GUARD_PREFIX = "segmentlog.unfinished."

@@ -29,13 +29,13 @@ from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_n
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
 from segmentlog.log.broken import copy_bytes, is_zeros, keep_segment, keep_tail
+from segmentlog.log.damage import first_offset, good_batch_after, is_good_batch
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
 from segmentlog.log.log_end import OffsetSpan, find_log_end, is_newer_format
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, remove_snapshots
-from segmentlog.log.producer_state import ProducerStates
-from segmentlog.log.resync import first_offset, good_batch_after, is_good_batch
+from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import swap_in
 from segmentlog.log.windows import BatchWindows

@@ -19,7 +19,7 @@ from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import SETTINGS_FILE
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.store.durable import replace_file
-from segmentlog.txn.json_file import REMEDY, check_types, read_json, to_json
+from segmentlog.txn.state import REMEDY, check_types, read_json, to_json
 
 SETTINGS_FORMAT = 1
 

@@ -22,8 +22,7 @@ from typing import TypeAlias
 from segmentlog.store.durable import replace_file
 from segmentlog.store.readable import exists, open_file, status_of
 from segmentlog.store.system_errors import is_gone
-from segmentlog.txn.json_file import read_bytes
-from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.state import STATE_FILE, State, read_bytes
 
 #: Inode, size, and times of modification and of change in nanoseconds.
 Stamp: TypeAlias = tuple[int, int, int, int]

@@ -1,37 +1,276 @@
-"""``segmentlog.state``: the state of a log directory after its last commit."""
+"""``segmentlog.state``: the state of a log directory after its last commit.
+
+Like our other files, it is one object in JSON, with the number of its format.  It remembers writes
+that may be repeated, so that each is done once:
+
+**Numbered writes**: the last version under each name in each topic.  Every commit reads and writes
+the whole table, and a program that takes a new name for each run adds a row each time.  So the
+table is kept small: four columns in the file, plain tuples in memory, and old rows are forgotten.
+
+**Batches of streaming queries**: the last batch of each query.  A query that fails after a commit,
+and before Spark has noted it, repeats the batch.  Only the last batch can be repeated: Spark
+begins a batch once the batch before is noted.  An earlier batch, or another number of records,
+shows that the checkpoint is not the one that the log knows.  Its rows may be others, so it is an
+error: to leave it out would lose them, and to write it could repeat them.
+
+**Spans**: the offsets at which the records of these writes lie.  A write whose records are cut off
+counts as not done, or its repetition would be left out and its records would be lost.  Only the
+spans of the last commits are kept, up to `_MOST_SPANS` partitions.
+"""
 
 import contextlib
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
-from segmentlog.errors import CorruptCheckpointError
+from segmentlog.errors import CorruptCheckpointError, StreamBatchError
 from segmentlog.model import TopicPartition
-from segmentlog.txn.json_file import (
-    REMEDY,
-    check_types,
-    from_json,
-    read_bytes,
-    to_json,
-)
-from segmentlog.txn.repeated_writes import (
-    FORGOTTEN_AFTER_MS,
-    CommittedBatch,
-    NumberedWrite,
-    Spans,
-    Streams,
-    Versions,
-    decode_spans,
-    decode_streams,
-    decode_versions,
-    encode_spans,
-    encode_streams,
-    encode_versions,
-    forget_old,
-    with_span,
-)
+from segmentlog.store.readable import read_whole
+
+_Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
+
+#: Counted from the last commit under a name to a topic; a failed query is retried much sooner.
+FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
+
+#: By id and topic: the version that was committed last, and the time (epoch ms).
+Versions = dict[tuple[str, str], tuple[int, int]]
+
+
+class NumberedWrite(NamedTuple):
+    """A numbered write: a ``txnAppId`` with its ``txnVersion``.
+
+    It counts for each topic by itself: a batch in ``foreachBatch`` may go to several topics, one
+    after the other, and each of these writes may be retried.
+    """
+
+    app_id: str
+    version: int
+
+    def left_out(self, versions: Versions, topics: Iterable[str]) -> dict[str, int]:
+        """Topics that have this version or a later one, each with its version."""
+        found = {topic: committed_version(versions, self.app_id, topic) for topic in topics}
+        return {topic: version for topic, version in found.items() if version >= self.version}
+
+
+def committed_version(versions: Versions, app_id: str, topic: str) -> int:
+    """The last version under a name that a topic has, or -1."""
+    return versions.get((app_id, topic), (-1, 0))[0]
+
+
+def forget_old(
+    table: Mapping[_Key, tuple[_Found, int]], last_ms: int, now_ms: int
+) -> dict[_Key, tuple[_Found, int]]:
+    """Versions, or batches of streams, whose commit is recent enough to be remembered.
+
+    A version that is forgotten too early may be written twice.  A version that is kept too long
+    costs a few bytes.  So a clock that has moved forward by more than `FORGOTTEN_AFTER_MS` since
+    the last commit is not believed: it was wrong then, or it is wrong now (a machine that has just
+    started may not have asked for the time yet).  All times are then moved by as much, and each
+    version keeps its age.  A time that is more than `FORGOTTEN_AFTER_MS` ahead counts as now.  So
+    no version is forgotten because a clock goes off by years and comes back, in whichever
+    direction it went first.
+
+    Accepted: the first commit after a pause of that length forgets nothing, either.  If a clock is
+    off by less, versions are forgotten earlier or later by the same amount.
+
+    `table`: each with the time of its commit.  `last_ms`: time of the last commit, by the clock of
+    its machine.  `now_ms`: time now, by this machine's clock.
+    """
+    passed = now_ms - last_ms
+    if passed > FORGOTTEN_AFTER_MS:
+        return {key: (found, time_ms + passed) for key, (found, time_ms) in table.items()}
+    first, last = now_ms - FORGOTTEN_AFTER_MS, now_ms + FORGOTTEN_AFTER_MS
+    return {
+        key: found if found[1] <= last else (found[0], now_ms)
+        for key, found in table.items()
+        if found[1] >= first
+    }
+
+
+def encode_versions(versions: Versions) -> dict[str, list[Any]]:
+    """Four columns: JSON takes three times as long for an object for each version."""
+    return {
+        "app_id": [app_id for app_id, _ in versions],
+        "topic": [topic for _, topic in versions],
+        "version": [version for version, _ in versions.values()],
+        "time_ms": [time_ms for _, time_ms in versions.values()],
+    }
+
+
+def decode_versions(found: Mapping[str, Any]) -> Versions:
+    """The inverse.
+
+    Raises `KeyError` or `TypeError` or `ValueError` if `found` is not what `encode_versions`
+    returns.
+    """
+    ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
+    versions, times = _column(found["version"], int), _column(found["time_ms"], int)
+    keys = zip(ids, topics, strict=True)
+    return dict(zip(keys, zip(versions, times, strict=True), strict=True))
+
+
+def _column(found: object, kind: type) -> list[Any]:
+    """A list of nothing but `kind`; a JSON ``true`` does not count as a number."""
+    if not isinstance(found, list) or not set(map(type, found)) <= {kind}:
+        raise TypeError(f"expected a list of {kind.__name__}, found {str(found)[:80]!r}")
+    return found
+
+
+class CommittedBatch(NamedTuple):
+    """The last batch of a query: its number, the run that committed it, and its records."""
+
+    number: int
+    run: str
+    n_records: int
+
+
+#: By query: its last batch, and the time of the commit (epoch ms).
+Streams = dict[str, tuple[CommittedBatch, int]]
+
+
+class StreamBatch(NamedTuple):
+    """A batch that is about to be committed."""
+
+    query: str  # id of the query, which its checkpoint keeps
+    number: int  # of the batch in the query
+    run: str  # id of this run of the query
+
+    def committed(self, n_records: int) -> CommittedBatch:
+        """The batch as its commit records it."""
+        return CommittedBatch(self.number, self.run, n_records)
+
+    def is_repeated(self, streams: Streams, n_records: int) -> bool:
+        """Whether the batch was committed before, with as many records.
+
+        Raises `StreamBatchError` if another batch was committed instead.
+        """
+        if self.query not in streams:
+            return False
+        last, _ = streams[self.query]
+        if self.number > last.number:
+            return False
+        if (self.number, n_records) != (last.number, last.n_records):
+            raise StreamBatchError(
+                self.query, self.number, n_records, last.number, last.n_records, last.run
+            )
+        return True
+
+
+def encode_streams(streams: Streams) -> list[list[Any]]:
+    """A list for each query."""
+    return [[query, *batch, time_ms] for query, (batch, time_ms) in streams.items()]
+
+
+def decode_streams(found: Iterable[Any]) -> Streams:
+    """The inverse.
+
+    Raises `TypeError` or `ValueError` if `found` is not what `encode_streams` returns.
+    """
+    streams: Streams = {}
+    for query, *batch, time_ms in found:
+        check_types((query, *batch, time_ms), (str, int, str, int, int))
+        streams[query] = CommittedBatch(*batch), time_ms
+    return streams
+
+
+#: By id and topic of a numbered write, or by query and ``""``: the half-open range of offsets in
+#: each partition.  The last commit comes last.
+Spans = dict[tuple[str, str], dict[TopicPartition, tuple[int, int]]]
+
+_MOST_SPANS = 4096
+
+
+def with_span(
+    spans: Spans, keys: Iterable[tuple[str, str]], ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> Spans:
+    """The spans with those of a new commit; the oldest ones are forgotten."""
+    found = dict(spans)
+    for name, topic in keys:
+        found.pop((name, topic), None)
+        found[name, topic] = {
+            each: offsets for each, offsets in ranges.items() if topic in ("", each.topic)
+        }
+    n_left = _MOST_SPANS
+    kept: list[tuple[str, str]] = []
+    for key in reversed(found):
+        n_left -= len(found[key]) + 1
+        if kept and n_left < 0:
+            break
+        kept.append(key)
+    return {key: found[key] for key in reversed(kept)}
+
+
+def encode_spans(spans: Spans) -> list[list[Any]]:
+    """A list for each partition of each write; a write without records has one of its own."""
+    return [
+        [*key, *each]
+        for key, ranges in spans.items()
+        for each in [(*at, *offsets) for at, offsets in ranges.items()] or [("", -1, 0, 0)]
+    ]
+
+
+def decode_spans(found: Iterable[Any]) -> Spans:
+    """The inverse.
+
+    Raises `TypeError` or `ValueError` if `found` is not what `encode_spans` returns.
+    """
+    spans: Spans = {}
+    for name, key, topic, partition, start, end in found:
+        check_types((name, key, topic, partition, start, end), (str, str, str, int, int, int))
+        ranges = spans.setdefault((name, key), {})
+        if partition >= 0:
+            ranges[TopicPartition(topic, partition)] = start, end
+    return spans
+
+
+REMEDY = "this version of segmentlog did not write the file; restore it, or ask for help with it"
+
+
+def to_json(number: int, fields: Mapping[str, Any]) -> bytes:
+    """Bytes of the file.  There is no indent: with one, `json` does not use its encoder in C."""
+    return json.dumps({"format": number, **fields}, separators=(",", ":")).encode()
+
+
+def read_json(path: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The object in one of our own files, if the file has one of these formats."""
+    return from_json(read_bytes(path), path, numbers)
+
+
+def read_bytes(path: str) -> bytes:
+    """Bytes of one of our own files, which `from_json` understands.
+
+    Raises `CorruptCheckpointError` if it is not a plain file, or too large; `FileNotFoundError` if
+    the file is missing.
+    """
+    return read_whole(path, lambda reason: CorruptCheckpointError(path, 1, reason, REMEDY))
+
+
+def from_json(data: bytes, path: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The object in the bytes of the file `path`, if it has one of these formats.
+
+    Raises `CorruptCheckpointError` if it has not.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptCheckpointError(path, 1, f"is not JSON: {error}", REMEDY) from None
+    number = found.get("format") if isinstance(found, dict) else None
+    if type(number) is not int or number not in numbers:  # in Python, `True` equals 1
+        expected = " or ".join(map(str, sorted(numbers)))
+        reason = f"expected format {expected}, found {str(found)[:80]!r}"
+        raise CorruptCheckpointError(path, 1, reason, REMEDY)
+    return cast("dict[str, Any]", found)
+
+
+def check_types(found: Sequence[object], kinds: Sequence[type]) -> None:
+    """Refuse a wrong type now; otherwise it would fail a commit after its decision."""
+    if [type(each) for each in found] != list(kinds):
+        expected = ", ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"expected {expected}; found {str(found)[:80]!r}")
 
 
 class Deletion(NamedTuple):

@@ -23,6 +23,7 @@ from segmentlog.format.names import (
 )
 from segmentlog.store.durable import (
     cut_file,
+    do_together,
     remove_directory,
     remove_file,
     rename,
@@ -31,7 +32,6 @@ from segmentlog.store.durable import (
     writable,
 )
 from segmentlog.store.readable import exists, is_directory, list_names, status_of
-from segmentlog.store.sync_together import do_together
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.guard import (
     INTENT_FILE,

@@ -7,7 +7,7 @@ and the job commits those of all tasks.
 
 from typing import TYPE_CHECKING
 
-from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
+from segmentlog.txn.state import NumberedWrite, StreamBatch
 from segmentlog.writes.config import WriteRequest, check_level, columns_left_out
 from segmentlog.writes.job import WriteJob
 

@@ -1,22 +1,58 @@
-"""Append batches after the end of a log: bytes, index entries, new segments.
+"""Append batches at the end of a log, and make staged files segments of it without copying them.
 
 Nothing here is ordered or durable: `segmentlog.writes.commit_staged` decides when bytes may be
 written, and which step makes them part of the log.
+
+Of a staged file, only the base offset and the leader epoch of each batch may have to change, and
+no checksum covers these two fields.  They are overwritten, 16 bytes a batch, if a file was staged
+for another place.
+
+The indexes are built from a table of the batches, which the task leaves beside the file.  A file
+of 1 GB has some eight thousand batches, and their headers stand 128 KiB apart: without the table,
+each header costs the commit a read of its own, a page from a disk or a request to a server, while
+it holds the lock.  A table is a help and no source of truth.  It is not synced, and a file without
+a table, or with a table that is damaged or does not fit, is copied.
+
+No memory map is used.  A mapped page that cannot be read ends the process.  So does a page for
+which a file system that copies on write has no room.  And Linux marks the whole large folio around
+a written page as dirty: a sync wrote all of 1 GB again, although 32 MB had changed.
 """
 
+import errno
+import logging
 import os
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from segmentlog.format.kernels import growth, layout
+from segmentlog.format.kernels.crc32c import checksum
+from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.names import LOG_AND_SPARSE_INDEXES, FileKind, segment_file_name
+from segmentlog.format.records.encoder import EncodedBatches
+from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.batches import walk_file
 from segmentlog.log.index_builder import IndexBuilder
 from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import Segment
-from segmentlog.store.durable import create_file, open_to_write, write_all
-from segmentlog.store.sync_together import SyncTogether
+from segmentlog.store.durable import (
+    SyncTogether,
+    create_file,
+    open_to_write,
+    remove_file,
+    rename,
+    writable,
+    write_all,
+    write_new_file,
+    write_pieces,
+)
+from segmentlog.store.readable import open_file
 from segmentlog.txn.guard import SegmentSizes
+from segmentlog.writes.extents import Extent
 
 
 def _resume(builder: IndexBuilder, log_path: str, base_offset: int, size: int) -> None:
@@ -162,3 +198,270 @@ class LogAppender:
         write_all(self._files[kind][0], data, self._ends[kind])
         self._ends[kind] += len(data)
         self._unsynced.add(kind)
+
+
+logger = logging.getLogger(__name__)
+
+#: Batches that are smaller than this on average are copied, and need no table.
+_LEAST_BATCH_BYTES = 8 << 10
+
+#: One batch, as it stands in the staged file.
+_BATCH = np.dtype(
+    [("base_offset", "<i8"), ("max_timestamp", "<i8"), ("size", "<i4"), ("last_delta", "<i4")]
+)
+
+TABLE_FORMAT = 1
+_HEAD = struct.Struct("<4sIQQ")  #: `_MARK`, format, bytes of the staged file, number of batches
+_MARK = b"slbt"
+_SUM = struct.Struct("<I")  #: CRC-32C of everything before it, and of the staged file's name
+
+#: Headers of a file that are compared with its table.
+_N_COMPARED = 16
+
+#: The bytes that change: base offset and leader epoch, and the length between them.
+_PLACE = np.dtype([("base_offset", ">i8"), ("batch_length", ">i4"), ("leader_epoch", ">i4")])
+
+
+def least_moved_bytes(segment_bytes: int) -> int:
+    """Size at or above which a file is moved into the log as a segment instead of being copied.
+
+    Copying less takes about as long as syncing one more file, and leaves fewer segments.
+    """
+    return segment_bytes // 64
+
+
+def table_name(name: str) -> str:
+    """Name of a staged file's table; it ends like the file's, and is swept with it."""
+    stem, _, suffix = name.rpartition(".")
+    return f"{stem}.batches.{suffix}"
+
+
+class BatchTable:
+    """The table of a file that a task is writing."""
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[np.void]] = []
+        self._n_bytes = self._n_rows = 0
+
+    def add(self, batches: EncodedBatches, shift: int) -> None:
+        """Add batches that are appended to the file; `shift` was added to their base offsets."""
+        self._n_bytes += len(batches.buffer)
+        self._n_rows += len(batches.table)
+        if self._has_small_batches:  # their rows would take memory for nothing
+            self._rows.clear()
+            return
+        rows = np.empty(len(batches.table), _BATCH)
+        rows["base_offset"] = batches.base_offsets + shift
+        rows["max_timestamp"] = batches.max_timestamps
+        rows["size"] = batches.sizes
+        rows["last_delta"] = batches.last_offset_deltas
+        self._rows.append(rows)
+
+    @property
+    def _has_small_batches(self) -> bool:
+        return self._n_rows * _LEAST_BATCH_BYTES > self._n_bytes
+
+    def write(self, directory: str, name: str) -> None:
+        """Write the table of the file `name`, unless its batches are too small to be moved."""
+        rows = np.concatenate(self._rows) if self._rows else np.empty(0, _BATCH)
+        self._rows.clear()
+        if self._n_rows == len(rows):
+            data = _HEAD.pack(_MARK, TABLE_FORMAT, self._n_bytes, len(rows)) + rows.tobytes()
+            path = os.path.join(directory, table_name(name))
+            write_new_file(path, data + _SUM.pack(_checksum(data, name)), sync=False)
+
+
+def _checksum(data: bytes, name: str) -> int:
+    named = np.frombuffer(name.encode() + data, np.uint8)
+    return int(checksum(named, 0, len(named)))
+
+
+def read_table(directory: str, extent: Extent) -> Int64s | None:
+    """Headers of the batches of a staged file by its table; None if it has no sound table.
+
+    The table has to be whole, to be that of this file, to fit the extent, and to fit some headers
+    of the file.  Returns an int64 array, shape (n_batches, `layout.N_HEADER_COLUMNS`), with
+    positions, sizes, offsets and largest timestamps.
+    """
+    path = os.path.join(directory, table_name(extent.file.name))
+    try:
+        with open_file(path, follow=False) as file:
+            data = file.read(0, file.status().size)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        logger.warning("%s cannot be read (%s): the batches are copied instead", path, error)
+        return None
+    headers = _headers_of(data, extent)
+    if headers is None or not _fits_file(directory, extent, headers):
+        logger.warning("%s is not the table of its file: the batches are copied instead", path)
+        return None
+    return headers
+
+
+def _headers_of(data: bytes, extent: Extent) -> Int64s | None:
+    """The batches of a whole table of the extent's file; None for anything else."""
+    if len(data) < _HEAD.size + _BATCH.itemsize + _SUM.size:
+        return None
+    mark, number, n_bytes, n_rows = _HEAD.unpack_from(data)
+    body, found = data[: -_SUM.size], _SUM.unpack(data[-_SUM.size :])[0]
+    if (mark, number, n_bytes) != (_MARK, TABLE_FORMAT, extent.end):
+        return None
+    if len(body) != _HEAD.size + n_rows * _BATCH.itemsize or found != _checksum(
+        body, extent.file.name
+    ):
+        return None
+    rows = np.frombuffer(body, _BATCH, offset=_HEAD.size)
+    headers: Int64s = np.zeros((n_rows, layout.N_HEADER_COLUMNS), np.int64)
+    headers[:, layout.SIZE] = rows["size"]
+    headers[:, layout.POSITION] = np.cumsum(headers[:, layout.SIZE]) - headers[:, layout.SIZE]
+    headers[:, layout.BASE_OFFSET] = rows["base_offset"]
+    headers[:, layout.LAST_OFFSET] = rows["base_offset"] + rows["last_delta"]
+    headers[:, layout.MAX_TIMESTAMP] = rows["max_timestamp"]
+    first, last = headers[:, layout.BASE_OFFSET], headers[:, layout.LAST_OFFSET]
+    is_sound = (
+        rows["size"].min() >= layout.HEADER_BYTES
+        and headers[:, layout.SIZE].sum() == extent.end
+        and (first <= last).all()
+        and (last[:-1] < first[1:]).all()
+        and (first[0], last[-1] + 1) == (extent.staged_from, extent.end_offset(extent.staged_from))
+    )
+    return headers if is_sound else None
+
+
+def _fits_file(directory: str, extent: Extent, headers: Int64s) -> bool:
+    """Whether the file has its size, and some of its headers have the fields of their rows."""
+    numbers = np.unique(np.linspace(0, len(headers) - 1, _N_COMPARED).astype(np.int64))
+    columns = [layout.POSITION, layout.SIZE, layout.BASE_OFFSET, layout.LAST_OFFSET,
+               layout.MAX_TIMESTAMP]  # fmt: skip
+    with open_file(os.path.join(directory, extent.file.name), follow=False) as file:
+        if file.status().size != extent.end:
+            return False
+        for position, *fields in headers[numbers][:, columns].tolist():
+            data = file.read(position, layout.HEADER_BYTES)
+            if len(data) < layout.HEADER_BYTES:
+                return False
+            found = parse_header(data)
+            if (found.magic, found.leader_epoch) != (layout.MAGIC, extent.file.leader_epoch):
+                return False
+            if fields != [found.size_in_bytes, found.base_offset, found.last_offset,
+                          found.max_timestamp]:  # fmt: skip
+                return False
+    return True
+
+
+class SegmentPlan(NamedTuple):
+    """A staged file as a segment."""
+
+    base_offset: int
+    positions: list[int]  # where the batches begin whose offset or leader epoch changes
+    places: bytes  # the bytes to write there, one `_PLACE` for each
+    offset_entries: bytes
+    time_entries: bytes
+
+
+def plan_segment(
+    directory: str,
+    extent: Extent,
+    base_offset: int,
+    shift: int,
+    leader_epoch: int,
+    config: TopicConfig,
+) -> SegmentPlan | None:
+    """The segment that the file would become; None if its batches have to be copied.
+
+    Batches are copied if the file is small or holds other extents, if it has no sound table, as
+    with small batches, or if a segment would have had to roll within it.
+
+    `shift`: is added to the base offset of each staged batch.
+    """
+    if (
+        not extent.file.is_own
+        or extent.start
+        or extent.end < least_moved_bytes(config.segment_bytes)
+    ):
+        return None
+    headers = read_table(directory, extent)
+    if headers is None:
+        return None
+    headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]] += shift
+    indexes = IndexBuilder.of_topic(base_offset, config)
+    taken = indexes.take(headers)
+    if taken.end < len(headers):
+        return None
+    positions: list[int] = []
+    places = np.empty(0, _PLACE)
+    if shift or extent.file.leader_epoch != leader_epoch:
+        positions = headers[:, layout.POSITION].tolist()
+        places = np.empty(len(headers), _PLACE)
+        places["base_offset"] = headers[:, layout.BASE_OFFSET]
+        places["batch_length"] = headers[:, layout.SIZE] - layout.LOG_OVERHEAD
+        places["leader_epoch"] = leader_epoch
+    return SegmentPlan(
+        base_offset,
+        positions,
+        places.tobytes(),
+        taken.offset_entries,
+        taken.time_entries + indexes.last_time(),
+    )
+
+
+def enter_partition(
+    guard_path: str, partition_path: str, extent: Extent, plan: SegmentPlan
+) -> bool:
+    """Begin to carry a plan out, with the offset index; False if no file can be moved there.
+
+    A partition on a mount of its own refuses renamed files (``EXDEV``), also if the mount is a
+    bind mount of the same file system and device.  So does a partition with another project quota,
+    or in another btrfs subvolume.  A real file of the segment is therefore moved first, while the
+    staged file is unchanged: once its offsets are overwritten, copying would shift them twice.
+    """
+    within = _within(guard_path, extent, FileKind.OFFSET_INDEX)
+    write_new_file(within, plan.offset_entries, sync=False)
+    try:
+        rename(within, _place(partition_path, plan, FileKind.OFFSET_INDEX))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        remove_file(within)
+        return False
+    return True
+
+
+def move_segment(
+    directory: str,
+    guard_path: str,
+    partition_path: str,
+    extent: Extent,
+    plan: SegmentPlan,
+) -> SegmentSizes:
+    """Carry out the rest of a plan, after `enter_partition`.
+
+    The caller syncs the files of the segment, and their directory.
+
+    Every file goes through the guard.  Another writer that takes the guard over renames it, and
+    from then on none of our files can come out of it and replace a file of that writer.  The log
+    comes last, because the segment exists once its log does.
+    """
+    staged = os.path.join(directory, extent.file.name)
+    if plan.positions:
+        with writable(staged) as descriptor:
+            write_pieces(descriptor, plan.places, _PLACE.itemsize, plan.positions)
+    within = {
+        kind: _within(guard_path, extent, kind) for kind in (FileKind.TIME_INDEX, FileKind.LOG)
+    }
+    write_new_file(within[FileKind.TIME_INDEX], plan.time_entries, sync=False)
+    rename(staged, within[FileKind.LOG])
+    for kind, path in within.items():
+        rename(path, _place(partition_path, plan, kind))
+    return SegmentSizes(
+        plan.base_offset, extent.end, len(plan.offset_entries), len(plan.time_entries)
+    )
+
+
+def _within(guard_path: str, extent: Extent, kind: FileKind) -> str:
+    return os.path.join(guard_path, f"{extent.file.name}.{kind}")
+
+
+def _place(partition_path: str, plan: SegmentPlan, kind: FileKind) -> str:
+    return os.path.join(partition_path, segment_file_name(plan.base_offset, kind))

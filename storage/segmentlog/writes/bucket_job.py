@@ -29,7 +29,7 @@ from segmentlog.format.names import check_topic_name
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation, parse_bucket
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.repeated_writes import StreamBatch
+from segmentlog.txn.state import StreamBatch
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 
 if TYPE_CHECKING:

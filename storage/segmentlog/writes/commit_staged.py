@@ -15,20 +15,18 @@ from segmentlog.errors import CorruptLogError, OffsetsOutOfOrderError, Unsupport
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT, partition_path
 from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.log.listing import list_segments
-from segmentlog.log.producer_state import save_producers
+from segmentlog.log.producers import save_producers
 from segmentlog.model import Appended, TopicPartition
+from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
-from segmentlog.store.sync_together import SyncTogether, do_together
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
 from segmentlog.txn.guard import Guard, PartitionIntent
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, NumberedWrite, StreamBatch
-from segmentlog.txn.state import State
+from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
-from segmentlog.writes.append import LogAppender
+from segmentlog.writes.append import LogAppender, enter_partition, move_segment, plan_segment
 from segmentlog.writes.extents import Extent, JobExtents
-from segmentlog.writes.ingest import enter_partition, move_segment, plan_segment
 from segmentlog.writes.prepare import ready_to_append, visible_ends
 from segmentlog.writes.sequences import without_duplicates
 from segmentlog.writes.staged_files import TaskStage, staged_batches, staged_errors

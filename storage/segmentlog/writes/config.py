@@ -14,7 +14,7 @@ from segmentlog.format.names import check_topic_name
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.model import BATCH_SIZE, LOCK_TIMEOUT_SECONDS, Codec
 from segmentlog.store.paths import writable_path
-from segmentlog.txn.repeated_writes import NumberedWrite
+from segmentlog.txn.state import NumberedWrite
 from segmentlog.txn.topics import MOST_PARTITIONS
 
 #: Bytes of rows that a task holds before it writes batches; Kafka's default of ``buffer.memory``.

@@ -26,9 +26,8 @@ from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps
 from segmentlog.model import TopicPartition
-from segmentlog.store.durable import sync_directory
+from segmentlog.store.durable import do_together, sync_directory
 from segmentlog.store.readable import exists, status_of
-from segmentlog.store.sync_together import do_together
 from segmentlog.txn.guard import SegmentSizes
 from segmentlog.txn.held import HeldDirectory
 

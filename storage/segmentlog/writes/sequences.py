@@ -40,7 +40,7 @@ from segmentlog.format.records.encoder import EncodedBatches
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.log.batches import walk_batches, walk_file
 from segmentlog.log.listing import list_segments
-from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.model import Appended, TopicPartition
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir

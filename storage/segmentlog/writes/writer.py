@@ -16,7 +16,7 @@ from segmentlog.errors import OptionError
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.system_errors import storage_errors
-from segmentlog.txn.repeated_writes import NumberedWrite
+from segmentlog.txn.state import NumberedWrite
 from segmentlog.writes.config import Producer, ProducerConfig, WriteRequest, columns_left_out
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.options.table_options import TableOptions
 from pyspark_segmentlog.reads.table import TableReader, table_columns
 from segmentlog.errors import ColumnError, OptionError
-from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.open_table import TABLES
 
 TOP = Path(__file__).parents[3]
 COMMITS = {

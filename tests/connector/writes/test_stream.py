@@ -21,8 +21,7 @@ import segmentlog
 from pyspark_segmentlog.source import SegmentLogDataSource
 from pyspark_segmentlog.writes.stream import SegmentLogStreamWriter, StreamedMessage
 from segmentlog.errors import LogDirectoryError, OptionError
-from segmentlog.txn.repeated_writes import CommittedBatch
-from segmentlog.txn.state import State
+from segmentlog.txn.state import CommittedBatch, State
 from segmentlog.writes import WriteJob
 
 pytestmark = [

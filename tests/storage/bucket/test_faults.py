@@ -12,7 +12,7 @@ from segmentlog.bucket.sequence import sequence_at
 from segmentlog.bucket.task_object import RELATIVE, StagedExtent, StagedObjects
 from segmentlog.bucket.upkeep import sweep_objects
 from segmentlog.errors import CommitInDoubtError, LogDirectoryError, StorageError
-from segmentlog.txn.repeated_writes import NumberedWrite, StreamBatch
+from segmentlog.txn.state import NumberedWrite, StreamBatch
 from segmentlog.writes.bucket_job import BucketJob
 from segmentlog.writes.config import WriteRequest
 

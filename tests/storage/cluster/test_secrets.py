@@ -3,8 +3,8 @@
 import pytest
 from coordinator_logs import framed
 
-from segmentlog.cluster.secrets import hide_secrets
 from segmentlog.format.messages.records import framed_schemas
+from segmentlog.kafka_tables.cluster_metadata import hide_secrets
 from segmentlog.masking import MASK
 from segmentlog.model import METADATA_TOPIC
 

@@ -3,7 +3,7 @@
 import pytest
 
 from segmentlog import OptionError
-from segmentlog.cluster.striped_placer import PlacedBroker, place_replicas
+from segmentlog.cluster.placement import PlacedBroker, place_replicas
 
 FIVE = [PlacedBroker(each) for each in range(5)]
 RACKS = [PlacedBroker(each, "aabbcc"[each]) for each in range(6)]

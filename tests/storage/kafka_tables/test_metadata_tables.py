@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import segmentlog
-from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.open_table import TABLES
 from segmentlog.reads.metadata_log import read_metadata
 from segmentlog.testing.reference import Record, encode_batch
 

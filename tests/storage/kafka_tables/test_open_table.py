@@ -10,7 +10,7 @@ from coordinator_logs import Coordinator
 
 import segmentlog
 from segmentlog.kafka_tables.columns import Column
-from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.open_table import TABLES
 
 DOCUMENT = Path(__file__).parents[3] / "storage" / "docs" / "tables.md"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.log import metadata
-from segmentlog.log.metadata import known_topic_id, read_meta_properties, read_topic_id
+from segmentlog.log import checkpoint
+from segmentlog.log.checkpoint import known_topic_id, read_meta_properties, read_topic_id
 from segmentlog.store.readable import read_whole
 
 
@@ -64,7 +64,7 @@ def test_a_known_topic_id_is_read_again_only_if_the_file_may_have_changed(
         reads.append(args)
         return read_whole(*args)
 
-    monkeypatch.setattr(metadata, "read_whole", counted)
+    monkeypatch.setattr(checkpoint, "read_whole", counted)
     path = tmp_path / "partition.metadata"
     ids = ["mZ-_3kXkQ5uH0sW9y1aBcD", "AZ-_3kXkQ5uH0sW9y1aBcD"]
     for late, n_reads in ((False, 2), (True, 1)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from segmentlog.log.resync import GoodBatch, find_good_batch, good_batch_after
+from segmentlog.log.damage import GoodBatch, find_good_batch, good_batch_after
 from segmentlog.store.readable import open_file
 from segmentlog.testing.legacy import encode_message
 from segmentlog.testing.reference import Record, encode_batch

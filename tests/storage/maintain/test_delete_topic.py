@@ -33,10 +33,10 @@ from segmentlog.reads.scan import scan_slice
 from segmentlog.store.contract import Entry
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.store.readable import list_names
-from segmentlog.txn import change, deleted, effects
-from segmentlog.txn.deleted import CHECKPOINTS
+from segmentlog.txn import change, effects, topics
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import State
+from segmentlog.txn.topics import CHECKPOINTS
 from segmentlog.txn.unfinished import recover_commits
 
 ROWS = pa.table({"value": [b"a", b"b", b"c"], "partition": [0, 1, 2]})
@@ -527,7 +527,7 @@ def test_a_full_disk_is_emptied_before_checkpoints_are_written(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
         write_offsets(path, name, offsets)
 
-    monkeypatch.setattr(deleted, "write_offsets", full)
+    monkeypatch.setattr(topics, "write_offsets", full)
     segmentlog.delete_topic(directory, "t")
 
     assert GONE == seen(directory)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import segmentlog
-from segmentlog.reads.collector import without_collector
+from segmentlog.reads.snapshot import without_collector
 from segmentlog.testing.reference import Record, encode_batch
 
 

@@ -19,7 +19,7 @@ from segmentlog.errors import (
 from segmentlog.model import ReadUpTo, TopicPartition
 from segmentlog.reads import log_directory
 from segmentlog.testing.reference import Record, encode_batch
-from segmentlog.txn.json_file import from_json
+from segmentlog.txn.state import from_json
 
 HEX = "0123456789abcdef0123456789abcdef"
 

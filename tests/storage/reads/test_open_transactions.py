@@ -123,7 +123,7 @@ def test_a_file_that_compaction_replaces_while_markers_are_sought_is_listed_agai
     )
     answers = [stale]
     monkeypatch.setattr(
-        "segmentlog.reads.partition.list_segments",
+        "segmentlog.reads.listed.list_segments",
         lambda path: answers.pop() if answers else list_segments(path),
     )
 

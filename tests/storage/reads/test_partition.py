@@ -9,7 +9,7 @@ import pytest
 import segmentlog
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
-from segmentlog.reads.partition import FileChangedError, Partition, open_planned
+from segmentlog.reads.listed import FileChangedError, Partition, open_planned
 
 ORDERS = Path(__file__).parents[3] / "examples" / "data" / "orders-0"
 
@@ -62,7 +62,7 @@ def test_reading_leader_epochs_loads_no_kernel(tmp_path: Path) -> None:
     """A job begins in a separate process, which needs none of them."""
     (tmp_path / LEADER_EPOCH_CHECKPOINT).write_text("0\n2\n0 0\n3 17\n")
     code = (
-        "import sys; from segmentlog.reads.partition import Partition; "
+        "import sys; from segmentlog.reads.listed import Partition; "
         "from segmentlog.log.leader_epochs import EpochStarts; "
         "partition = Partition(sys.argv[1]); EpochStarts(partition.path).truncate_from_start(9); "
         "print(partition.leader_epochs(), 'segmentlog.native' in sys.modules)"

@@ -13,7 +13,7 @@ from segmentlog.errors import LogChangedError
 from segmentlog.format.records.read_memory import ReadMemory
 from segmentlog.log import swaps
 from segmentlog.model import IsolationLevel, LogSlice, ScanPolicy
-from segmentlog.reads import plan, planned_file
+from segmentlog.reads import plan, scan
 from segmentlog.reads.scan import scan_slice
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -154,9 +154,9 @@ def test_slices_of_a_read_leave_their_file_open_to_the_next_slice(
     log, slices = slices_of_one_file(tmp_path)
     expected = log.scan().read_all()
     opened: list[str] = []
-    opens = planned_file.open_planned
+    opens = scan.open_planned
     monkeypatch.setattr(
-        planned_file, "open_planned", lambda file: (opened.append(file.path), opens(file))[1]
+        scan, "open_planned", lambda file: (opened.append(file.path), opens(file))[1]
     )
     found: list[pa.RecordBatch] = []
     with ReadMemory() as memory:

@@ -11,7 +11,7 @@ from segmentlog.format.records.read_memory import Workspace
 from segmentlog.log.sparse_indexes import OffsetIndex
 from segmentlog.model import ScanPolicy
 from segmentlog.reads.plan import UNCHECKED
-from segmentlog.reads.planned_file import PlannedFile
+from segmentlog.reads.scan import PlannedFile
 from segmentlog.store.contract import Closing
 from segmentlog.store.index_file import SMALL_BYTES, IndexFile
 from segmentlog.store.local import LocalDisk

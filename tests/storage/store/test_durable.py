@@ -15,12 +15,12 @@ from segmentlog.store import durable
 from segmentlog.store.durable import (
     create_directory,
     create_file,
+    do_together,
     open_to_write,
     replace_file,
     unsynced,
 )
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.store.sync_together import do_together
 
 
 @pytest.mark.parametrize("call", ["write_all", "sync_file"])

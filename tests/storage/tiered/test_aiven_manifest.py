@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from segmentlog import RemoteSegmentError
 from segmentlog.tiered.aiven_manifest import (
+    ChunkIndex,
+    ChunkIndexError,
     CustomMetadata,
+    decode_sizes,
     parse_custom_metadata,
     parse_key,
     parse_manifest,
 )
 from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
-from segmentlog.tiered.chunks import ChunkIndex, ChunkIndexError, decode_sizes
 
 TOPIC_ID, SEGMENT_ID = "FgX88cFkRWirCb1Q_nEBwA", "-_Xh88cFkRWirCb1Q-nEBw"
 

@@ -11,8 +11,8 @@ from segmentlog import RemoteSegmentError
 from segmentlog.store.readable import open_file
 from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import chunked_file, encryption
+from segmentlog.tiered.aiven_manifest import ChunkIndex
 from segmentlog.tiered.chunked_file import ChunkedFile
-from segmentlog.tiered.chunks import ChunkIndex
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 import segmentlog
 from segmentlog.format.messages.records import framed_schemas
-from segmentlog.kafka_tables.make_table import TABLES
+from segmentlog.kafka_tables.open_table import TABLES
 from segmentlog.testing.reference import Record, encode_batch
 
 Run = Callable[..., Result]

@@ -20,8 +20,8 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.log.producer_snapshot import list_snapshots
 from segmentlog.model import TopicPartition
+from segmentlog.store.durable import SyncTogether
 from segmentlog.store.lock import DirectoryLock
-from segmentlog.store.sync_together import SyncTogether
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import (
     _EFFECTS,
@@ -36,9 +36,8 @@ from segmentlog.txn.effects import (
 )
 from segmentlog.txn.guard import PartitionIntent, list_guards
 from segmentlog.txn.held import hold
-from segmentlog.txn.repeated_writes import NumberedWrite
 from segmentlog.txn.settings_file import SettingsFile
-from segmentlog.txn.state import State
+from segmentlog.txn.state import NumberedWrite, State
 from segmentlog.txn.unfinished import recover_commits
 from segmentlog.writes.append import create_segment
 from segmentlog.writes.prepare import ready_to_append, visible_ends

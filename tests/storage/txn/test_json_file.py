@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from segmentlog.errors import CorruptCheckpointError
-from segmentlog.txn.json_file import check_types, read_json, to_json
+from segmentlog.txn.state import check_types, read_json, to_json
 
 
 def test_a_written_file_is_read(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 
 import segmentlog
 from segmentlog.model import TopicPartition
-from segmentlog.txn.repeated_writes import NumberedWrite, decode_spans, encode_spans
-from segmentlog.txn.state import State
+from segmentlog.txn.state import NumberedWrite, State, decode_spans, encode_spans
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

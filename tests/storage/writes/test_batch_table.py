@@ -18,8 +18,8 @@ from soundness import assert_tidy
 from segmentlog.errors import StagedFileError, StorageError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.crc32c import checksum
+from segmentlog.writes.append import plan_segment, read_table, table_name
 from segmentlog.writes.extents import Extent, TaskExtents
-from segmentlog.writes.ingest import plan_segment, read_table, table_name
 
 
 def own(extents: list[Extent]) -> Extent:

@@ -14,8 +14,7 @@ import segmentlog
 from segmentlog.errors import CorruptCheckpointError
 from segmentlog.model import TopicPartition
 from segmentlog.txn.held import hold
-from segmentlog.txn.repeated_writes import CommittedBatch, NumberedWrite
-from segmentlog.txn.state import STATE_FILE, Deletion, State
+from segmentlog.txn.state import STATE_FILE, CommittedBatch, Deletion, NumberedWrite, State
 from segmentlog.writes import commit_staged as commit
 from segmentlog.writes.config import ProducerConfig, WriteRequest
 from segmentlog.writes.extents import JobExtents

@@ -12,7 +12,7 @@ import segmentlog
 from segmentlog.errors import (
     OffsetsOutOfOrderError,
 )
-from segmentlog.store.sync_together import MOST_OPEN
+from segmentlog.store.durable import MOST_OPEN
 from segmentlog.writes import append
 from segmentlog.writes.config import ProducerConfig
 

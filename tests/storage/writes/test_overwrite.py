@@ -200,7 +200,7 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
         raise SyncFailedError(path, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("segmentlog.store.sync_together.sync_file", failing)
+        patch.setattr("segmentlog.store.durable.sync_file", failing)
         with pytest.raises(SyncFailedError, match=r"\.log.*nothing of this write is visible"):
             job.commit(extents)
     job.abort()

@@ -9,8 +9,8 @@ from soundness import assert_tidy
 
 import segmentlog
 from segmentlog.format.topic_config import TopicConfig
-from segmentlog.store import sync_together
-from segmentlog.writes import WriteJob, WriteRequest, open_files
+from segmentlog.store import durable
+from segmentlog.writes import WriteJob, WriteRequest, staged_files
 from segmentlog.writes.config import ProducerConfig
 
 SEGMENT_BYTES = 1 << 20
@@ -30,7 +30,7 @@ def synced_files(
     stager.add(pa.RecordBatch.from_pydict({"value": [bytes(n_bytes)]}))
     synced: list[str] = []
     with monkeypatch.context() as patch:
-        patch.setattr(sync_together, "sync_file", lambda _, path: synced.append(path))
+        patch.setattr(durable, "sync_file", lambda _, path: synced.append(path))
         extents = stager.finish()
     job.commit([extents])
     assert [bytes(n_bytes)] == values(directory)
@@ -66,13 +66,13 @@ def rows(first: int, n_rows: int) -> pa.Table:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Paths of all staged files that are made."""
     found: list[str] = []
-    real = open_files.create_file
+    real = staged_files.create_file
 
     def create(path: str) -> int:
         found.append(path)
         return real(path)
 
-    monkeypatch.setattr(open_files, "create_file", create)
+    monkeypatch.setattr(staged_files, "create_file", create)
     return found
 
 

@@ -9,8 +9,7 @@ from plain_writes import ONE, values, write
 from soundness import assert_tidy
 
 from segmentlog.errors import LogDirectoryError, StreamBatchError
-from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, CommittedBatch, StreamBatch
-from segmentlog.txn.state import State
+from segmentlog.txn.state import FORGOTTEN_AFTER_MS, CommittedBatch, State, StreamBatch
 from segmentlog.writes.config import WriteRequest
 from segmentlog.writes.job import WriteJob
 from segmentlog.writes.job_files import end_stream

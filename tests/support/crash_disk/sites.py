@@ -14,13 +14,10 @@ from crashing import Forward, around_calls
 CALLS = ("fsync", "rename", "replace", "link")
 
 #: For a call in these modules, the caller shows its purpose.
-_HELPERS = (
-    "segmentlog.store.", "segmentlog.log.checkpoint", "segmentlog.log.metadata",
-    "segmentlog.log.producer_snapshot",
-)  # fmt: skip
+_HELPERS = ("segmentlog.store.", "segmentlog.log.checkpoint", "segmentlog.log.producer_snapshot")
 
-#: Makes calls for other functions, in threads, or in the caller's thread if they are few.
-_TOGETHER = "segmentlog.store.sync_together"
+#: Its function `do_together` makes calls in threads, or in the caller's thread if they are few.
+_DURABLE = "segmentlog.store.durable"
 
 _COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the first time
 
@@ -51,7 +48,7 @@ def _site(call: str, forward: Forward) -> Site:
     frame: FrameType | None = sys._getframe()
     while frame is not None and module.startswith(_HELPERS):
         found = str(frame.f_globals["__name__"])
-        if found == _TOGETHER:
+        if found == _DURABLE and frame.f_code.co_name in {"do_together", "<lambda>"}:
             break
         if found.startswith("segmentlog."):
             module = found
@@ -59,7 +56,7 @@ def _site(call: str, forward: Forward) -> Site:
             lines.append(frame.f_lineno)
         frame = frame.f_back
     if module.startswith(_HELPERS):  # no other function: a thread calls it
-        caller = " > ".join([_TOGETHER.removeprefix("segmentlog."), *names[::-1]])
+        caller = " > ".join([_DURABLE.removeprefix("segmentlog."), *names[::-1]])
     else:
         where = module.removeprefix("segmentlog.")
         caller = " > ".join([f"{where}.{names[-1]}", *names[-2::-1]])

@@ -16,7 +16,7 @@ from segmentlog.format.names import partition_path
 from segmentlog.log.batches import walk_batches
 from segmentlog.log.end_markers import EndMarkers
 from segmentlog.log.producer_snapshot import ProducerSnapshot
-from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import settle_swaps, swap_in
 from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index

@@ -12,7 +12,7 @@ from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.cluster.placement import Placement, TargetCluster
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.names import partition_path
-from segmentlog.log.metadata import known_topic_id
+from segmentlog.log.checkpoint import known_topic_id
 from segmentlog.model import (
     INTERNAL_TOPICS,
     IsolationLevel,

@@ -6,9 +6,8 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from segmentlog.arguments import topic_names, whole_number
-from segmentlog.cluster.placement import TargetCluster
+from segmentlog.cluster.placement import NextInt, TargetCluster, place_replicas
 from segmentlog.cluster.replicated import open_replicas
-from segmentlog.cluster.striped_placer import NextInt, place_replicas
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError
 from segmentlog.maintain.restoration.plan import TOPICS_OF_BROKERS
@@ -30,7 +29,7 @@ def propose_placement(
 ) -> dict[str, list[list[int]]]:
     """Brokers for the partitions of topics that a cluster lacks, as its controller chooses them.
 
-    Racks and fenced brokers count (`segmentlog.cluster.striped_placer`).  If all brokers are
+    Racks and fenced brokers count (`segmentlog.cluster.placement`).  If all brokers are
     fenced, the cluster is stopped, and all of them count.
 
     Parameters

@@ -33,9 +33,8 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.log.checkpoint import read_offsets
+from segmentlog.log.checkpoint import parse_properties, read_offsets
 from segmentlog.log.listing import list_segments
-from segmentlog.log.metadata import parse_properties
 from segmentlog.maintain.start.metadata import MetadataStart
 from segmentlog.maintain.start.steps import (
     StartAction,

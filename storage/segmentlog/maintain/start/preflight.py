@@ -14,7 +14,7 @@ from segmentlog.cluster.directory_settings import DirectorySettings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError, SegmentLogError
 from segmentlog.format.names import DirectoryState
-from segmentlog.log.metadata import read_properties
+from segmentlog.log.checkpoint import read_properties
 from segmentlog.maintain.retain import plan_retention
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.logs import LoadingDirectory, directory_steps

@@ -36,7 +36,7 @@ from segmentlog.maintain.verification.findings import (
 )
 from segmentlog.model import RemoteStorageLayout
 from segmentlog.reads.choose import missing_of, partitions_of
-from segmentlog.reads.diskless import diskless_partitions, elsewhere
+from segmentlog.reads.left_out import diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers

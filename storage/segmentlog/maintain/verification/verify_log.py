@@ -21,15 +21,14 @@ from segmentlog.format.kernels import layout
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.scanned_batches import ScannedBatches
 from segmentlog.format.records.schema import record_schema
+from segmentlog.log.damage import GoodBatch, good_batch_after
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
-from segmentlog.log.resync import GoodBatch, good_batch_after
 from segmentlog.log.segment import Segment
 from segmentlog.log.windows import BatchWindows
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import IndexCheck
-from segmentlog.maintain.verification.producers import ProducerCheck
-from segmentlog.maintain.verification.transactions import TransactionCheck
+from segmentlog.maintain.verification.transactions import ProducerCheck, TransactionCheck
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.store.contract import ReadableFile

@@ -18,8 +18,7 @@ import segmentlog
 from segmentlog import LogDirectoryError, OptionError, Restoration
 from segmentlog.cluster import placement
 from segmentlog.cluster.directory_settings import DirectorySettings
-from segmentlog.log.checkpoint import read_leader_epochs, read_offsets
-from segmentlog.log.metadata import read_topic_id
+from segmentlog.log.checkpoint import read_leader_epochs, read_offsets, read_topic_id
 from segmentlog.maintain.restoration import restore as module
 from segmentlog.model import TopicPartition
 from segmentlog.reads.cluster_image import Image

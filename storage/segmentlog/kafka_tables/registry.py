@@ -1,8 +1,17 @@
-"""Keys and values that a serializer of a schema registry has written, and the id of their schema.
+"""A schema registry: its topic as the table ``schemas``, and the ids that its serializers write.
 
-The id stands before a value: a byte 0, four bytes of the id, and the rest.  Or it is in a header
-of the record, and the value has no frame.  A header has a byte 0 and four bytes of the id, or a
-byte 1 and the 16 bytes of a GUID.  If a record has the header, the header alone counts.
+Keys and values are JSON.  A key is parsed and never compared as bytes, because releases differ in
+the order of its members.  A tombstone removes a version of a subject.  ``DELETE_SUBJECT`` marks
+versions as deleted; their ids can still be resolved.
+
+Serializers that write to headers name a schema by its GUID, the MD5 of its text and its
+references.  Metadata and rules of a schema are part of it, too; such a schema has a GUID here only
+if the registry has stored it.
+
+A serializer writes the id of a schema before a value: a byte 0, four bytes of the id, and the
+rest.  Or it is in a header of the record, and the value has no frame.  A header has a byte 0 and
+four bytes of the id, or a byte 1 and the 16 bytes of a GUID.  If a record has the header, the
+header alone counts.
 
 Before a message of protobuf, and after the id, stands the path to its type in the schema: a count,
 followed by that many indexes, each a zigzag varint.  The path ``[0]`` is one byte 0.  Some clients
@@ -11,23 +20,33 @@ have written unsigned varints, of which an odd count is negative as a zigzag var
 Other values may begin with a byte 0, too.  An id that the table ``schemas`` does not have shows
 that.
 
-Rules: ``SchemaId`` and ``DualSchemaIdDeserializer`` of Confluent's serializers.
+Rules: ``SchemaRegistryKey``, ``SchemaValue``, ``MD5.ofSchema`` and ``KafkaStoreMessageHandler`` of
+Confluent's registry, which Karapace follows; ``SchemaId`` and ``DualSchemaIdDeserializer`` of its
+serializers.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+import base64
+import hashlib
+import json
+import logging
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from segmentlog.arguments import refused
+from segmentlog.arguments import LARGEST_INT, refused
 from segmentlog.dialects import one_dialect
-from segmentlog.kafka_tables.cells import Cells
+from segmentlog.kafka_tables.columns import BOOL, INT, ORIGIN, TEXT, Cells, Column, Row, Table
+from segmentlog.kafka_tables.source import Source
+from segmentlog.reads.log import Log
 
 if TYPE_CHECKING:
     from segmentlog.format.kernels.memory import Int64s
 
-Column: TypeAlias = pa.Array | pa.ChunkedArray
+Values: TypeAlias = pa.Array | pa.ChunkedArray
 
 _ID_BYTES, _GUID_BYTES = 5, 17
 
@@ -36,7 +55,7 @@ _MOST_INDEXES = 63
 
 
 @one_dialect()
-def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = False) -> Column:
+def schema_id(values: Values, headers: Values | None = None, *, is_key: bool = False) -> Values:
     """Ids of the schemas of values, for a join with the table ``schemas``.
 
     ::
@@ -74,7 +93,7 @@ def schema_id(values: Column, headers: Column | None = None, *, is_key: bool = F
 
 
 @one_dialect()
-def schema_guid(headers: Column, *, is_key: bool = False) -> Column:
+def schema_guid(headers: Values, *, is_key: bool = False) -> Values:
     """GUIDs of schemas in headers, for a join with the column ``guid`` of ``schemas``.
 
     Parameters
@@ -97,12 +116,12 @@ def schema_guid(headers: Column, *, is_key: bool = False) -> Column:
 
 @one_dialect()
 def payload(
-    values: Column,
-    headers: Column | None = None,
+    values: Values,
+    headers: Values | None = None,
     *,
     is_key: bool = False,
     is_protobuf: bool = False,
-) -> Column:
+) -> Values:
     """The bytes of values without the id of their schema.
 
     Parameters
@@ -139,8 +158,8 @@ def payload(
 
 @one_dialect()
 def message_indexes(
-    values: Column, headers: Column | None = None, *, is_key: bool = False
-) -> Column:
+    values: Values, headers: Values | None = None, *, is_key: bool = False
+) -> Values:
     """Paths to the types of messages of protobuf in their schemas.
 
     The first index is that of a message of the file, and each further index is that of a message
@@ -178,8 +197,8 @@ def message_indexes(
 
 
 def _by_chunk(
-    make: Callable[..., pa.Array], kind: pa.DataType, values: Column, headers: Column | None
-) -> Column:
+    make: Callable[..., pa.Array], kind: pa.DataType, values: Values, headers: Values | None
+) -> Values:
     """A column that is made of each chunk of the columns."""
     if not isinstance(values, pa.ChunkedArray) and not isinstance(headers, pa.ChunkedArray):
         return make(values, headers)
@@ -304,3 +323,150 @@ class _Paths:
             flat[ends[rows[is_whole]] + step] = decoded[is_whole]
         mask = pa.array(~self.are_whole)
         return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), pa.array(flat), mask=mask)
+
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 5  #: ids, and schemas of an id, that warnings name
+
+#: Errors of JSON that has another form, in the code that takes it apart.
+_NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
+    """Every record of a schema, and every version that the deletion of a subject marks.
+
+    Raises `MalformedRecordError` if a key or a value is not JSON of a registry.
+    """
+    known: dict[str, dict[int, Row]] = {}
+    for key, value, origin in source.records(log):
+        try:
+            changes = _changes(key, value, known)
+        except _NOT_OF_A_REGISTRY as error:
+            reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
+            source.refuse(log, origin["record_offset"], reason)
+            continue
+        for row in changes:
+            yield row | origin
+
+
+def _changes(
+    key: bytes | None, value: bytes | None, known: dict[str, dict[int, Row]]
+) -> list[Row]:
+    """The rows that a record sets or removes; records of other types make none."""
+    parsed = json.loads(key or b"")
+    kind = parsed["keytype"]
+    if kind == "DELETE_SUBJECT" and value is not None:
+        subject, version = parsed["subject"], _number(json.loads(value)["version"])
+        versions = known.get(subject, {})
+        marked = [row | {"deleted": True} for n, row in versions.items() if n <= version]
+        versions |= {row["version"]: row for row in marked}
+        return marked
+    if kind != "SCHEMA":
+        return []
+    subject, version = _text(parsed["subject"]), _number(parsed["version"])
+    row: Row = {"subject": subject, "version": version}
+    if value is None:
+        known.get(subject, {}).pop(version, None)
+        return [row | {"change": "removed"}]
+    fields = json.loads(value)
+    row |= {
+        "id": _number(fields["id"]),
+        "schema_type": _text(fields.get("schemaType") or "AVRO"),
+        "schema": _text(fields["schema"]),
+        "references": [
+            {
+                "name": _text(each["name"]),
+                "subject": _text(each["subject"]),
+                "version": _number(each["version"]),
+            }
+            for each in fields.get("references") or ()
+        ],
+        "deleted": bool(fields.get("deleted", False)),
+        "change": "set",
+    }
+    row["guid"] = _guid(fields, row)
+    known.setdefault(subject, {})[version] = row
+    return [row]
+
+
+def warn_of_ambiguous_ids(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Warn of ids that several schemas have: a join by id would decode with the wrong one.
+
+    A registry never gives an id twice.  Topics that were merged or written by two registries do,
+    and so do contexts, each of which has its own ids.
+    """
+    by_id: dict[int, dict[tuple[str, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        schema = (row["schema_type"], _canonical(row["schema"]), json.dumps(row["references"]))
+        by_id[row["id"]][schema].append(f"{row['subject']} version {row['version']}")
+    ambiguous = {number: found for number, found in sorted(by_id.items()) if len(found) > 1}
+    for number, found in list(ambiguous.items())[:_MOST_NAMED]:
+        others = ", ".join(subjects[0] for subjects in list(found.values())[:_MOST_NAMED])
+        contexts = {each[0].split(":")[1] if each[0][:1] == ":" else "" for each in found.values()}
+        reason = " in several contexts" if len(contexts) > 1 else ""
+        logger.warning(
+            "schema id %d has %d different schemas%s (%s): a join by id alone decodes values with "
+            "the wrong schema; also compare the subject",
+            number, len(found), reason, others,
+        )  # fmt: skip
+    if len(ambiguous) > _MOST_NAMED:
+        logger.warning("%d more ids have several schemas", len(ambiguous) - _MOST_NAMED)
+
+
+def _canonical(schema: str) -> str:
+    """The text of a schema without the layout of its JSON, which serializers choose."""
+    try:
+        return json.dumps(json.loads(schema))
+    except (ValueError, RecursionError):
+        return schema.strip()
+
+
+def _guid(fields: Mapping[str, Any], row: Mapping[str, Any]) -> str | None:
+    """The GUID of a schema; None if it follows from more than text and references."""
+    if fields.get("md5") is not None:
+        try:
+            return str(uuid.UUID(bytes=base64.b64decode(fields["md5"], validate=True)))
+        except (ValueError, TypeError):
+            return None
+    if fields.get("metadata") is not None or fields.get("ruleSet") is not None:
+        return None
+    hashed = hashlib.md5(row["schema"].encode(), usedforsecurity=False)
+    for each in row["references"]:
+        hashed.update(f"{each['name']}{each['subject']}".encode())
+        hashed.update(each["version"].to_bytes(4, "big"))
+    return str(uuid.UUID(bytes=hashed.digest()))
+
+
+def _number(value: object) -> int:
+    """An id or a version, which Java holds as an int."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_INT:
+        raise ValueError(f"{value!r:.40} is not an id or a version")
+    return value
+
+
+def _text(value: object) -> str:
+    """A text that is UTF-8: JSON can name halves of characters."""
+    text = str(value)
+    text.encode()
+    return text
+
+
+SCHEMAS = Table(
+    "_schemas",
+    "Schemas of a schema registry (Confluent, Karapace)",
+    (
+        Column("subject", TEXT, "the subject, with its context"),
+        Column("version", INT, "version of the subject"),
+        Column("id", INT, "id of the schema, which values or their headers contain"),
+        Column("guid", TEXT, "GUID of the schema, which headers contain; null if it is not known"),
+        Column("schema_type", TEXT, "`AVRO`, `JSON` or `PROTOBUF`"),
+        Column("schema", TEXT, "text of the schema"),
+        Column("references", pa.list_(pa.struct([("name", TEXT), ("subject", TEXT),
+                                                 ("version", INT)])), "schemas that it refers to"),
+        Column("deleted", BOOL, "whether it was soft-deleted: its id can still be resolved"),
+        *ORIGIN,
+    ),
+    _schema_changes,
+    key=("subject", "version"),
+)  # fmt: skip
