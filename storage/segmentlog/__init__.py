@@ -10,6 +10,14 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 
 from typing import TYPE_CHECKING
 
+from segmentlog.analysis.analyze import analyze
+from segmentlog.analysis.report import (
+    Analysis,
+    AnalysisFinding,
+    Figures,
+    PartitionReport,
+    TopicReport,
+)
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
 from segmentlog.cluster.alter import alter_settings, topic_settings
 from segmentlog.cluster.directory_settings import Setting, Source
@@ -123,6 +131,8 @@ if TYPE_CHECKING:
     from segmentlog.store.contract import SurveyedDisk
 
 __all__ = [
+    "Analysis",
+    "AnalysisFinding",
     "Appended",
     "ArgumentError",
     "ChecksumMismatchError",
@@ -140,6 +150,7 @@ __all__ = [
     "DeletedTopic",
     "ErasedPartition",
     "ErrorCode",
+    "Figures",
     "Finding",
     "FindingKind",
     "GroupOffset",
@@ -174,6 +185,7 @@ __all__ = [
     "OpenTransactions",
     "OptionError",
     "OutOfOrderSequenceError",
+    "PartitionReport",
     "Producer",
     "ProducerConfig",
     "ReadUpTo",
@@ -210,6 +222,7 @@ __all__ = [
     "TimestampType",
     "TopicConfig",
     "TopicPartition",
+    "TopicReport",
     "TornTransactionError",
     "TruncatedBatchError",
     "UnknownTopicOrPartitionError",
@@ -217,6 +230,7 @@ __all__ = [
     "UsageKind",
     "UsedSpace",
     "alter_settings",
+    "analyze",
     "checkpoint_offsets",
     "compact",
     "compare",
