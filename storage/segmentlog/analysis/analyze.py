@@ -30,7 +30,7 @@ from segmentlog.store.system_errors import is_gone, storage_error
 if TYPE_CHECKING:
     from segmentlog.analysis.scan_partition import ScannedPartition
 
-_NO_RETENTION = report.Retention("", -1, -1, "unknown", 0, 0, None, 0)
+_NO_RETENTION = report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
 _SCHEMAS = "_schemas"
 _MOST_KEY_BYTES = 256  #: of a key that is shown
 
@@ -195,7 +195,7 @@ def scan_one(
     on_bytes: Callable[[int], object] = lambda _: None,
     *,
     use_threads: bool,
-) -> "tuple[ScannedPartition, report.Retention]":
+) -> "tuple[ScannedPartition, report.RetentionForecast]":
     """What is in a partition; an error that ends its scan is one of its problems."""
     from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partition
 
@@ -226,7 +226,7 @@ def _told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
 def topic_report(
     plan: AnalysisPlan,
     topic: str,
-    scanned: "Iterator[tuple[TopicPartition, ScannedPartition, report.Retention]]",
+    scanned: "Iterator[tuple[TopicPartition, ScannedPartition, report.RetentionForecast]]",
 ) -> report.TopicReport:
     """The report of a topic, from the partitions that were scanned, in their order."""
     from segmentlog.analysis.figures import figures, sum_retention

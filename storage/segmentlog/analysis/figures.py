@@ -16,8 +16,8 @@ _LEAST_SHARE = 0.0001  #: of the records, of one of the heaviest keys
 
 
 def figures(
-    part: Part, retention: report.Retention, schemas: Mapping[int, tuple[str, str]]
-) -> report.Figures:
+    part: Part, retention: report.RetentionForecast, schemas: Mapping[int, tuple[str, str]]
+) -> report.TopicFigures:
     """The figures of a partition, or of a topic.
 
     `schemas`: type and subject of each schema, by its id.
@@ -35,11 +35,11 @@ def figures(
         if each.n_records > 1 and each.n_records >= _LEAST_SHARE * n_keys
     )  # fmt: skip
     n_timed = part.n_records - records[sketches.NO_TIME]
-    return report.Figures(
+    return report.TopicFigures(
         n_records=part.n_records,
         n_bytes=part.n_bytes,
         n_segments=part.n_segments,
-        batches=report.Batches(
+        batches=report.BatchFigures(
             batches.n_batches,
             batches.n_bytes,
             batches.n_control,
@@ -54,7 +54,7 @@ def figures(
             histogram(batches.sizes),
         ),
         zstd=_zstd(sample),
-        keys=report.Keys(
+        keys=report.KeyFigures(
             records[sketches.NULL_KEYS],
             records[sketches.KEY_BYTES],
             records[sketches.LARGEST_KEY],
@@ -63,14 +63,14 @@ def figures(
             histogram(records.sizes[sketches.KEY_SIZES]),
             heaviest,
         ),
-        values=report.Values(
+        values=report.ValueFigures(
             records[sketches.NULL_VALUES],
             records[sketches.TOMBSTONES],
             records[sketches.VALUE_BYTES],
             records[sketches.LARGEST_VALUE],
             histogram(records.sizes[sketches.VALUE_SIZES]),
         ),
-        formats=report.Formats(
+        formats=report.FormatFigures(
             sample.n_records,
             _formats(sample.keys),
             _formats(sample.values),
@@ -80,7 +80,7 @@ def figures(
             ),
             records[sketches.OTHER_IDS],
         ),
-        headers=report.Headers(
+        headers=report.HeaderFigures(
             sample.n_with_headers,
             tuple(
                 report.HeaderUse(name.decode("utf-8", "backslashreplace"), n, n / sample.n_records)
@@ -88,7 +88,7 @@ def figures(
             ),
             sample.n_other_headers,
         ),
-        producers=report.Producers(
+        producers=report.ProducerFigures(
             len(batches.producers),
             batches.has_more_producers,
             batches.n_idempotent,
@@ -99,7 +99,7 @@ def figures(
             len(batches.open_records),
             sum(batches.open_records.values()),
         ),
-        clocks=report.Clocks(
+        clocks=report.ClockFigures(
             records[sketches.LEAST_MS] if n_timed else None,
             records[sketches.LARGEST_MS] if n_timed else None,
             records[sketches.N_BACK],
@@ -109,7 +109,7 @@ def figures(
             records[sketches.AFTER],
             batches.n_append_time,
         ),
-        offsets=report.Offsets(
+        offsets=report.OffsetFigures(
             part.n_records, part.n_deleted, batches.control_records, part.n_removed, part.n_lost,
             part.n_unreadable,
         ),
@@ -132,13 +132,13 @@ def histogram(counts: Int64s) -> tuple[report.SizeCount, ...]:
     )
 
 
-def _zstd(sample: Sample) -> report.Zstd:
+def _zstd(sample: Sample) -> report.ZstdSavings:
     if not sample.n_bytes:
-        return report.Zstd(0, 0, None, None)
+        return report.ZstdSavings(0, 0, None, None)
     saved, joined = (
         1 - each / sample.n_bytes for each in (sample.zstd_bytes, sample.joined_bytes)
     )
-    return report.Zstd(sample.n_batches, sample.n_bytes, saved, joined)
+    return report.ZstdSavings(sample.n_batches, sample.n_bytes, saved, joined)
 
 
 def _formats(counts: Mapping[str, int]) -> tuple[report.FormatUse, ...]:
@@ -149,14 +149,14 @@ def _formats(counts: Mapping[str, int]) -> tuple[report.FormatUse, ...]:
     )
 
 
-def sum_retention(found: Iterable[report.Retention]) -> report.Retention:
+def sum_retention(found: Iterable[report.RetentionForecast]) -> report.RetentionForecast:
     """What retention removes from several partitions of a topic."""
     every = list(found)
     if not every:
-        return report.Retention("", -1, -1, "unknown", 0, 0, None, 0)
+        return report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
     times = [each.next_ms for each in every if each.next_ms is not None]
     next_ms = min(times, default=None)
-    return report.Retention(
+    return report.RetentionForecast(
         every[0].policy, every[0].retention_ms, every[0].retention_bytes, every[0].source,
         sum(each.n_due_segments for each in every), sum(each.due_bytes for each in every), next_ms,
         sum(each.next_bytes for each in every if each.next_ms == next_ms is not None),

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from segmentlog.analysis.report import (
     AnalysisFinding,
-    Figures,
     FindingCode,
     PartitionReport,
+    TopicFigures,
     Urgency,
 )
 from segmentlog.times import iso_time
@@ -27,7 +27,7 @@ _UNCOMPRESSED = "none"
 
 
 def findings_of(
-    topic: str, figures: Figures, partitions: Sequence[PartitionReport]
+    topic: str, figures: TopicFigures, partitions: Sequence[PartitionReport]
 ) -> tuple[AnalysisFinding, ...]:
     """The findings about a topic."""
     found = _Finder(topic, figures, partitions)
@@ -36,7 +36,7 @@ def findings_of(
 
 class _Finder:
     def __init__(
-        self, topic: str, figures: Figures, partitions: Sequence[PartitionReport]
+        self, topic: str, figures: TopicFigures, partitions: Sequence[PartitionReport]
     ) -> None:
         self._topic, self._figures, self._partitions = topic, figures, partitions
 

@@ -32,7 +32,7 @@ class SizeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchFigures:
     """Batches, by their headers.
 
     `n_batches` and `n_bytes` include the `n_control_batches` of brokers.  `n_records` is that of
@@ -56,7 +56,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd:
+class ZstdSavings:
     """What zstd would save, measured on `sampled_bytes` in `sampled_batches`.
 
     `saved` is the part of all bytes that it would save with batches as they are, and
@@ -90,7 +90,7 @@ class HeavyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyFigures:
     """Keys of records.
 
     `distinct` is exact if `distinct_error` is 0; otherwise 95 of 100 such counts are nearer to the
@@ -107,7 +107,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValueFigures:
     """Values of records.
 
     `n_tombstones` are the nulls that have a key.
@@ -143,7 +143,7 @@ class SchemaUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Formats:
+class FormatFigures:
     """Formats that were recognised in `sampled_records`; schema ids are those of all values.
 
     `n_other_ids` values have ids beyond the 256 that are counted: then they are probably no ids.
@@ -166,7 +166,7 @@ class HeaderUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Headers:
+class HeaderFigures:
     """Headers of the sampled records; `n_others` have names beyond the first 256."""
 
     n_with_headers: int
@@ -175,7 +175,7 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Producers:
+class ProducerFigures:
     """Producers with an id, and their transactions.
 
     `has_more`: whether there are more than the `n_producers` that were counted.
@@ -193,7 +193,7 @@ class Producers:
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class ClockFigures:
     """Timestamps, in epoch milliseconds; None without one.
 
     `n_back` records are older than the record before them in their partition, and `most_back_ms`
@@ -213,7 +213,7 @@ class Clocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class OffsetFigures:
     """What the offsets from 0 to the end became.
 
     `n_deleted` were before the log starts: by retention, or by a request to delete records.
@@ -231,7 +231,7 @@ class Offsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionForecast:
     """What retention removes, if nobody writes.
 
     `policy`, `retention_ms`, `retention_bytes`: the settings; `source` says where they come from.
@@ -250,22 +250,22 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TopicFigures:
     """What was found out about a partition, or about all partitions of a topic."""
 
     n_records: int
     n_bytes: int
     n_segments: int
-    batches: Batches
-    zstd: Zstd
-    keys: Keys
-    values: Values
-    formats: Formats
-    headers: Headers
-    producers: Producers
-    clocks: Clocks
-    offsets: Offsets
-    retention: Retention
+    batches: BatchFigures
+    zstd: ZstdSavings
+    keys: KeyFigures
+    values: ValueFigures
+    formats: FormatFigures
+    headers: HeaderFigures
+    producers: ProducerFigures
+    clocks: ClockFigures
+    offsets: OffsetFigures
+    retention: RetentionForecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class PartitionReport:
     partition: int
     start_offset: int
     end_offset: int
-    figures: Figures
+    figures: TopicFigures
     problems: tuple[str, ...]
 
 
@@ -324,7 +324,7 @@ class TopicReport:
     """One topic."""
 
     topic: str
-    figures: Figures
+    figures: TopicFigures
     partitions: tuple[PartitionReport, ...]
     findings: tuple[AnalysisFinding, ...]
 

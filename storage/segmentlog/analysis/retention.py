@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from segmentlog.analysis.report import Retention
+from segmentlog.analysis.report import RetentionForecast
 from segmentlog.cluster.directory_settings import DirectorySettings, Source
 from segmentlog.errors import SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
@@ -44,7 +44,7 @@ class Forecast:
             place, self._given, self._metadata, self._static, is_optional=True, kafka_defaults=True
         )
 
-    def of(self, log: Log, now_ms: int) -> Retention:
+    def of(self, log: Log, now_ms: int) -> RetentionForecast:
         """The retention of one partition at a time (epoch).
 
         Raises `SegmentLogError` if the settings or the ends of segments cannot be read.
@@ -64,7 +64,7 @@ class Forecast:
         if left and left[0].n_bytes and "delete" in config.cleanup_policy:
             next_ms = self._expires_ms(log, left[0].base_offset, config)
             next_bytes = left[0].n_bytes if next_ms is not None else 0
-        return Retention(
+        return RetentionForecast(
             found["cleanup.policy"].value, config.retention_ms, config.retention_bytes, source,
             len(due), sum(each.span.n_bytes for each in due), next_ms, next_bytes,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from segmentlog.analysis.analyze import analyze_plan, plan_analysis
-from segmentlog.analysis.report import Analysis, Figures, TopicReport
+from segmentlog.analysis.report import Analysis, TopicFigures, TopicReport
 from segmentlog.model import ReadUpTo
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
@@ -146,7 +146,7 @@ _NAMES = (
 _RIGHT = (True, True, False, True, True, True, True, True, True, False, False, False)
 
 
-def _cells(figures: Figures) -> list[str]:
+def _cells(figures: TopicFigures) -> list[str]:
     batches, keys, values, clocks = figures.batches, figures.keys, figures.values, figures.clocks
     n_values = figures.n_records - values.n_null
     codecs = sorted(batches.codecs, key=lambda each: -each.n_bytes)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from segmentlog.analysis.report import (
     Analysis,
     AnalysisFinding,
-    Figures,
     FormatUse,
     HeavyKey,
     PartitionReport,
     SizeCount,
+    TopicFigures,
     TopicReport,
     Urgency,
 )
@@ -250,11 +250,11 @@ def _overview(found: Analysis) -> str:
     )
 
 
-def _distinct(figures: Figures) -> str:
+def _distinct(figures: TopicFigures) -> str:
     return count_text(figures.keys.distinct, figures.keys.distinct_error)
 
 
-def _codecs(figures: Figures) -> str:
+def _codecs(figures: TopicFigures) -> str:
     found = sorted(figures.batches.codecs, key=lambda each: -each.n_bytes)
     return ", ".join(each.codec for each in found) or _NONE
 
@@ -370,7 +370,7 @@ def _panels(report: TopicReport) -> Iterable[str]:
 _CODECS = {"none": "not compressed"}
 
 
-def _batches(figures: Figures) -> str:
+def _batches(figures: TopicFigures) -> str:
     batches, zstd = figures.batches, figures.zstd
     codecs = sorted(batches.codecs, key=lambda each: -each.n_bytes)
     stack = _stack([
@@ -397,7 +397,7 @@ def _batches(figures: Figures) -> str:
     return stack + '<div class="gap"></div>' + _list(rows) + _histogram(batches.sizes)
 
 
-def _keys(figures: Figures) -> str:
+def _keys(figures: TopicFigures) -> str:
     keys = figures.keys
     distinct = count_text(keys.distinct, keys.distinct_error)
     if keys.distinct_error:
@@ -435,7 +435,7 @@ def _key(each: HeavyKey) -> str:
     return f"<code>{_text(as_text(each.key))}</code>"
 
 
-def _values(figures: Figures) -> str:
+def _values(figures: TopicFigures) -> str:
     values = figures.values
     n_values = figures.n_records - values.n_null
     rows = [
@@ -453,7 +453,7 @@ _FORMATS = {
 }  # fmt: skip
 
 
-def _formats(figures: Figures) -> str:
+def _formats(figures: TopicFigures) -> str:
     formats, headers = figures.formats, figures.headers
     shown = []
     for what, found in (("Values", formats.values), ("Keys", formats.keys)):
@@ -493,7 +493,7 @@ def _format_stack(found: Sequence[FormatUse]) -> str:
     ])  # fmt: skip
 
 
-def _clocks(figures: Figures) -> str:
+def _clocks(figures: TopicFigures) -> str:
     clocks, producers = figures.clocks, figures.producers
     rows = [
         ("oldest record", _time(clocks.least_ms)),
@@ -522,7 +522,7 @@ def _clocks(figures: Figures) -> str:
     return _list(rows)
 
 
-def _offsets(figures: Figures) -> str:
+def _offsets(figures: TopicFigures) -> str:
     offsets, retention = figures.offsets, figures.retention
     parts = [
         ("records", offsets.n_records), ("removed by compaction", offsets.n_removed),

@@ -25,7 +25,11 @@ def records(start: int, n: int, **fields: Any) -> list[Record]:
     """Records of which each field is a value, or a function of the offset."""
     made = []
     for offset in range(start, start + n):
-        given = {"timestamp_ms": NOW + offset, "key": b"k%d" % offset, "value": b"v"} | fields
+        given: dict[str, Any] = {
+            "timestamp_ms": NOW + offset,
+            "key": b"k%d" % offset,
+            "value": b"v",
+        } | fields
         values = {name: each(offset) if callable(each) else each for name, each in given.items()}
         made.append(Record(offset, **values))
     return made

@@ -110,7 +110,7 @@ def test_the_page_loads_nothing_and_runs_nothing(run: Run, hostile: Path, tmp_pa
     assert not re.search(r"https?:|url\(|@import", text)
     assert f"header {escaped}" in found.text
     assert "key <script>" not in found.text
-    assert text.isprintable() or not re.search(r"[^\n\x20-\x7e\u2013\u2026\u2212\u00b1]", text)
+    assert not re.search(r"[^\n\x20-\x7e\u2013\u2026\u2212\u00b1]", text)
     run("analyze", hostile, "-o", file, "--show-keys")
     assert f"key {escaped}" in Page(file.read_text()).text
 
@@ -131,6 +131,7 @@ def test_names_of_topics_and_problems_are_escaped() -> None:
 def test_a_directory_without_topics(run: Run, tmp_path: Path) -> None:
     """The page says so, and nothing fails."""
     (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "meta.properties").write_text("version=1\n")
     found = run("analyze", tmp_path / "logs", "-o", tmp_path / "report.html")
 
     assert "0 topics, 0 partitions" in found.stdout
@@ -141,14 +142,14 @@ def test_thousands_of_partitions_stay_readable(run: Run, tmp_path: Path) -> None
     """The table and the page list some of them, and say how many more there are."""
     logs = tmp_path / "logs"
     data = encode_batch([Record(0, 10**12, b"k", b"v")])
-    for number in range(1000):
+    for number in range(400):
         (logs / f"t-{number}").mkdir(parents=True)
         (logs / f"t-{number}" / f"{0:020d}.log").write_bytes(data)
     found = run("analyze", logs, "--partitions", "-o", tmp_path / "report.html")
 
-    assert "… and 980 more" in found.stdout
+    assert "… and 380 more" in found.stdout
     text = (tmp_path / "report.html").read_text()
-    assert "… and 800 more" in text
+    assert "… and 200 more" in text
     assert len(text) < 200_000
     assert "<details" in text
 
@@ -170,7 +171,7 @@ def test_bytes_have_three_digits(n_bytes: float, shown: str) -> None:
 
 
 def test_other_numbers_for_people() -> None:
-    """Parts never look as if they were nothing, or all; estimates have no more digits than right."""
+    """Parts never look as if they were nothing, or all; estimates have few digits."""
     assert ["0 %", "<0.1 %", "4.9 %", "25 %", ">99.9 %", "100 %"] == [
         percent(each) for each in (0, 1e-9, 0.049, 0.25, 0.99999, 1)
     ]
