@@ -37,6 +37,7 @@ from segmentlog.analysis.report import (
     ZstdSavings,
 )
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
+from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
 from segmentlog.cluster.alter import alter_settings, topic_settings
 from segmentlog.cluster.directory_settings import Setting, Source
 from segmentlog.cluster.follower import MirroredPartition
@@ -153,6 +154,8 @@ __all__ = [
     "AnalysisFinding",
     "Appended",
     "ArgumentError",
+    "Audit",
+    "AuditedPartition",
     "BatchFigures",
     "ChecksumMismatchError",
     "ClockFigures",
@@ -176,6 +179,7 @@ __all__ = [
     "FindingKind",
     "FormatFigures",
     "FormatUse",
+    "FoundOffsets",
     "GroupOffset",
     "HeaderFigures",
     "HeaderUse",
@@ -267,6 +271,7 @@ __all__ = [
     "ZstdSavings",
     "alter_settings",
     "analyze",
+    "audit",
     "checkpoint_offsets",
     "compact",
     "compare",
