@@ -1,10 +1,12 @@
 """``segmentlog.analyze``: what is in the topics of log directories."""
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from segmentlog.analysis import report
@@ -28,7 +30,7 @@ from segmentlog.store.paths import tiered_paths
 from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:
-    from segmentlog.analysis.scan_partition import ScannedPartition
+    from segmentlog.analysis.scan_partition import Part, ScannedPartition
 
 _NO_RETENTION = report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
 _SCHEMAS = "_schemas"
@@ -103,45 +105,75 @@ def analyze(
     return analyze_plan(plan, on_bytes=on_bytes, use_threads=use_threads)
 
 
+class Request(NamedTuple):
+    """How partitions are analyzed; it travels to other processes."""
+
+    settings: Mapping[str, str]
+    metadata: str | None
+    server_properties: str | None
+    read_up_to: ReadUpTo
+    now_ms: int
+
+    def forecast(self) -> Forecast:
+        """The retention of partitions; see `Forecast` for errors."""
+        return Forecast(self.settings, self.metadata, self.server_properties)
+
+
 class AnalysisPlan(NamedTuple):
     """The partitions to analyze, by topic, and how."""
 
     directory: LogDirectory
     topics: Mapping[str, Sequence[TopicPartition]]
     problems: tuple[str, ...]  # about partitions that are missing
-    forecast: Forecast
-    read_up_to: ReadUpTo
     show_keys: bool
-    now_ms: int
+    request: Request
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the directories."""
+        return tuple(self.directory.paths)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of all topics, in their order."""
+        return [each for partitions in self.topics.values() for each in partitions]
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the ``.log`` files of all partitions that can be listed."""
-        total = 0
-        for each in (each for partitions in self.topics.values() for each in partitions):
-            try:
-                total += self.directory.log(*each).size_bytes
-            except (SegmentLogError, OSError):  # the analysis reports it
-                continue
-        return total
+        return sum(_size_of(self.directory, each) for each in self.partitions)
+
+
+def _size_of(directory: LogDirectory, each: TopicPartition) -> int:
+    try:
+        return directory.log(*each).size_bytes
+    except (SegmentLogError, OSError):  # the analysis reports it
+        return 0
 
 
 def plan_analysis(
     path: _Path | LogDirectory | None = None,
     *more: _Path,
-    topics: str | Collection[str],
-    settings: Mapping[str, str] | None,
-    metadata: _Path | None,
-    server_properties: _Path | None,
-    read_up_to: ReadUpTo | str,
-    show_keys: bool,
+    topics: str | Collection[str] = (),
+    settings: Mapping[str, str] | None = None,
+    metadata: _Path | None = None,
+    server_properties: _Path | None = None,
+    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+    show_keys: bool = False,
     remote_storage: _Path | None = None,
     remote_storage_layout: RemoteStorageLayout | str | None = None,
     remote_storage_key_file: _Path | None = None,
 ) -> AnalysisPlan:
     """Choose the partitions; see `analyze` for arguments and errors."""
     names = topic_names("topics", topics)
-    forecast = Forecast(settings or {}, metadata, server_properties)
+    request = Request(
+        settings or {},
+        None if metadata is None else os.fsdecode(metadata),
+        None if server_properties is None else os.fsdecode(server_properties),
+        one_of("read_up_to", read_up_to, ReadUpTo),
+        time.time_ns() // 10**6,
+    )
+    request.forecast()  # refuses wrong settings
     if isinstance(path, LogDirectory):
         if more or remote_storage is not None:
             accepted = "give a LogDirectory alone; pass all paths to open_log_dir"
@@ -159,10 +191,7 @@ def plan_analysis(
         if names or each.topic not in INTERNAL_TOPICS | {METADATA_TOPIC}:
             chosen.setdefault(each.topic, []).append(each)
     problems = tuple(f"{each.topic_partition}: {each.reason}" for each in missing)
-    return AnalysisPlan(
-        directory, chosen, problems, forecast, one_of("read_up_to", read_up_to, ReadUpTo),
-        show_keys, time.time_ns() // 10**6,
-    )  # fmt: skip
+    return AnalysisPlan(directory, chosen, problems, show_keys, request)
 
 
 def analyze_plan(
@@ -173,46 +202,134 @@ def analyze_plan(
     use_threads: bool = True,
 ) -> report.Analysis:
     """Analyze the partitions of a plan; `on_topic` is called with each topic before its scan."""
-    scan = partial(
-        scan_one, plan.directory, now_ms=plan.now_ms, read_up_to=plan.read_up_to,
-        forecast=plan.forecast, on_bytes=on_bytes, use_threads=use_threads,
-    )  # fmt: skip
+    scanner = _Scanner(plan.directory, plan.request, on_bytes, use_threads=use_threads)
 
-    def reports() -> Iterator[report.TopicReport]:
+    def groups() -> Iterator[_Group]:
         for topic, partitions in plan.topics.items():
             on_topic(topic)
-            yield topic_report(plan, topic, ((each, *scan(each)) for each in partitions))
+            yield scanner.group(topic, [each.partition for each in partitions])
 
-    return whole_report(plan, reports())
+    return _whole_report(plan, groups(), scanner.schemas)
 
 
-def scan_one(
-    directory: LogDirectory,
-    each: TopicPartition,
-    now_ms: int,
-    read_up_to: ReadUpTo,
-    forecast: Forecast,
-    on_bytes: Callable[[int], object] = lambda _: None,
-    *,
-    use_threads: bool,
-) -> "tuple[ScannedPartition, report.RetentionForecast]":
-    """What is in a partition; an error that ends its scan is one of its problems."""
-    from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partition
+class AnalysisTask(NamedTuple):
+    """Some partitions of one topic, which a process analyzes that has the same directories."""
 
-    retention, problems = _NO_RETENTION, list[str]()
-    try:
-        log = directory.log(*each)
-        found = scan_partition(log, now_ms, read_up_to, on_bytes, use_threads=use_threads)
-        problems += found.problems
-    except (SegmentLogError, OSError) as error:
-        problems.append(_told(error, each))
-        return ScannedPartition(Part(now_ms), OffsetRange(0, 0), tuple(problems)), retention
-    try:
-        retention = forecast.of(log, now_ms)
-    except (SegmentLogError, OSError) as error:
-        if _told(error, each) not in problems:
+    paths: tuple[str, ...]
+    topic: str
+    partitions: tuple[int, ...]
+    request: Request
+
+
+def tasks_of(plan: AnalysisPlan, most: int) -> list[AnalysisTask]:
+    """The partitions of a plan in about `most` tasks of similar sizes, in their order.
+
+    A partition is not divided, and a task has partitions of one topic.
+    """
+    sizes = {each: _size_of(plan.directory, each) for each in plan.partitions}
+    wanted = max(1, sum(sizes.values()) // most)
+    n_wanted = max(1, len(sizes) // most)
+    tasks = list[AnalysisTask]()
+    for topic, partitions in plan.topics.items():
+        taken, n_bytes = list[int](), 0
+        for each in partitions:
+            if taken and (n_bytes + sizes[each] > wanted and len(taken) >= n_wanted):
+                tasks.append(AnalysisTask(plan.paths, topic, tuple(taken), plan.request))
+                taken, n_bytes = [], 0
+            taken.append(each.partition)
+            n_bytes += sizes[each]
+        tasks.append(AnalysisTask(plan.paths, topic, tuple(taken), plan.request))
+    return tasks
+
+
+def run_task(task: AnalysisTask) -> str:
+    """What is in the partitions of a task, as JSON for `report_of_tasks`."""
+    scanner = _Scanner(open_log_dir(*task.paths), task.request, use_threads=False)
+    group = scanner.group(task.topic, task.partitions)
+    reports = report.as_json(group.reports)
+    return json.dumps({"topic": task.topic, "part": group.part.to_json(), "reports": reports})
+
+
+def report_of_tasks(plan: AnalysisPlan, outcomes: Iterable[str]) -> report.Analysis:
+    """The report of a plan, from the outcomes of `tasks_of` it, in their order.
+
+    Raises `ValueError` if an outcome was not made by `run_task`.
+    """
+    from segmentlog.analysis.scan_partition import Part
+
+    def groups() -> Iterator[_Group]:
+        for text in outcomes:
+            found = json.loads(text)
+            reports = tuple(
+                report.from_json(report.PartitionReport, each) for each in found["reports"]
+            )
+            yield _Group(found["topic"], Part.from_json(found["part"]), reports)
+
+    schemas = partial(_schemas, plan.directory)
+    return _whole_report(plan, groups(), schemas)
+
+
+class _Group(NamedTuple):
+    """Some partitions of a topic that were scanned, and all of them as one part."""
+
+    topic: str
+    part: "Part"
+    reports: tuple[report.PartitionReport, ...]
+
+
+class _Scanner:
+    """Scans partitions of a directory."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        request: Request,
+        on_bytes: Callable[[int], object] = lambda _: None,
+        *,
+        use_threads: bool,
+    ) -> None:
+        self._directory, self._request = directory, request
+        self._on_bytes, self._use_threads = on_bytes, use_threads
+        self._forecast = request.forecast()
+        #: reads the schemas of a registry once
+        self.schemas = cache(partial(_schemas, directory))
+
+    def group(self, topic: str, partitions: Iterable[int]) -> _Group:
+        """Scan partitions of a topic."""
+        from segmentlog.analysis.figures import figures
+        from segmentlog.analysis.scan_partition import Part
+
+        whole, reports = Part(self._request.now_ms), list[report.PartitionReport]()
+        for number in partitions:
+            found, retention = self._scan(TopicPartition(topic, number))
+            of_one = figures(found.part, retention, self.schemas())
+            reports.append(report.PartitionReport(number, *found.offsets, of_one, found.problems))
+            whole.merge_beside(found.part)
+        return _Group(topic, whole, tuple(reports))
+
+    def _scan(self, each: TopicPartition) -> "tuple[ScannedPartition, report.RetentionForecast]":
+        """What is in a partition; an error that ends its scan is one of its problems."""
+        from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partition
+
+        request, problems = self._request, list[str]()
+        try:
+            log = self._directory.log(*each)
+            found = scan_partition(
+                log, request.now_ms, request.read_up_to, self._on_bytes,
+                use_threads=self._use_threads,
+            )  # fmt: skip
+            problems += found.problems
+        except (SegmentLogError, OSError) as error:
             problems.append(_told(error, each))
-    return found._replace(problems=tuple(problems)), retention
+            nothing = ScannedPartition(Part(request.now_ms), OffsetRange(0, 0), tuple(problems))
+            return nothing, _NO_RETENTION
+        retention = _NO_RETENTION
+        try:
+            retention = self._forecast.of(log, request.now_ms)
+        except (SegmentLogError, OSError) as error:
+            if _told(error, each) not in problems:
+                problems.append(_told(error, each))
+        return found._replace(problems=tuple(problems)), retention
 
 
 def _told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
@@ -223,23 +340,32 @@ def _told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
     return str(storage_error(error))
 
 
-def topic_report(
+def _whole_report(
+    plan: AnalysisPlan,
+    groups: Iterable[_Group],
+    schemas: Callable[[], Mapping[int, tuple[str, str]]],
+) -> report.Analysis:
+    """The report of all topics, from their partitions, in their order."""
+    topics = tuple(
+        _topic_report(plan, topic, found, schemas())
+        for topic, found in groupby(groups, key=lambda each: each.topic)
+    )
+    return report.Analysis(report.VERSION, plan.paths, plan.request.now_ms, topics, plan.problems)
+
+
+def _topic_report(
     plan: AnalysisPlan,
     topic: str,
-    scanned: "Iterator[tuple[TopicPartition, ScannedPartition, report.RetentionForecast]]",
+    groups: Iterable[_Group],
+    schemas: Mapping[int, tuple[str, str]],
 ) -> report.TopicReport:
-    """The report of a topic, from the partitions that were scanned, in their order."""
     from segmentlog.analysis.figures import figures, sum_retention
     from segmentlog.analysis.scan_partition import Part
 
-    whole, partitions = Part(plan.now_ms), list[report.PartitionReport]()
-    schemas = _schemas(plan.directory)
-    for each, found, retention in scanned:
-        of_one = figures(found.part, retention, schemas)
-        partitions.append(
-            report.PartitionReport(each.partition, *found.offsets, of_one, found.problems)
-        )
-        whole.merge_beside(found.part)
+    whole, partitions = Part(plan.request.now_ms), list[report.PartitionReport]()
+    for each in groups:
+        whole.merge_beside(each.part)
+        partitions += each.reports
     retention = sum_retention(each.figures.retention for each in partitions)
     of_all = figures(whole, retention, schemas)
     if plan.show_keys:
@@ -247,13 +373,6 @@ def topic_report(
         of_all = replace(of_all, keys=replace(of_all.keys, heaviest=shown))
     found_out = findings_of(topic, of_all, partitions)
     return report.TopicReport(topic, of_all, tuple(partitions), found_out)
-
-
-def whole_report(plan: AnalysisPlan, reports: Iterator[report.TopicReport]) -> report.Analysis:
-    """The report of all topics."""
-    return report.Analysis(
-        report.VERSION, tuple(plan.directory.paths), plan.now_ms, tuple(reports), plan.problems
-    )
 
 
 def _with_key(plan: AnalysisPlan, topic: str, each: report.HeavyKey) -> report.HeavyKey:

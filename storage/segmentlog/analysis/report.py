@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from segmentlog.dialects import class_of_one_dialect
 
@@ -385,6 +385,37 @@ def as_json(value: object) -> Any:  # noqa: ANN401 - what JSON takes
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return str(value) if isinstance(value, StrEnum) else value
+
+
+_T = TypeVar("_T")
+
+
+def from_json(kind: type[_T], found: Any) -> _T:  # noqa: ANN401 - what JSON has
+    """The inverse of `as_json`, for a class of this module that has no keys.
+
+    Raises `ValueError` if the value has not the fields of the class, or their types.
+    """
+    try:
+        made: _T = _made(kind, found)
+    except (AttributeError, KeyError, TypeError) as error:
+        message = f"this is no {kind.__name__}: {str(found)[:100]}"
+        raise ValueError(message) from error
+    return made
+
+
+def _made(kind: Any, found: Any) -> Any:  # noqa: ANN401 - any type of a field
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{  # type: ignore[operator]
+            each.name: _made(hints[each.name], found[json_name(each.name)])
+            for each in fields(kind)
+        })  # fmt: skip
+    if get_origin(kind) is tuple:
+        return tuple(_made(get_args(kind)[0], each) for each in found)
+    accepted = get_args(kind) or ((int, float) if kind is float else (kind,))
+    if not isinstance(found, tuple(each for each in accepted if each is not bytes)):
+        raise TypeError(found)
+    return found
 
 
 def json_name(name: str) -> str:

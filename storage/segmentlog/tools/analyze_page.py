@@ -498,10 +498,10 @@ def _clocks(figures: TopicFigures) -> str:
     rows = [
         ("oldest record", _time(clocks.least_ms)),
         ("newest record", _time(clocks.largest_ms)),
-        ("older than the one before", _part(clocks.n_back, figures.n_records)),
+        ("out of order", _part(clocks.n_back, figures.n_records)),
     ]
     if clocks.most_back_ms:
-        rows.append(("at most by", duration_text(clocks.most_back_ms)))
+        rows.append(("… by at most", duration_text(clocks.most_back_ms)))
     for name, n in (
         ("in the future", clocks.n_in_future), ("before 2000", clocks.n_before_2000),
         ("without a time", clocks.n_without),

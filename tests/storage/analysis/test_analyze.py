@@ -1,6 +1,7 @@
 """``segmentlog.analyze``: each figure of small logs, hostile ones, too."""
 
 import json
+import pickle
 import shutil
 import struct
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import segmentlog
+from segmentlog.analysis import plan_analysis, report_of_tasks, run_task, tasks_of
+from segmentlog.analysis.analyze import analyze_plan
 from segmentlog.analysis.report import FindingCode, Urgency
 from segmentlog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from segmentlog.testing import codecs
@@ -401,3 +404,37 @@ def test_json_has_every_field_and_only_plain_values(large: Path) -> None:
     assert 1 == written["version"]
     assert 120_000 == written["topics"][0]["figures"]["records"]
     assert [0, 1] == [each["partition"] for each in written["topics"][0]["partitions"]]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 1000])
+def test_tasks_of_other_processes_give_the_same_report(tmp_path: Path, most: int) -> None:
+    """However many tasks there are: damage, transactions, and what was sampled, too."""
+    batches = [encode_batch(records(10 * i, 10)) for i in range(6)]
+    for number in range(5):
+        write(tmp_path, f"t-{number}", *batches[: number + 1])
+    write(tmp_path, "u-0", encode_batch(records(0, 4), attributes=0x10, producer=(1, 0, 0)))
+    write(tmp_path, "u-1", encode_batch(records(0, 9)), marker(9, 1, ABORT))
+    damage(tmp_path / "t-3", 2 * len(batches[0]) + 90)
+    plan = plan_analysis(tmp_path, show_keys=True)
+    tasks = [pickle.loads(pickle.dumps(each)) for each in tasks_of(plan, most)]
+    found = report_of_tasks(plan, map(run_task, tasks))
+
+    assert plan.partitions == [
+        (task.topic, number) for task in tasks for number in task.partitions
+    ]
+    assert {1: 2, 1000: 7}.get(most, len(tasks)) == len(tasks)
+    assert analyze_plan(plan) == found
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda each: each.pop("figures"), lambda each: each.update(partition="x")]
+)
+def test_an_outcome_that_no_task_has_made_is_refused(tmp_path: Path, spoil: Any) -> None:
+    """A worker sends plain values, of which the types are checked."""
+    write(tmp_path, "t-0", encode_batch(records(0, 1)))
+    plan = plan_analysis(tmp_path)
+    outcome = json.loads(run_task(tasks_of(plan, 1)[0]))
+    spoil(outcome["reports"][0])
+
+    with pytest.raises(ValueError, match="no PartitionReport"):
+        report_of_tasks(plan, [json.dumps(outcome)])
