@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_segmentlog.advice import slow_settings
+    from pyspark_segmentlog.analysis import analyze
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
     from pyspark_segmentlog.framing import payload, schema_guid, schema_id
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "compact", "lag", "payload", "read", "register",
-    "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "compact", "lag", "payload", "read",
+    "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -64,6 +65,10 @@ def __getattr__(name: str) -> object:
         from pyspark_segmentlog.compaction import compact
 
         return compact
+    if name == "analyze":
+        from pyspark_segmentlog.analysis import analyze
+
+        return analyze
     if name == "lag":
         from pyspark_segmentlog.progress import lag
 

@@ -120,8 +120,9 @@ _OF_CALLS = frozenset(
     on_phase on_records on_segment on_step one_segment open_transactions other output own placement
     policy position producer producer_epoch producer_expiration_ms producer_id producers progress
     purge read_committed remove replication_factor retention_bytes retention_ms right right_dataset
-    roll rows schema server_properties skips sorting source spark target_metadata timestamps to
-    told topic_partition topic_partitions unbuffered up_to_offset use_threads warns yes
+    roll rows schema server_properties show_keys skips sorting source spark target_metadata
+    timestamps to told topic_partition topic_partitions unbuffered up_to_offset use_threads warns
+    yes
     """.replace("_", "").split()
 )
 

@@ -11,9 +11,10 @@ A corrupt batch ends the read with an error, or, on request, is left out and log
 
 import logging
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from types import TracebackType
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from segmentlog.errors import (
 )
 from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Bytes
 from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.header import is_too_high, parse_header
@@ -59,6 +61,10 @@ logger = logging.getLogger(__name__)
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
+
+#: Is shown the bytes of a file before they are decoded: its path, a buffer, the half-open range of
+#: it that begins at a batch, and the byte of the file that the buffer begins with.
+See: TypeAlias = Callable[[str, Bytes, int, int, int], None]
 
 
 class PlannedFile(Closing):
@@ -282,21 +288,24 @@ def scan_slice(
     include_headers: bool = False,
     policy: ScanPolicy | None = None,
     memory: ReadMemory | None = None,
+    see: See | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
     `log_slice`: offsets and bytes, as `segmentlog.reads.plan` cuts them.  `columns`: names of the
     requested columns, in order; by default all.  `include_headers`: whether "all" includes
-    ``headers``.  `policy`: isolation level, treatment of corrupt batches, the bound of inflating,
-    times, the columns that are text, and the limit of bytes a second.  `memory`: of the read that
-    the slice is a part of, if there are more slices.  Yields batches with the schema of
-    `segmentlog.format.records.schema.record_schema`, of at most 50,000 rows and about 32 MiB; the
-    first one is smaller.  Raises `CorruptLogError` with file, byte and offset, unless the policy
-    is to skip.  Raises `UnsupportedFormatError` with file and byte.  Raises `LogChangedError` if
-    records that planning promised are gone.  Raises `InvalidUtf8Error` if a column that is wanted
-    as text is not UTF-8, and the policy is to fail.  Raises `TimestampOverflowError` if a
-    timestamp does not fit microseconds in 64 bits, and these are wanted.  Raises `StorageError` if
-    the disk fails, or a file is not this user's to read.
+    ``headers``. `policy`: isolation level, treatment of corrupt batches, the bound of
+    inflating, times, the columns that are text, and the limit of bytes a second. `memory`: of
+    the read that the slice is a part of, if there are more slices. `see`: is shown all bytes
+    that are read; after a change of files, or damage, it may see the same batches again.
+    Yields batches with the schema of `segmentlog.format.records.schema.record_schema`, of at
+    most 50,000 rows and about 32 MiB; the first one is smaller. Raises `CorruptLogError` with
+    file, byte and offset, unless the policy is to skip. Raises `UnsupportedFormatError` with
+    file and byte. Raises `LogChangedError` if records that planning promised are gone. Raises
+    `InvalidUtf8Error` if a column that is wanted as text is not UTF-8, and the policy is to
+    fail. Raises `TimestampOverflowError` if a timestamp does not fit microseconds in 64 bits,
+    and these are wanted. Raises `StorageError` if the disk fails, or a file is not this user's
+    to read.
     """
     policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names
@@ -315,7 +324,7 @@ def scan_slice(
         memory.workspace() as workspace,
     ):
         while True:
-            reader = _SliceReader(log_slice, schema, policy, memory, workspace)
+            reader = _SliceReader(log_slice, schema, policy, memory, workspace, see)
             try:
                 for batch in reader.batches():
                     yield text.convert(batch, topic_partition)
@@ -363,8 +372,10 @@ class _SliceReader:
         policy: ScanPolicy,
         memory: ReadMemory,
         workspace: Workspace,
+        see: See | None = None,
     ) -> None:
         self._slice, self._policy, self._workspace = log_slice, policy, workspace
+        self._see = see
         self._decoder = RecordDecoder(
             log_slice.topic_partition, schema, log_slice.offsets,
             policy.max_inflated_batch_bytes, memory.batch_bytes,
@@ -432,10 +443,13 @@ class _SliceReader:
         planned, end_offset = file.planned, self._slice.end_offset
         overlaps = self._reached > planned.first_offset
         one_pass = None if overlaps else self._one_pass
+        descriptor = file.descriptor if self._see is None else None
         windows = self._windows.windows(
-            file.read_into, planned.path, position, planned.end, descriptor=file.descriptor
+            file.read_into, planned.path, position, planned.end, descriptor=descriptor
         )
         for window in windows:
+            if self._see is not None:
+                self._see(planned.path, window.buf, window.begin, window.end, window.file_position)
             while window.begin < window.end:
                 most = _MOST_BATCHES
                 if one_pass is not None:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from segmentlog.dialects import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.tools.analyze import analyze
 from segmentlog.tools.audit import audit
 from segmentlog.tools.cat import cat
 from segmentlog.tools.copies import compare, mirror, replicas
@@ -62,6 +63,7 @@ _WAYS = {
         ("write append send publish put console-producer", "use 'produce'"),
         ("du df size disk log-dirs space", "use 'usage'"),
         ("info stat status inspect segments", "use 'describe'"),
+        ("analyse analysis profile stats statistics report", "use 'analyze'"),
         ("dump-log export hexdump", "use 'dump'"),
         ("cp copy backup sync rsync", "use 'mirror'"),
         ("diff cmp", "use 'compare'"),
@@ -162,9 +164,10 @@ def _options(
 
 
 for _each in (
-    topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
-    table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic, retain,
-    compact, delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
+    topics, usage, analyze, describe, grep, cat, dump, offsets, groups, transactions, cluster,
+    schemas, table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic,
+    retain, compact, delete_records, erase, sweep, produce, configure, mirror, placement, restore,
+    doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

