@@ -392,7 +392,7 @@ def _values(
 ) -> Iterator[tuple[tuple[int, ...], Any, bool]]:
     """The place of each value, with items of tuples; its type, and whether it is an `Ends`."""
     for number, (kind, other) in enumerate(zip(narrow, wide, strict=True)):
-        if isinstance(kind, types.BaseTuple):
+        if isinstance(kind, types.BaseTuple):  # type: ignore[attr-defined]
             yield from _values(kind, other, (*path, number))
         else:
             yield (*path, number), kind, kind != other
