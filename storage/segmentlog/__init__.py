@@ -11,6 +11,7 @@ Importing this package is cheap: the compiled kernels load with the first scan.
 from typing import TYPE_CHECKING
 
 from segmentlog.arrow_dataset.open_dataset import dataset, latest, read
+from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets, audit
 from segmentlog.cluster.alter import alter_settings, topic_settings
 from segmentlog.cluster.directory_settings import Setting, Source
 from segmentlog.cluster.follower import MirroredPartition
@@ -125,6 +126,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Appended",
     "ArgumentError",
+    "Audit",
+    "AuditedPartition",
     "ChecksumMismatchError",
     "Codec",
     "ColumnError",
@@ -142,6 +145,7 @@ __all__ = [
     "ErrorCode",
     "Finding",
     "FindingKind",
+    "FoundOffsets",
     "GroupOffset",
     "Hold",
     "IndexedSegment",
@@ -217,6 +221,7 @@ __all__ = [
     "UsageKind",
     "UsedSpace",
     "alter_settings",
+    "audit",
     "checkpoint_offsets",
     "compact",
     "compare",

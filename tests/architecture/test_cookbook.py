@@ -95,6 +95,19 @@ def test_loads_into_delta_and_iceberg(run: Run, tmp_path: Path) -> None:
     assert "Delta has 900 records, Iceberg has 900" == lines[4]
 
 
+@pytest.mark.thorough
+def test_audits_of_delta_and_iceberg(run: Run, tmp_path: Path) -> None:
+    """The audit finds what each table lacks, and the tables are complete after their repair."""
+    lines = run("audit_tables.py", DATA, str(tmp_path)).splitlines()
+
+    assert ["Delta: Audit(800 rows: 100 missing)", "Iceberg: Audit(850 rows: 50 missing)"] == (
+        lines[:2]
+    )
+    assert ["Delta: Audit(900 rows: complete)", "Iceberg: Audit(900 rows: complete)"] == lines[2:4]
+    assert "Iceberg by its metadata file: Audit(900 rows: complete)" == lines[4]
+    assert "Delta has 900 records" == lines[5]
+
+
 @pytest.mark.spark
 @pytest.mark.thorough
 def test_a_comparison_of_directories(

@@ -224,7 +224,9 @@ def test_functions_take_each_word_or_refuse_it(name: str) -> None:
     """The error names the function that was called, and an argument that this function takes."""
     function = FUNCTIONS[name]
     taken = arguments(function)
-    if name.endswith((".read", ".latest", ".scan_log")):  # they pass on what they do not know
+    if name.endswith(
+        (".audit", ".read", ".latest", ".scan_log")
+    ):  # they pass on what they do not know
         taken |= arguments(segmentlog.dataset)
     for word in (*EVERY, "nothing.like.it"):
         if word in taken:
@@ -412,7 +414,7 @@ def test_an_unknown_option_of_spark_is_named_as_it_is_given(logs: str, word: str
 )
 def test_an_error_of_a_command_names_its_flags(name: str) -> None:
     """The library calls an option as Python does."""
-    first = {"grep": ["a"]}.get(name, [])
+    first = {"grep": ["a"], "audit": ["--table", "t", "logs"]}.get(name, [])
     for given in ("--remote-storage-layout", "local"), ("--remote-storage-key-file", "k.pem"):
         done = CliRunner().invoke(app, [name, *first, "examples", *given])
 

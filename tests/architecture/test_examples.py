@@ -40,7 +40,9 @@ BLOCKS = [
 ]
 
 #: Commands that report a problem, which their output shows.
-WITH_A_PROBLEM = ("replicas examples/brokers", "restore examples/brokers")
+WITH_A_PROBLEM = (
+    "audit examples/data payments", "replicas examples/brokers", "restore examples/brokers",
+)  # fmt: skip
 
 
 def output(name: str, *arguments: str) -> str:

@@ -18,6 +18,7 @@ from segmentlog.errors import (
     TruncatedBatchError,
 )
 from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Bytes
 from segmentlog.format.kernels.transactions import ABORT
 from segmentlog.format.records.header import parse_header
 from segmentlog.format.records.scanned_batches import ScannedBatches
@@ -58,8 +59,12 @@ class CommittedBatches:
         `next_offset`: offset after the last batch that was scanned.  Raises `TornTransactionError`
         if the log ends before the end marker of a transaction.
         """
-        is_aborted = self._markers.find_aborted(batches, next_offset)
+        is_aborted = self.aborted(batches, next_offset)
         return batches.only(is_aborted == 0) if is_aborted.any() else batches
+
+    def aborted(self, batches: ScannedBatches, next_offset: int) -> Bytes:
+        """Flag the batches that `select` leaves out, with its arguments and errors."""
+        return self._markers.find_aborted(batches, next_offset)
 
     def _ahead(self, seen_to: int) -> Iterator[WalkedBatches]:
         """The batches of the log from an offset on, whose offsets have to rise in each file."""

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from segmentlog.dialects import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
+from segmentlog.tools.audit import audit
 from segmentlog.tools.cat import cat
 from segmentlog.tools.copies import compare, mirror, replicas
 from segmentlog.tools.describe import describe
@@ -64,6 +65,7 @@ _WAYS = {
         ("dump-log export hexdump", "use 'dump'"),
         ("cp copy backup sync rsync", "use 'mirror'"),
         ("diff cmp", "use 'compare'"),
+        ("prove reconcile complete completeness gaps missing duplicates", "use 'audit'"),
         ("txn tx transaction", "use 'transactions'"),
         ("config configs set alter settings", "use 'configure'; 'describe --settings' shows them"),
         ("schema registry", "use 'schemas'"),
@@ -161,8 +163,8 @@ def _options(
 
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
-    table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
+    table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic, retain,
+    compact, delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

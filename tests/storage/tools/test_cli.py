@@ -32,6 +32,7 @@ COMMANDS = tuple(REGISTERED)
 FIRST = {"grep": ("a",), "mirror": ("{}",), "placement": ("{}",), "restore": ("{}",),
          "table": ("producers",)}  # fmt: skip
 NEEDED = {
+    "audit": ("orders", "--table", "{}/query/rows.csv"),
     "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
@@ -154,6 +155,7 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
             writer.append(pa.table({"key": [b'{"keytype": "NOOP"}'], "value": [b"a"]}))
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
+    (tmp_path / "query" / "rows.csv").write_text("partition,offset\n0,0\n")
     first = [each.format(example_cluster) for each in FIRST.get(command, ())]
     needed = [each.format(tmp_path) for each in NEEDED.get(command, ())]
     with as_broker(tmp_path):

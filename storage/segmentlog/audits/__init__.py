@@ -1,0 +1,1 @@
+"""A table proved against the log that it was made from: what is missing, repeated or wrong."""

@@ -1,0 +1,361 @@
+"""``segmentlog.audit``: prove a table against the log that it was made from.
+
+The kernels and ``pyarrow.dataset`` are loaded by the first call.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Unpack
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.arguments import texts, whole_number
+from segmentlog.arrow_dataset.open_dataset import DatasetOptions, dataset
+from segmentlog.dialects import class_of_one_dialect, one_dialect
+from segmentlog.errors import OptionError
+from segmentlog.model import BYTES_OR_TEXT, IsolationLevel, OffsetRange, TopicPartition
+from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.system_errors import storage_errors
+from segmentlog.times import Time
+
+if TYPE_CHECKING:
+    from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
+    from segmentlog.audits.spill import RangeList
+
+#: A path, or an object with the rows of a table.
+Table: TypeAlias = Any
+
+
+class FoundOffsets(NamedTuple):
+    """Offsets of one partition with the same finding.
+
+    Attributes
+    ----------
+    n_offsets : number of offsets.
+    n_rows : number of rows of the table that have them; of duplicates, those too many.
+    n_ranges : number of ranges of consecutive offsets.
+    ranges : the first of these ranges; `Audit.ranges` has all.
+    """
+
+    n_offsets: int = 0
+    n_rows: int = 0
+    n_ranges: int = 0
+    ranges: tuple[OffsetRange, ...] = ()
+
+
+class AuditedPartition(NamedTuple):
+    """A partition of the log, and what the table has of it.
+
+    Attributes
+    ----------
+    topic, partition : its name and number.
+    log_start_offset, log_end_offset : of the log, at the end of the audit.
+    start_offset, end_offset : half-open range of the offsets that were audited.
+    n_records : records of the log in this range, without aborted ones.
+    n_rows : rows of the table with this partition, at any offset.
+    missing : records that the log has and the table lacks, for certain.
+    duplicates : offsets that several rows have.
+    aborted : rows of records whose transaction was aborted.
+    markers : rows at the end of a transaction, where there is no record.
+    nonexistent : rows at offsets that never existed: negative, or beyond the end of the log.
+    removed : rows whose records the log no longer has.  Compaction has removed these, or files
+        were lost; such a row proves nothing.
+    possibly_missing : offsets that neither the log nor the table has.  If compaction has removed a
+        record there, the table may have lacked it, or was made later.
+    below_log_start : rows at offsets that retention has removed; nothing is known about them.
+    not_audited : rows at other offsets outside the range.  They may be newer than the audit, or
+        belong to transactions that are still open.
+    error : why the log cannot be read, or empty.  Then the numbers are those before the error.
+    """
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    start_offset: int
+    end_offset: int
+    n_records: int
+    n_rows: int
+    missing: FoundOffsets = FoundOffsets()
+    duplicates: FoundOffsets = FoundOffsets()
+    aborted: FoundOffsets = FoundOffsets()
+    markers: FoundOffsets = FoundOffsets()
+    nonexistent: FoundOffsets = FoundOffsets()
+    removed: FoundOffsets = FoundOffsets()
+    possibly_missing: FoundOffsets = FoundOffsets()
+    below_log_start: FoundOffsets = FoundOffsets()
+    not_audited: FoundOffsets = FoundOffsets()
+    error: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the table has each record once, and nothing that is no record."""
+        faults = [getattr(self, name) for name in FAULTS]
+        return not self.error and not any(each.n_offsets for each in faults)
+
+
+#: Findings that make a table incomplete, or wrong.
+FAULTS = ("missing", "duplicates", "aborted", "markers", "nonexistent")
+#: All findings, in their order in results.
+FINDINGS = (*FAULTS, "removed", "possibly_missing", "below_log_start", "not_audited")
+
+
+@class_of_one_dialect()
+class Audit:
+    """The result of `segmentlog.audit`.
+
+    Attributes
+    ----------
+    partitions : the partitions of the log, sorted by topic and number.
+    n_rows : rows of the table.
+    n_rows_of_other_topics : rows of topics that were not audited.
+    n_rows_without_offset : rows with a null for their topic, partition or offset.
+    unknown_partitions : rows of partitions that the log does not have, by partition; the first
+        1,000 of these partitions.
+    """
+
+    def __init__(
+        self,
+        snapshot: "Snapshot",
+        ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
+        partitions: Sequence[AuditedPartition],
+        n_rows: int,
+        n_rows_of_other_topics: int,
+        n_rows_without_offset: int,
+        unknown_partitions: Mapping[TopicPartition, int],
+    ) -> None:
+        self._snapshot, self._ranges = snapshot, ranges
+        self.partitions = tuple(partitions)
+        self.n_rows = n_rows
+        self.n_rows_of_other_topics = n_rows_of_other_topics
+        self.n_rows_without_offset = n_rows_without_offset
+        self.unknown_partitions = unknown_partitions
+
+    def __repr__(self) -> str:
+        found = {name: self.count(name) for name in FAULTS}
+        faults = ", ".join(f"{n} {name}" for name, n in found.items() if n)
+        return f"Audit({self.n_rows} rows: {'complete' if self.is_complete else faults or 'not'})"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the table has each record of the log once, and no row that is no record."""
+        is_known = not self.unknown_partitions and not self.n_rows_without_offset
+        return is_known and all(each.is_complete for each in self.partitions)
+
+    def count(self, finding: str) -> int:
+        """Offsets with a finding, such as ``missing``, in all partitions.
+
+        Raises
+        ------
+        OptionError
+            If there is no such finding.
+        """
+        name = _finding(finding)
+        found: list[FoundOffsets] = [getattr(each, name) for each in self.partitions]
+        return sum(each.n_offsets for each in found)
+
+    def ranges(self, findings: str | Collection[str] = FINDINGS) -> pa.RecordBatchReader:
+        """All ranges of offsets, however many they are.
+
+        Parameters
+        ----------
+        findings : names of findings, such as ``missing``; by default all.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            ``topic``, ``partition``, ``finding``, ``start_offset`` and ``end_offset`` (exclusive).
+
+        Raises
+        ------
+        OptionError
+            If there is no such finding.
+        """
+        names = [*map(_finding, texts("findings", findings, f"give {', '.join(FINDINGS)}"))]
+        schema = pa.schema([
+            pa.field("topic", pa.string(), nullable=False),
+            pa.field("partition", pa.int32(), nullable=False),
+            pa.field("finding", pa.string(), nullable=False),
+            pa.field("start_offset", pa.int64(), nullable=False),
+            pa.field("end_offset", pa.int64(), nullable=False),
+        ])  # fmt: skip
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for each in self.partitions:
+                topic_partition = TopicPartition(each.topic, each.partition)
+                for name in names:
+                    for found in self._ranges.get((topic_partition, name), ()):
+                        constants = (each.topic, each.partition, name)
+                        columns = [
+                            pa.repeat(pa.scalar(value, field.type), len(found))
+                            for value, field in zip(constants, schema, strict=False)
+                        ]
+                        columns += [pa.array(np.ascontiguousarray(end)) for end in found.T]
+                        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def missing(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        include_headers: bool = False,
+        strings: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The records that the table lacks, as a stream that can be appended to it.
+
+        Parameters
+        ----------
+        columns : names of the columns, in order; by default all.
+        include_headers : whether "all" includes ``headers``.
+        strings : whether ``key`` and ``value`` are strings instead of binary.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            In the order of topic, partition and offset.
+
+        Raises
+        ------
+        OptionError
+            If a column does not exist.
+        CorruptLogError, UnsupportedFormatError, LogChangedError, InvalidUtf8Error
+            While the stream is read.
+        """
+        from segmentlog.audits.comparison import scan_ranges
+        from segmentlog.format.records.schema import record_schema
+
+        text = BYTES_OR_TEXT if strings else ()
+        policy = self._snapshot.policy._replace(text=text)
+        schema = record_schema(columns, include_headers=include_headers, text=text)
+        names = [*dict.fromkeys([*schema.names, "offset"])]
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for partition in self._snapshot.partitions:
+                for ranges in self._ranges.get((partition.topic_partition, "missing"), ()):
+                    for found in scan_ranges(partition.log, ranges, names, policy):
+                        yield found.select(schema.names)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _finding(name: str) -> str:
+    if name not in FINDINGS:
+        raise OptionError("findings", str(name), f"give {', '.join(FINDINGS)}")
+    return name
+
+
+@one_dialect("since", *DatasetOptions.__annotations__)
+@storage_errors()
+def audit(
+    path: str | os.PathLike[str] | LogDirectory | None,
+    topics: str | Sequence[str] | None,
+    table: Table,
+    *,
+    partitions: Collection[int] = (),
+    partition_column: str = "partition",
+    offset_column: str = "offset",
+    topic_column: str | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    most_ranges: int = 10,
+    spill_directory: str | os.PathLike[str] | None = None,
+    on_partition: Callable[[AuditedPartition], object] = lambda _: None,
+    on_rows: Callable[[int], object] = lambda _: None,
+    **options: Unpack[DatasetOptions],
+) -> Audit:
+    """Prove that a table has each record of a log once, and nothing else.
+
+    ::
+
+        audit = segmentlog.audit("/var/lib/kafka", "orders", "/lake/orders")
+        if not audit.is_complete:
+            write_deltalake("/lake/orders", audit.missing(), mode="append")
+
+    The log tells which offsets have a record: after compaction, aborted transactions, end markers
+    and deleted records.  Its bounds are fixed before the table is read, and rows of records that
+    are written later do not matter.  Most batches are known by their headers, and are not decoded;
+    `verify` checks their bytes.
+
+    Parameters
+    ----------
+    path, topics : of the log, as `read` takes them.
+    table : the path of a Parquet file or directory, of a Delta table, or of an Iceberg table (its
+        directory or its metadata file, or ``iceberg:CATALOG/NAMESPACE.TABLE``); or an object with
+        the rows: a pyarrow dataset, table, reader or iterable of batches, a ``DeltaTable``, a
+        table of pyiceberg, or what has Arrow's stream, such as a frame of Polars.  Its rows may be
+        in any order.
+    partitions : numbers of the partitions to audit; by default all.
+    partition_column, offset_column : names of the columns with a record's partition and offset.
+    topic_column : name of the column with its topic; by default ``topic``, if the table has it.
+        Without such a column, all rows are of one topic.
+    since, until : times that bound the audited offsets, as `Log.scan` takes them.
+    most_ranges : number of ranges that a result shows of each finding.
+    spill_directory : of a temporary file, if a table without any order has more rows than memory
+        should hold; by default the system's.
+    on_partition : called with each result once it is found.
+    on_rows : called with the number of rows that were read, batch by batch.
+    options : other options of `dataset`, such as ``starting_offsets`` and ``ending_offsets``; the
+        isolation level is ``read_committed`` by default: rows of aborted transactions are faults,
+        and offsets after the start of an open transaction are not audited.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    ColumnError
+        If the table lacks one of the columns, or a value is no whole number.
+    OptionError
+        If the table cannot be opened, or an argument is not accepted.
+    SegmentLogError
+        See `dataset`.  A partition that cannot be read is a result with an error.
+    """
+    from segmentlog.audits.comparison import Comparison
+    from segmentlog.audits.spill import SpillFile
+    from segmentlog.audits.table_offsets import TableOffsets
+    from segmentlog.audits.table_rows import Columns, collect_rows, open_table
+
+    options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
+    given = () if path is None else (path,)
+    logs = dataset(*given, topics=topics, since=since, until=until, **options)
+    snapshot = logs._snapshot
+    most_ranges = whole_number("most_ranges", most_ranges)
+    chosen = _chosen(snapshot, partitions)
+    codes = {each.topic_partition: code for code, each in enumerate(chosen)}
+    others = {each.topic_partition for each in snapshot.partitions} - {*codes}
+    rows = open_table(table)
+    n_topics = len({each.topic for each in codes})
+    columns = Columns.of(rows.schema, partition_column, offset_column, topic_column, n_topics)
+    spill = SpillFile(None if spill_directory is None else os.fspath(spill_directory))
+    offsets = TableOffsets(spill)
+    counts = collect_rows(rows, columns, codes, others, offsets, on_rows)
+    comparison = Comparison(snapshot, offsets, spill, most_ranges)
+    found = []
+    for code, each in enumerate(chosen):
+        found.append(comparison.of(each, code))
+        on_partition(found[-1])
+    return Audit(
+        snapshot._replace(partitions=tuple(chosen)), comparison.ranges, found, counts.n_rows,
+        counts.n_of_other_topics, counts.n_without_offset,
+        dict(sorted(counts.of_unknown_partitions.items())),
+    )  # fmt: skip
+
+
+def _chosen(snapshot: "Snapshot", partitions: Collection[int]) -> "list[PartitionSnapshot]":
+    """The partitions to audit.
+
+    Raises `OptionError` if no topic has one of `partitions`.
+    """
+    numbers = {whole_number("partitions", each) for each in partitions}
+    known = {each.topic_partition.partition for each in snapshot.partitions}
+    if unknown := numbers - known:
+        there = ", ".join(map(str, sorted(known)[:20]))
+        raise OptionError("partitions", str(min(unknown)), f"the log has partitions {there}")
+    return [
+        each
+        for each in snapshot.partitions
+        if not numbers or each.topic_partition.partition in numbers
+    ]

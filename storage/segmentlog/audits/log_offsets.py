@@ -1,0 +1,206 @@
+"""The offsets of a log by what is there: records, aborted records, end markers, or nothing.
+
+The header of a batch has the number of its records.  If the batch has as many offsets, each of
+them has a record, and the batch is not decoded.  Compaction leaves batches with fewer records, and
+magic 0 and 1 do not have the number: the offsets of their records are decoded.
+
+Headers are believed if they fit their neighbours.  If one of them does not, the rest of the range
+is read like any other read, with its checks and its errors.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from segmentlog.errors import CorruptLogError
+from segmentlog.format.kernels import layout
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.records.scanned_batches import ScannedBatches
+from segmentlog.log.batches import walk_batches
+from segmentlog.model import IsolationLevel, OffsetRange, OnCorruptBatch, ScanPolicy
+from segmentlog.reads.log import Log
+from segmentlog.reads.read_committed import CommittedBatches
+from segmentlog.reads.scan import scan_slice
+
+#: Bytes of log whose offsets are decoded together.
+_SLICE_BYTES = 16 << 20
+
+
+class Content(IntEnum):
+    """What a log has at an offset."""
+
+    NOTHING = 0  #: compaction has removed it, or it never was
+    RECORD = 1
+    ABORTED = 2  #: a record of an aborted transaction
+    MARKER = 3  #: the end of a transaction, or another control record
+
+
+class Contents(NamedTuple):
+    """What a log has from the end of the last part up to an offset.
+
+    Int64 arrays of one shape: ranges in order, without overlaps, and their `Content`; nothing is
+    between them.
+    """
+
+    until: int
+    first: Int64s
+    end: Int64s
+    content: Int64s
+
+
+def log_contents(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator[Contents]:
+    """What a log has in a range of offsets, part by part, to the end of the range.
+
+    Raises `CorruptLogError`, `UnsupportedFormatError` or `LogChangedError` if the log cannot be
+    read; `LogDirectoryError` if segments at the end of the range are gone.
+    """
+    reached, end = offsets
+    log.slices(*offsets)  # refuses a range that has lost records
+    if policy.on_corrupt_batch == OnCorruptBatch.FAIL:
+        try:
+            for found in _by_headers(log, offsets, policy):
+                reached = found.until
+                yield found
+        except (CorruptLogError, _DoubtError):
+            pass  # the read below decides: damage may have nothing to be read
+        else:
+            if reached < end:
+                yield Contents(end, *_NOTHING)
+            return
+    for log_slice in log.slices(reached, end, _SLICE_BYTES):
+        yield _decoded(log, log_slice.offsets, policy)
+
+
+class _DoubtError(Exception):
+    """A header does not fit those before it."""
+
+
+_NO_OFFSETS: Int64s = np.empty(0, np.int64)
+_NOTHING = (_NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS)
+
+
+def _by_headers(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Iterator[Contents]:
+    start, end = offsets
+    segments = log.untorn_segments
+    limits = {each.path: each.offset_limit for each in segments}
+    committed = None
+    if policy.isolation_level == IsolationLevel.READ_COMMITTED:
+        committed = CommittedBatches(log.partition, ended=policy.ended)
+    reached, is_first = start, True
+    for walked in walk_batches(segments, start):
+        if reached >= end:  # a wrapper has the offset of its last record
+            return
+        # A copy may hold a merged segment, and the segments that were merged into it.
+        batches = walked.scanned
+        batches = batches.only(batches.headers[:, layout.LAST_OFFSET] >= reached)
+        if not len(batches.headers):
+            continue
+        firsts, lasts = _bounds(batches.headers, reached)
+        before = np.concatenate([firsts[:1] if is_first else [reached], lasts[:-1] + 1])
+        if (firsts < before).any() or lasts[-1] >= limits[batches.path]:
+            raise _DoubtError
+        batches = batches.only(firsts < end)
+        found = _contents(
+            log, batches, OffsetRange(reached, end), policy, committed, walked.next_offset
+        )
+        reached, is_first = found.until, False
+        yield found
+
+
+def _bounds(headers: Int64s, reached: int) -> tuple[Int64s, Int64s]:
+    """First and last offsets of batches; a wrapper's first offset is after the batch before it."""
+    lasts = headers[:, layout.LAST_OFFSET]
+    is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+    firsts = headers[:, layout.BASE_OFFSET]
+    if is_legacy.any():
+        firsts = np.where(is_legacy, np.concatenate([[reached], lasts[:-1] + 1]), firsts)
+    return firsts, lasts
+
+
+def _contents(
+    log: Log,
+    batches: ScannedBatches,
+    wanted: OffsetRange,
+    policy: ScanPolicy,
+    committed: CommittedBatches | None,
+    next_offset: int,
+) -> Contents:
+    """What sound batches have, from the beginning of `wanted` to their end, at most to its end."""
+    headers = batches.headers
+    if not len(headers):
+        return Contents(wanted.end_offset, *_NOTHING)
+    content = np.full(len(headers), Content.RECORD, np.int64)
+    if committed is not None:
+        content[committed.aborted(batches, next_offset) != 0] = Content.ABORTED
+    content[headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK != 0] = Content.MARKER
+    firsts, lasts = _bounds(headers, wanted.start_offset)
+    until = min(int(lasts[-1]) + 1, wanted.end_offset)
+    counts = headers[:, layout.RECORDS_COUNT]
+    is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+    is_dense = ~is_legacy & (counts == lasts - firsts + 1)
+    # The record of a marker is removed before its batch, as those of other batches are.
+    is_sparse = ~is_dense & ((counts != 0) | is_legacy)
+    first, end = firsts[is_dense], lasts[is_dense] + 1
+    found = [(first, end, content[is_dense])]
+    if is_sparse.any():
+        begins, ends = np.maximum(firsts[is_sparse], wanted.start_offset), lasts[is_sparse] + 1
+        for begin, stop in _near(begins, np.minimum(ends, until)):
+            decoded = _offsets(log, OffsetRange(begin, stop), policy)
+            of = np.searchsorted(lasts, decoded)
+            decoded, of = decoded[is_sparse[of]], of[is_sparse[of]]
+            found.append((decoded, decoded + 1, content[of]))
+    if len(found) > 1:
+        first, end, content = map(np.concatenate, zip(*found, strict=True))
+        order = first.argsort(kind="stable")
+        first, end, content = first[order], end[order], content[order]
+    else:
+        content = found[0][2]
+    first, end = np.maximum(first, wanted.start_offset), np.minimum(end, until)
+    return _packed(until, first, end, content)
+
+
+def _packed(until: int, first: Int64s, end: Int64s, content: Int64s) -> Contents:
+    """Contents of which neighbours with the same content are one range."""
+    if not len(first):
+        return Contents(until, *_NOTHING)
+    begins = np.flatnonzero(
+        np.append(True, (first[1:] != end[:-1]) | (content[1:] != content[:-1]))
+    )
+    return Contents(
+        until, first[begins], end[np.append(begins[1:], len(end)) - 1], content[begins]
+    )
+
+
+#: Offsets of batches that need no decoding, and that are decoded to save a read of its own.
+_NEAR = 4096
+
+
+def _near(begins: Int64s, ends: Int64s) -> list[tuple[int, int]]:
+    """Ranges in order, those that are near each other as one."""
+    cuts = np.flatnonzero(begins[1:] - ends[:-1] > _NEAR) + 1
+    at = np.concatenate([[0], cuts])
+    lasts = np.append(cuts, len(ends)) - 1
+    return [*zip(begins[at].tolist(), ends[lasts].tolist(), strict=True)]
+
+
+def _offsets(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Int64s:
+    """The offsets of all records in a range."""
+    found = [
+        batch.column(0).to_numpy()
+        for log_slice in log.slices(*offsets)
+        for batch in scan_slice(log_slice, columns=["offset"], policy=policy)
+    ]
+    return np.concatenate(found) if found else _NO_OFFSETS
+
+
+def _decoded(log: Log, offsets: OffsetRange, policy: ScanPolicy) -> Contents:
+    """What a range has by a read of its records, which shows no end markers."""
+    uncommitted = policy._replace(isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    first = _offsets(log, offsets, uncommitted)
+    content = np.full(len(first), Content.RECORD, np.int64)
+    if policy.isolation_level == IsolationLevel.READ_COMMITTED:
+        is_there = np.isin(first, _offsets(log, offsets, policy), assume_unique=True)
+        content[~is_there] = Content.ABORTED
+    return _packed(offsets.end_offset, first, first + 1, content)

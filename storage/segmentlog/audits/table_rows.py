@@ -1,0 +1,360 @@
+"""A table in any of its forms, as Arrow batches of the columns that name records.
+
+Parquet, Delta and Iceberg are named by their paths, or given as the objects of pyarrow, deltalake
+and pyiceberg.  Only the columns for topic, partition and offset are read.
+"""
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from segmentlog.audits.audit import Table
+from segmentlog.audits.table_offsets import TableOffsets
+from segmentlog.errors import ColumnError, OptionError
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.model import TopicPartition
+
+_ICEBERG = "iceberg:"
+_ACCEPTED = (
+    "give a Parquet file or directory, the directory of a Delta table, the metadata file or the "
+    "directory of an Iceberg table, iceberg:CATALOG/NAMESPACE.TABLE, or an object that has the "
+    "rows in Arrow: a dataset, a table, a reader, a DeltaTable, a table of pyiceberg"
+)
+#: Names of files that ``pyarrow.dataset`` reads by another format than Parquet.
+_FORMATS = {".arrow": "ipc", ".feather": "feather", ".orc": "orc", ".csv": "csv", ".json": "json"}
+_MOST_UNKNOWN = 1000  # partitions that the log lacks and that are counted one by one
+
+
+class RowsOfTable(NamedTuple):
+    """The columns of a table, and a function that reads some of them."""
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+
+
+def open_table(table: Table) -> RowsOfTable:
+    """A table by its path, or an object with its rows.
+
+    Raises `OptionError` if it is no table that can be read.
+    """
+    if isinstance(table, str | os.PathLike):
+        path = os.fspath(table)
+        try:
+            return open_table(_at(path))
+        except (OSError, ValueError, KeyError) as error:  # of pyarrow, deltalake and pyiceberg
+            if isinstance(error, OptionError):
+                raise
+            reason = f"it cannot be opened as a table ({_in_a_line(error)}): {_ACCEPTED}"
+            raise OptionError("table", path, reason) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("deltalake", "pyiceberg"):
+                raise
+            reason = f"it cannot be opened as a table ({_in_a_line(error)}): {_ACCEPTED}"
+            raise OptionError("table", path, reason) from error
+    if hasattr(table, "to_pyarrow_dataset"):  # of deltalake
+        return _of_delta(table)
+    if hasattr(table, "metadata_location") and hasattr(table, "scan"):  # of pyiceberg
+        return RowsOfTable(
+            table.schema().as_arrow(),
+            lambda names: table.scan(selected_fields=tuple(names)).to_arrow_batch_reader(),
+        )
+    if isinstance(table, ds.Dataset):
+        return RowsOfTable(table.schema, lambda names: table.to_batches(columns=[*names]))
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        return RowsOfTable(table.schema, lambda names: table.select([*names]).to_batches())
+    if hasattr(table, "__arrow_c_stream__"):
+        table = pa.RecordBatchReader.from_stream(table)
+        return RowsOfTable(table.schema, lambda names: (each.select([*names]) for each in table))
+    if isinstance(table, Iterable):
+        batches = iter(table)
+        first = next(batches, None)
+        if first is None:
+            empty = pa.schema([(name, pa.int64()) for name in ("partition", "offset")])
+            return RowsOfTable(empty, lambda _: ())
+        if isinstance(first, pa.RecordBatch):
+            return RowsOfTable(first.schema, lambda names: _selected(first, batches, names))
+    raise OptionError("table", type(table).__name__, _ACCEPTED)
+
+
+def _selected(
+    first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    yield first.select([*names])
+    for each in batches:
+        yield each.select([*names])
+
+
+def _in_a_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _at(path: str) -> Table:
+    if path.startswith(_ICEBERG):
+        catalog, _, name = path.removeprefix(_ICEBERG).partition("/")
+        return _needed("pyiceberg.catalog", "pyiceberg").load_catalog(catalog).load_table(name)
+    if path.endswith(".metadata.json") or os.path.isdir(os.path.join(path, "metadata")):
+        found = path if path.endswith(".json") else _newest_metadata(path)
+        return _needed("pyiceberg.table", "pyiceberg").StaticTable.from_metadata(found)
+    if os.path.isdir(os.path.join(path, "_delta_log")) or path.startswith("delta:"):
+        return _needed("deltalake", "deltalake").DeltaTable(path.removeprefix("delta:"))
+    kind = _FORMATS.get(os.path.splitext(path)[1], "parquet")
+    return ds.dataset(path, format=kind, partitioning="hive")
+
+
+def _newest_metadata(path: str) -> str:
+    """The metadata of an Iceberg table in a directory, which no catalog has named."""
+    directory = os.path.join(path, "metadata")
+    if os.path.exists(os.path.join(directory, "version-hint.text")):
+        return path  # pyiceberg follows it
+    names = [name for name in os.listdir(directory) if name.endswith(".metadata.json")]
+    if len(names) != 1:
+        reason = (
+            f"it has {len(names)} metadata files, and only its catalog knows which one is the "
+            "table: give the metadata file, or iceberg:CATALOG/NAMESPACE.TABLE"
+        )
+        raise OptionError("table", path, reason)
+    return os.path.join(directory, names[0])
+
+
+def _needed(module: str, package: str) -> Any:  # noqa: ANN401 - a package without types
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        reason = f"the package {package} reads it, and is missing: pip install {package}"
+        raise OptionError("table", package, reason) from error
+
+
+def _of_delta(table: Any) -> RowsOfTable:  # noqa: ANN401 - a package without types
+    try:
+        return open_table(table.to_pyarrow_dataset())
+    except Exception as error:  # deletion vectors, renamed columns: features of newer tables
+        if type(error).__name__ != "DeltaProtocolError":
+            raise
+    schema = pa.schema(table.schema().to_arrow())
+
+    def read(names: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        query = _needed("deltalake", "deltalake").QueryBuilder().register("rows", table)
+        listed = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
+        stream = query.execute(f"SELECT {listed} FROM rows")
+        batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(stream)
+        return batches
+
+    return RowsOfTable(schema, read)
+
+
+class Columns(NamedTuple):
+    """The columns that name the record of a row; `topic` is None if there is no such column."""
+
+    partition: str
+    offset: str
+    topic: str | None
+
+    @classmethod
+    def of(
+        cls, schema: pa.Schema, partition: str, offset: str, topic: str | None, n_topics: int
+    ) -> "Columns":
+        """The columns of a table, found by their names.
+
+        `topic`: None for the column ``topic``, if the table has it.  `n_topics`: of the log that
+        is audited.  Raises `ColumnError` if a column is missing, or has a type that is no number.
+        """
+        found = [
+            _find(schema, "partition_column", partition),
+            _find(schema, "offset_column", offset),
+        ]
+        for name in found:
+            kind = schema.field(name).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (_is_whole(kind) or _is_text(kind)):
+                raise ColumnError(name, str(kind), "give a column of whole numbers")
+        if topic is not None or "topic" in schema.names:
+            found.append(_find(schema, "topic_column", topic or "topic"))
+            kind = schema.field(found[-1]).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not _is_text(kind):
+                raise ColumnError(found[-1], str(kind), "give a column with names of topics")
+            return cls(found[0], found[1], found[2])
+        if n_topics > 1:
+            accepted = (
+                f"{n_topics} topics are audited: name the column with topic_column, or one topic; "
+                f"the table has {_listed(schema)}"
+            )
+            raise ColumnError("topic", "missing", accepted)
+        return cls(found[0], found[1], None)
+
+    @property
+    def names(self) -> list[str]:
+        """The names, each once."""
+        return [*dict.fromkeys(name for name in self if name is not None)]
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(is_.is_integer(kind) or is_.is_decimal(kind) or is_.is_floating(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    is_ = pa.types
+    return bool(is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind))
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(map(repr, schema.names)) or "no columns"
+
+
+def _find(schema: pa.Schema, option: str, name: str) -> str:
+    """The column of a name, perhaps in other capitals, as SQL finds it."""
+    names: list[str] = schema.names
+    alike = [each for each in names if each.lower() == name.lower()]
+    found = [each for each in names if each == name] or alike
+    if len(found) == 1:
+        return found[0]
+    value = "missing" if not found else "present more than once"
+    raise ColumnError(name, value, f"the table has {_listed(schema)}: name it with {option}")
+
+
+class RowCounts:
+    """What was found in a table beside the offsets of the partitions that are audited."""
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.n_of_other_topics = 0
+        self.n_without_offset = 0  # a null in one of the columns
+        self.of_unknown_partitions: dict[TopicPartition, int] = {}
+        self.n_of_more_partitions = 0  # in partitions beyond the most that are counted alone
+
+
+def collect_rows(
+    table: RowsOfTable,
+    columns: Columns,
+    codes: dict[TopicPartition, int],
+    others: set[TopicPartition],
+    to: TableOffsets,
+    on_rows: Callable[[int], object],
+) -> RowCounts:
+    """Read the offsets of all rows of a table.
+
+    `codes`: numbers of the partitions that are audited.  `others`: partitions that the log has,
+    and that are not audited; their rows are not counted.  `on_rows`: called with the number of
+    rows of each batch.  Raises `ColumnError` if a value is no whole number.
+    """
+    counts = RowCounts()
+    topics = [*dict.fromkeys(each.topic for each in codes)]
+    known = {topic: _Lookup(topic, codes, others) for topic in topics}
+    for batch in table.read(columns.names):
+        counts.n_rows += batch.num_rows
+        on_rows(batch.num_rows)
+        if not batch.num_rows:
+            continue
+        given = [batch.column(batch.schema.names.index(name)) for name in columns if name]
+        if any(each.null_count for each in given):
+            is_whole = pc.is_valid(given[0])
+            for each in given[1:]:
+                is_whole = pc.and_(is_whole, pc.is_valid(each))
+            given = [each.filter(is_whole) for each in given]
+            counts.n_without_offset += batch.num_rows - len(given[0])
+        partitions = _numbers(columns.partition, given[0])
+        offsets = _numbers(columns.offset, given[1])
+        if columns.topic is None:
+            _add(known[topics[0]], partitions, offsets, to, counts)
+            continue
+        names = _decoded(given[2]).cast(pa.string()).dictionary_encode()
+        which = names.indices.to_numpy()
+        for i, topic in enumerate(names.dictionary.to_pylist()):
+            is_its = which == i
+            if topic not in known:
+                counts.n_of_other_topics += int(is_its.sum())
+            elif len(names.dictionary) == 1:
+                _add(known[topic], partitions, offsets, to, counts)
+            else:
+                _add(known[topic], partitions[is_its], offsets[is_its], to, counts)
+    to.finish()
+    return counts
+
+
+class _Lookup:
+    """The numbers of the partitions of a topic."""
+
+    UNKNOWN, OTHER = -1, -2
+
+    def __init__(
+        self, topic: str, codes: dict[TopicPartition, int], others: set[TopicPartition]
+    ) -> None:
+        self.topic = topic
+        of_topic = {each.partition: code for each, code in codes.items() if each.topic == topic}
+        of_topic |= {each.partition: self.OTHER for each in others if each.topic == topic}
+        self.codes: Int64s = np.full(max(of_topic) + 2, self.UNKNOWN, np.int64)
+        for partition, code in of_topic.items():
+            self.codes[partition] = code
+
+    def of(self, partitions: Int64s) -> Int64s:
+        """The number of each, or what it is instead."""
+        last = len(self.codes) - 1  # which is unknown
+        inside = np.where((partitions < 0) | (partitions > last), last, partitions)
+        return self.codes[inside]
+
+
+def _add(
+    lookup: _Lookup, partitions: Int64s, offsets: Int64s, to: TableOffsets, counts: RowCounts
+) -> None:
+    """Add rows of one topic."""
+    if not len(partitions):
+        return
+    if partitions[0] == partitions[-1] and (partitions == partitions[0]).all():
+        code = int(lookup.of(partitions[:1])[0])
+        if code >= 0:
+            to.add(code, offsets)
+        elif code == lookup.UNKNOWN:
+            _count_unknown(lookup.topic, partitions, counts)
+        return
+    codes = lookup.of(partitions)
+    # Whole numbers of 16 bits are sorted by radix.
+    small = codes.astype(np.int16) if lookup.codes.max() < 1 << 15 else codes
+    order = small.argsort(kind="stable")
+    codes, offsets = codes[order], offsets[order]
+    cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
+    for begin, end in zip([0, *cuts], [*cuts, len(codes)], strict=True):
+        code = int(codes[begin])
+        if code >= 0:
+            to.add(code, offsets[begin:end])
+        elif code == lookup.UNKNOWN:
+            _count_unknown(lookup.topic, partitions[order[begin:end]], counts)
+
+
+def _count_unknown(topic: str, partitions: Int64s, counts: RowCounts) -> None:
+    found = counts.of_unknown_partitions
+    values, numbers = np.unique(partitions, return_counts=True)
+    for partition, n_rows in zip(values.tolist(), numbers.tolist(), strict=True):
+        each = TopicPartition(topic, partition)
+        if each in found or len(found) < _MOST_UNKNOWN:
+            found[each] = found.get(each, 0) + n_rows
+        else:
+            counts.n_of_more_partitions += n_rows
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _numbers(name: str, column: pa.Array) -> Int64s:
+    """A column without nulls as int64.
+
+    Raises `ColumnError` for a value that is no whole number of 64 bits.
+    """
+    column = _decoded(column)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    try:
+        numbers: Int64s = column.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        accepted = f"its values must be whole numbers of 64 bits ({_in_a_line(error)})"
+        raise ColumnError(name, str(column.type), accepted) from error
+    return numbers

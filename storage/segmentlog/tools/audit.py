@@ -1,0 +1,270 @@
+"""``segmentlog audit``: is each record of a topic in a table, once, and nothing else."""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import pyarrow as pa
+import typer
+
+from segmentlog.audits.audit import FAULTS, FINDINGS
+from segmentlog.errors import OptionError
+from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.reads.stream_checkpoint import checkpoint_offsets, offsets_of_json
+from segmentlog.tools import arguments
+from segmentlog.tools.output import aligned, counted, json_fields, write_json
+from segmentlog.tools.progress import progress
+from segmentlog.tools.text import escape, to_json
+
+if TYPE_CHECKING:
+    from segmentlog.audits.audit import Audit, AuditedPartition, FoundOffsets
+
+_CHECKPOINT = "checkpoint:"
+_OFFSETS = (
+    'give offsets as Spark takes them, {"orders":{"0":23,"1":-2}}, or checkpoint:PATH for those '
+    "of a streaming query"
+)
+
+#: The findings in words, for lines of text.
+_WORDS = {
+    "nonexistent": "never existed",
+    "removed": "no longer in the log",
+    "possibly_missing": "possibly missing",
+    "below_log_start": "below the log start",
+    "not_audited": "not audited",
+}
+
+
+def _offsets_option(what: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(
+        help=f"{what} of each partition: JSON as Spark takes it, or checkpoint:PATH for those of "
+        "a streaming query.",
+        metavar="OFFSETS",
+    )
+    return found
+
+
+@arguments.command(
+    arguments.READS,
+    "segmentlog audit /var/lib/kafka orders --table /lake/orders",
+    "segmentlog audit /var/lib/kafka orders --table iceberg:prod/db.orders --until 1h --json",
+    "segmentlog audit /disk1 /disk2 orders --table s3://lake/orders --missing missing.parquet",
+)
+@arguments.tiered
+def audit(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... TOPIC",
+            help="The log directories of one broker, and last the topic.",
+            autocompletion=arguments.complete_topic,
+        ),
+    ],
+    tier: arguments.Tier,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="A Parquet file or directory, a Delta table, an Iceberg table by its directory "
+            "or metadata file, or iceberg:CATALOG/NAMESPACE.TABLE.",
+        ),
+    ],
+    partition: arguments.Partitions = None,
+    partition_column: Annotated[
+        str, typer.Option(metavar="NAME", help="The column with the partition.")
+    ] = "partition",
+    offset_column: Annotated[
+        str, typer.Option(metavar="NAME", help="The column with the offset.")
+    ] = "offset",
+    topic_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The column with the topic; topic by default, if it is there."
+        ),
+    ] = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
+    starting_offsets: Annotated[str | None, _offsets_option("The first offsets")] = None,
+    ending_offsets: Annotated[str | None, _offsets_option("The ends")] = None,
+    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    isolation_level: Annotated[
+        IsolationLevel,
+        typer.Option(help="read_uncommitted: the table has records of aborted transactions, too."),
+    ] = IsolationLevel.READ_COMMITTED,
+    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
+    most_ranges: Annotated[
+        int, typer.Option(help="Ranges of offsets to show of each finding.", min=0)
+    ] = 10,
+    ranges: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write all ranges of offsets to a new Parquet file, too."
+        ),
+    ] = None,
+    missing: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the missing records to a new Parquet file, too."),
+    ] = None,
+    spill_directory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Where a temporary file goes, if a table has no order at all."
+        ),
+    ] = None,
+    as_json: arguments.AsJson = False,
+) -> None:
+    """Prove that a table has each record of a topic once, and nothing else.
+
+    The table needs columns with the partition and the offset of each record. Each partition is
+    compared with the log: missing records, duplicates, rows of aborted transactions, rows at end
+    markers, and offsets that never existed are faults. Offsets whose records the log no longer
+    has, because of compaction or retention, prove nothing and are counted apart. The exit status
+    is 0 if no partition has a fault, and 1 if not.
+    """
+    import segmentlog
+
+    if len(paths) < 2:
+        message = "give the log directory, and then the topic"
+        raise typer.BadParameter(message, param_hint="DIR... TOPIC")
+    *directories, topic = paths
+    located = tier.beside(directories)
+    arguments.refuse_swapped("TOPIC", topic, directories[0], "segmentlog audit DIR TOPIC")
+    for option, file in (("--ranges", ranges), ("--missing", missing)):
+        if file is not None and os.path.lexists(file):
+            reason = "the file already exists; name a file that does not exist"
+            raise OptionError(option, file, reason)
+    with progress("audited", None, is_bytes=False) as bar:
+
+        def show(found: "AuditedPartition") -> None:
+            bar.name(f"{found.topic}-{found.partition}")
+            if as_json:
+                bar.write(to_json(_row(found)))
+
+        found = segmentlog.audit(
+            open_log_dir(*located), topic, table, partitions=partition or (),
+            partition_column=partition_column, offset_column=offset_column,
+            topic_column=topic_column, since=since, until=until,
+            starting_offsets=_offsets("--starting-offsets", starting_offsets, topic),
+            ending_offsets=_offsets("--ending-offsets", ending_offsets, topic),
+            read_up_to=read_up_to, isolation_level=isolation_level,
+            on_corrupt_batch=on_corrupt_batch, most_ranges=most_ranges,
+            spill_directory=spill_directory, on_partition=show, on_rows=bar.advance,
+        )  # fmt: skip
+    if ranges is not None:
+        _write_parquet(ranges, found.ranges())
+    if missing is not None:
+        _write_parquet(missing, found.missing(include_headers=True))
+    if as_json:
+        write_json(_summary(found))
+    else:
+        sys.stdout.write(_text(found))
+    if not found.is_complete:
+        raise typer.Exit(arguments.PROBLEM)
+
+
+def _offsets(option: str, text: str | None, topic: str) -> Mapping[tuple[str, int], int] | None:
+    """Offsets of the partitions of a topic; those that stand for the earliest or the latest go.
+
+    Raises `OptionError` if the text has another form.
+    """
+    if text is None:
+        return None
+    if text.startswith(_CHECKPOINT):
+        found = checkpoint_offsets(text.removeprefix(_CHECKPOINT))
+        for each in [each for each in found if each[0] != topic]:
+            del found[each]  # the query may read other topics, too; ids of topics stay
+        return found
+    given = offsets_of_json(text)
+    if given is None:
+        raise OptionError(option, text, _OFFSETS)
+    return {(each.topic, each.partition): at for each, at in given.items() if at >= 0}
+
+
+def _write_parquet(path: str, batches: pa.RecordBatchReader) -> None:
+    """Write a stream to a new file, which appears under its name when it is complete."""
+    import pyarrow.parquet as pq
+
+    partial = f"{path}.partial"
+    try:
+        with pq.ParquetWriter(partial, batches.schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        os.rename(partial, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
+        raise
+
+
+def _row(found: "AuditedPartition") -> dict[str, object]:
+    """A partition as JSON."""
+    row: dict[str, object] = {}
+    for name, value in json_fields(found).items():
+        if isinstance(value, tuple):
+            n_offsets, n_rows, n_ranges, ranges = value
+            row[name] = {
+                "offsets": n_offsets, "rows": n_rows, "rangeCount": n_ranges,
+                "ranges": [[*each] for each in ranges],
+            }  # fmt: skip
+        else:
+            row[name] = value
+    return row | {"isComplete": found.is_complete}
+
+
+def _summary(found: "Audit") -> dict[str, object]:
+    """The result as JSON."""
+    return {
+        "rows": found.n_rows,
+        "rowsOfOtherTopics": found.n_rows_of_other_topics,
+        "rowsWithoutOffset": found.n_rows_without_offset,
+        "rowsOfUnknownPartitions": {str(each): n for each, n in found.unknown_partitions.items()},
+        **{name: found.count(name) for name in FAULTS},
+        "isComplete": found.is_complete,
+    }
+
+
+def _text(found: "Audit") -> str:
+    """The result as a table, then the ranges of offsets, then the conclusion."""
+    heading = ("topic", "partition", "offsets", "records", "rows", *FAULTS)
+    rows = []
+    for each in found.partitions:
+        faulty = [getattr(each, name).n_offsets for name in FAULTS]
+        rows.append((
+            escape(each.topic), str(each.partition), f"[{each.start_offset}, {each.end_offset})",
+            f"{each.n_records:,}", f"{each.n_rows:,}", *(f"{n:,}" if n else "-" for n in faulty),
+        ))  # fmt: skip
+    text = aligned(heading, rows, (False, True, False, *(True,) * (2 + len(FAULTS))))
+    for each in found.partitions:
+        partition = escape(f"{each.topic}-{each.partition}")
+        for name in FINDINGS:
+            offsets: FoundOffsets = getattr(each, name)
+            if offsets.n_offsets:
+                text += f"{partition}: {_WORDS.get(name, name)}: {_ranges(offsets)}\n"
+        if each.error:
+            text += f"{partition}: cannot be read: {escape(each.error)}\n"
+    for unknown, n_rows in found.unknown_partitions.items():
+        text += f"{escape(str(unknown))}: the log has no such partition: {counted(rows=n_rows)}\n"
+    if found.n_rows_without_offset:
+        n = counted(rows=found.n_rows_without_offset)
+        text += f"{n} without a topic, a partition or an offset\n"
+    if found.n_rows_of_other_topics:
+        text += f"{counted(rows=found.n_rows_of_other_topics)} of other topics\n"
+    n_records = sum(each.n_records for each in found.partitions)
+    counts = {name: found.count(name) for name in FAULTS}
+    faults = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in counts.items() if n)
+    read = counted(records=n_records, rows=found.n_rows)
+    return text + f"{read}: {'complete' if found.is_complete else faults or 'not complete'}\n"
+
+
+def _ranges(found: "FoundOffsets") -> str:
+    """The offsets of a finding: their number, and the first ranges."""
+    shown = [
+        str(start) if end == start + 1 else f"[{start}, {end})" for start, end in found.ranges
+    ]
+    more = found.n_ranges - len(shown)
+    if more:
+        shown.append(f"and {counted(ranges=more)} more" if shown else counted(ranges=more))
+    return f"{counted(offsets=found.n_offsets)}: {', '.join(shown)}"

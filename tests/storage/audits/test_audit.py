@@ -1,0 +1,347 @@
+"""A table is compared with its log, offset by offset."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import segmentlog
+from segmentlog.audits import log_offsets, spill, table_offsets
+from segmentlog.audits.audit import FINDINGS
+from segmentlog.errors import ColumnError, OptionError, UnknownTopicOrPartitionError
+from segmentlog.testing.kafka_log import KafkaLog
+from segmentlog.testing.legacy import encode_message, encode_wrapper
+from segmentlog.testing.reference import Record, encode_batch
+
+
+def rows_of(offsets: Sequence[int], partition: int = 0) -> pa.Table:
+    """A table with rows of one partition."""
+    return pa.table({
+        "partition": pa.array([partition] * len(offsets), pa.int32()),
+        "offset": pa.array(offsets, pa.int64()),
+    })  # fmt: skip
+
+
+def found(audit: segmentlog.Audit, partition: int = 0) -> dict[str, list[int]]:
+    """The offsets of each finding that there is."""
+    result: dict[str, list[int]] = {}
+    for row in audit.ranges().read_all().to_pylist():
+        if row["partition"] == partition and row["end_offset"] - row["start_offset"] < 10_000:
+            result.setdefault(row["finding"], []).extend(
+                range(row["start_offset"], row["end_offset"])
+            )
+    return result
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> KafkaLog:
+    """An empty directory."""
+    return KafkaLog(tmp_path / "logs")
+
+
+def test_each_kind_of_row_is_found(log: KafkaLog) -> None:
+    """Offsets 0-9 committed, 10-12 aborted, 13 its marker, 14-15 gone, 16-18 open."""
+    log.write("t", [b"v"] * 10)
+    with log.transaction() as transaction:
+        transaction.write("t", [b"a"] * 3)
+        transaction.abort()
+    log.gap("t", 2)
+    log.write("t", [b"v"])
+    log.delete_records("t", 2)
+
+    table = rows_of([0, 2, 3, 3, 3, 5, 6, 7, 8, 9, 11, 13, 15, 16, -4, 17, 99])
+    audit = segmentlog.audit(log, "t", table)
+
+    assert found(audit) == {
+        "missing": [4], "duplicates": [3], "aborted": [11], "markers": [13],
+        "nonexistent": [-4, 17, 99], "removed": [15], "possibly_missing": [14],
+        "below_log_start": [0],
+    }  # fmt: skip
+    (partition,) = audit.partitions
+    assert (2, 17, 9, 17) == (
+        partition.start_offset, partition.end_offset, partition.n_records, partition.n_rows,
+    )  # fmt: skip
+    assert 2 == partition.duplicates.n_rows
+    assert not audit.is_complete
+    assert [4] == audit.missing(["offset"]).read_all()["offset"].to_pylist()
+
+
+def test_a_complete_table_is_complete(log: KafkaLog) -> None:
+    """Uncommitted reads are complete with the records of aborted transactions."""
+    log.write("t", [b"v"] * 4)
+    with log.transaction() as transaction:
+        transaction.write("t", [b"a"])
+        transaction.abort()
+
+    assert segmentlog.audit(log, "t", rows_of(range(4))).is_complete
+    everything = rows_of(range(5))
+    assert {"aborted": [4]} == found(segmentlog.audit(log, "t", everything))
+    uncommitted: Any = {"isolation_level": "read_uncommitted"}
+    assert segmentlog.audit(log, "t", everything, **uncommitted).is_complete
+    assert [4] == found(segmentlog.audit(log, "t", rows_of(range(4)), **uncommitted))["missing"]
+
+
+def test_open_transactions_are_not_audited(tmp_path: Path) -> None:
+    """Their records, and those after them, are neither missing nor wrong."""
+    log = KafkaLog(tmp_path)
+    log.write("t", [b"v"] * 2)
+    transaction = log.transaction().__enter__()
+    transaction.write("t", [b"a"] * 3)
+    log.write("t", [b"v"])
+
+    without = segmentlog.audit(log, "t", rows_of(range(2)))
+    with_rows = segmentlog.audit(log, "t", rows_of(range(6)))
+
+    assert (True, {}) == (without.is_complete, found(without))
+    assert (True, {"not_audited": [2, 3, 4, 5]}) == (with_rows.is_complete, found(with_rows))
+
+
+def test_rows_of_records_that_are_written_meanwhile(log: KafkaLog) -> None:
+    """The bounds are fixed before the table is read, and a sink goes on writing."""
+    log.write("t", [b"v"] * 3)
+
+    def batches() -> Any:
+        yield rows_of([0, 1]).to_batches()[0]
+        log.write("t", [b"v"] * 2)
+        yield rows_of([2, 3, 4, 5]).to_batches()[0]
+
+    audit = segmentlog.audit(segmentlog.open_log_dir(log.path), "t", batches())
+
+    assert {"not_audited": [3, 4], "nonexistent": [5]} == found(audit)
+
+
+def test_records_that_are_deleted_meanwhile(tmp_path: Path) -> None:
+    """Nothing is known about them any more."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    for first in range(0, 15, 5):
+        records = [Record(first + i, 0, b"k", b"v") for i in range(5)]
+        (directory / f"{first:020d}.log").write_bytes(encode_batch(records))
+
+    def batches() -> Any:
+        yield rows_of([1, 12]).to_batches()[0]
+        for first in (0, 5):
+            (directory / f"{first:020d}.log").unlink()
+
+    audit = segmentlog.audit(directory, "t", batches())
+
+    assert {"missing": [10, 11, 13, 14], "below_log_start": [1]} == found(audit)
+    assert not audit.partitions[0].error
+
+
+def test_bounds_by_offsets_and_times(log: KafkaLog) -> None:
+    """Other rows are not audited, unless they can never have been records."""
+    log.write("t", [b"v"] * 5, timestamp=1_700_000_000_000)
+    log.write("t", [b"v"] * 5, timestamp=1_800_000_000_000)
+    table = rows_of([0, 0, 7, 20])
+
+    by_offset = segmentlog.audit(
+        log, "t", table, starting_offsets={("t", 0): 6}, ending_offsets={("t", 0): 9}
+    )
+    by_time = segmentlog.audit(log, "t", table, until="2025-01-01")
+
+    assert {"missing": [6, 8], "not_audited": [0], "nonexistent": [20]} == found(by_offset)
+    expected = {
+        "missing": [1, 2, 3, 4], "duplicates": [0], "not_audited": [7], "nonexistent": [20],
+    }  # fmt: skip
+    assert expected == found(by_time)
+
+
+def test_partitions_topics_and_nulls(log: KafkaLog) -> None:
+    """Rows of other topics do not matter; rows that name no record of the log do."""
+    log.create_topic("t", 3)
+    for partition in range(3):
+        log.write("t", [b"v"] * 2, partition=partition)
+    log.write("u", [b"v"])
+    table = pa.table({
+        "TOPIC": ["t", "t", "u", "t", "t", None, "t", "z"],
+        "partition": [0, 0, 0, 1, 9, 0, None, 0],
+        "offset": [0, 1, 0, 1, 5, 0, 0, 0],
+    })  # fmt: skip
+
+    audit = segmentlog.audit(log, "t", table, topic_column="topic", partitions=[0, 1])
+
+    assert ({}, {"missing": [0]}) == (found(audit), found(audit, 1))
+    assert {("t", 9): 1} == audit.unknown_partitions
+    assert (8, 2, 2) == (
+        audit.n_rows, audit.n_rows_of_other_topics, audit.n_rows_without_offset,
+    )  # fmt: skip
+    both = segmentlog.audit(log, ["t", "u"], table, topic_column="topic")
+    assert 4 == len(both.partitions)
+    assert 3 == both.count("missing")
+    with pytest.raises(OptionError, match="partitions 0, 1, 2"):
+        segmentlog.audit(log, "t", table, partitions=[7])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.uint64(), pa.decimal128(20), pa.string(), pa.large_string(), pa.string_view(),
+     pa.float64(), pa.dictionary(pa.int32(), pa.int64()), pa.int16()],
+    ids=str,
+)  # fmt: skip
+def test_types_of_columns(log: KafkaLog, kind: pa.DataType) -> None:
+    """Whole numbers are found in columns of any type that can hold them."""
+    log.write("t", [b"v"] * 3)
+    values = pa.array(["0", "2"]) if "string" in str(kind) else pa.array([0, 2])
+    column = values.dictionary_encode() if pa.types.is_dictionary(kind) else values.cast(kind)
+    zeros = pa.array([0, 0]).cast(pa.string()).cast(pa.int8())
+    table = pa.table({"partition": zeros, "offset": column})
+
+    assert {"missing": [1]} == found(segmentlog.audit(log, "t", table))
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "said"),
+    [
+        pytest.param(pa.table({"part": [0], "offset": [0]}), ColumnError,
+                     "column 'partition' is missing; the table has 'part', 'offset'", id="name"),
+        pytest.param(pa.table({"partition": [0], "offset": [True]}), ColumnError,
+                     "'offset' is bool", id="type"),
+        pytest.param(pa.table({"partition": [0], "offset": ["x"]}), ColumnError,
+                     "whole numbers of 64 bits", id="text"),
+        pytest.param(pa.table({"partition": [0], "offset": [0.5]}), ColumnError,
+                     "whole numbers of 64 bits", id="fraction"),
+        pytest.param(pa.table({"partition": [0], "offset": pa.array([2**63], pa.uint64())}),
+                     ColumnError,
+                     "whole numbers of 64 bits", id="too large"),
+        pytest.param(pa.table({"partition": [0], "offset": [0], "topic": [1]}), ColumnError,
+                     "names of topics", id="topic"),
+        pytest.param("/nowhere", OptionError, "Iceberg", id="path"),
+        pytest.param(7, OptionError, "Iceberg", id="object"),
+    ],
+)  # fmt: skip
+def test_what_is_no_table_is_refused(
+    log: KafkaLog, table: Any, error: type[Exception], said: str
+) -> None:
+    """The error names the column, or what a table may be."""
+    log.write("t", [b"v"])
+
+    with pytest.raises(error, match=said):
+        segmentlog.audit(log, "t", table)
+
+
+def test_topics_that_are_empty_or_not_there(log: KafkaLog) -> None:
+    """An empty topic is complete; any row of it never existed."""
+    log.create_topic("t")
+
+    assert segmentlog.audit(log, "t", rows_of([])).is_complete
+    assert {"nonexistent": [0]} == found(segmentlog.audit(log, "t", rows_of([0])))
+    with pytest.raises(UnknownTopicOrPartitionError):
+        segmentlog.audit(log, "u", rows_of([]))
+
+
+def test_damage_is_told(log: KafkaLog) -> None:
+    """A log that cannot be read is not complete; its missing records are not certain."""
+    log.write("t", [b"v"] * 5)
+    (path,) = (log.path / "t-0").glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[20] ^= 0xFF  # the checksum
+    content[26] += 1  # the number of offsets, which now differs from that of records
+    path.write_bytes(content)
+
+    audit = segmentlog.audit(log, "t", rows_of(range(5)))
+
+    assert not audit.is_complete
+    assert "checksum" in audit.partitions[0].error
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_findings_are_those_of_every_offset(
+    log: KafkaLog, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Random logs and tables, compared with sets; runs of a table go to the file at once."""
+    draw = random.Random(seed)
+    if seed % 2:
+        monkeypatch.setattr(table_offsets, "_MOST_COLLECTED", 16)
+        monkeypatch.setattr(table_offsets, "_MOST_IN_MEMORY", draw.choice([8, 64]))
+        monkeypatch.setattr(table_offsets, "_MOST_RUNS", 3)
+        monkeypatch.setattr(table_offsets, "_MOST_MERGED", draw.choice([1, 20]))
+        monkeypatch.setattr(spill, "_MOST_IN_MEMORY", draw.choice([0, 300]))
+        monkeypatch.setattr(log_offsets, "_NEAR", draw.choice([0, 4]))
+    aborted: set[int] = set()
+    for _ in range(draw.randint(5, 20)):
+        n = draw.randint(1, 9)
+        records = [{"key": str(draw.randint(0, 6)), "value": b"v"} for _ in range(n)]
+        step = draw.random()
+        if step < 0.2:
+            log.gap("t", n) if (log.path / "t-0").exists() else log.write("t", records)
+        elif step < 0.5 and (log.path / "t-0").exists():
+            begin = segmentlog.open_log_dir(log).log("t", 0).log_end_offset
+            with log.transaction() as transaction:
+                transaction.write("t", records)
+                if draw.random() < 0.5:
+                    transaction.abort()
+                    aborted |= {*range(begin, begin + n)}
+        else:
+            log.write("t", records)
+        if draw.random() < 0.1:
+            log.compact("t")
+    if draw.random() < 0.3:
+        log.delete_records("t", draw.randint(0, 12))
+    end = segmentlog.open_log_dir(log).log("t", 0).log_end_offset
+    offsets = [draw.randint(-3, end + 3) for _ in range(draw.randint(0, 2 * end))]
+    offsets += draw.choice([[], [*range(end)], [*range(end)] * 2])
+    if draw.random() < 0.5:
+        offsets.sort()
+    table = rows_of(offsets)
+    pieces = [
+        batch
+        for at in range(0, len(offsets), 7)
+        for batch in table.slice(at, 7).combine_chunks().to_batches()
+    ]
+
+    audit = segmentlog.audit(log, "t", iter(pieces), spill_directory=tmp_path)
+
+    start = segmentlog.open_log_dir(log).log("t", 0).log_start_offset
+    every = segmentlog.read(log, "t")["offset"].to_pylist()
+    decided = segmentlog.read(log, "t", isolation_level="read_committed")
+    committed = {*decided["offset"].to_pylist()}
+    times = Counter(offsets)
+    told = found(audit)
+    inside = range(start, end)
+    assert [each for each in sorted(committed) if not times[each]] == told.get("missing", [])
+    assert sorted(each for each, n in times.items() if n > 1) == sorted(told.get("duplicates", []))
+    assert [o for o in inside if times[o] and o in {*every} - committed] == told.get("aborted", [])
+    assert sorted(o for o in times if o < 0 or o >= end) == told.get("nonexistent", [])
+    assert [o for o in range(start) if times[o]] == told.get("below_log_start", [])
+    others = [o for o in inside if o not in every]
+    rows = sorted([*told.get("removed", []), *told.get("markers", [])])
+    assert [o for o in others if times[o]] == rows
+    assert {*told.get("possibly_missing", [])} <= {o for o in others if not times[o]}
+    assert len(committed) == audit.partitions[0].n_records
+    missing = audit.missing(["offset", "value"]).read_all()
+    assert told.get("missing", []) == missing["offset"].to_pylist()
+    for name in FINDINGS:
+        assert len(told.get(name, [])) == getattr(audit.partitions[0], name).n_offsets, name
+
+
+def test_messages_of_magic_0_and_1(tmp_path: Path) -> None:
+    """A compressed message has relative offsets, and compaction may have removed some."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    inside = [Record(offset, 0, b"k", b"v") for offset in (3, 5, 6)]
+    first = encode_message(Record(0, 0, b"k", b"v"), magic=0)
+    content = first + encode_wrapper(inside, magic=1, codec=1)
+    (directory / f"{0:020d}.log").write_bytes(content)
+
+    audit = segmentlog.audit(directory, "t", rows_of([0, 4, 5]))
+
+    assert found(audit) == {"missing": [3, 6], "removed": [4], "possibly_missing": [1, 2]}
+
+
+def test_a_directory_of_parquet(log: KafkaLog, tmp_path: Path) -> None:
+    """The partition may be in the names of directories, as Spark and Hive write it."""
+    for partition in range(2):
+        log.write("t", [b"v"] * 3, partition=partition, num_partitions=2)
+        directory = tmp_path / "table" / f"partition={partition}"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table({"offset": [0, 2]}), directory / "a.parquet")
+
+    audit = segmentlog.audit(log, "t", tmp_path / "table")
+
+    assert [{"missing": [1]}, {"missing": [1]}] == [found(audit, 0), found(audit, 1)]

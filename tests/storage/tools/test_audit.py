@@ -1,0 +1,69 @@
+"""``segmentlog audit``: exit status, output, files and bounds."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checkpoints import write_checkpoint
+from typer.testing import Result
+
+from segmentlog.testing.kafka_log import KafkaLog
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table that lacks offset 1 of three, and is named by other columns."""
+    log = KafkaLog(tmp_path / "logs")
+    log.write("t", [b"a", b"b", b"c"])
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"p": [0, 0], "o": ["0", "2"]}), path)
+    return path
+
+
+COLUMNS = ("--partition-column", "p", "--offset-column", "o")
+
+
+def test_a_table_that_is_not_complete(run: Run, tmp_path: Path, table: Path) -> None:
+    """The status is 1, and the files have the ranges and the records."""
+    ranges, missing = tmp_path / "ranges.parquet", tmp_path / "missing.parquet"
+    given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
+
+    done = run(*given, "--ranges", ranges, "--missing", missing, status=1)
+    assert "t-0: missing: 1 offset: 1\n3 records, 2 rows: 1 missing\n" in done.stdout
+    assert [b"b"] == pq.read_table(missing)["value"].to_pylist()
+    (found,) = pq.read_table(ranges).to_pylist()
+    assert ("missing", 1, 2) == (found["finding"], found["start_offset"], found["end_offset"])
+    assert "already exists" in run(*given, "--ranges", ranges, status=2).stderr
+
+    partition, summary = map(json.loads, run(*given, "--json", status=1).stdout.splitlines())
+    expected = {"offsets": 1, "rows": 0, "rangeCount": 1, "ranges": [[1, 2]]}
+    assert (expected, False) == (partition["missing"], partition["isComplete"])
+    assert (2, 1, False) == (summary["rows"], summary["missing"], summary["isComplete"])
+
+
+def test_bounds_by_the_words_of_spark(run: Run, tmp_path: Path, table: Path) -> None:
+    """Offsets are JSON, or those of a query."""
+    given = ("audit", tmp_path / "logs", "t", "--table", table, *COLUMNS)
+    write_checkpoint(tmp_path / "query", {0: '{"t":{"0":1}}'}, committed=0)
+
+    run(*given, "--starting-offsets", '{"t":{"0":2}}', status=0)
+    run(*given, "--ending-offsets", f"checkpoint:{tmp_path / 'query'}", status=0)
+    run(*given, "--starting-offsets", '{"t":{"0":-2}}', status=1)
+    said = run(*given, "--starting-offsets", "earlier", status=2).stderr
+    assert "--starting-offsets" in said
+    assert "checkpoint:PATH" in said
+
+
+def test_arguments_that_are_missing_or_swapped(run: Run, tmp_path: Path, table: Path) -> None:
+    """The status is 2."""
+    assert "DIR... TOPIC" in run("audit", "t", "--table", table, status=2).stderr
+    assert (
+        "in this order" in run("audit", "t", tmp_path / "logs", "--table", table, status=2).stderr
+    )
+    said = run("audit", tmp_path / "logs", "t", "--table", table, status=2).stderr
+    assert "column 'partition' is missing" in said
