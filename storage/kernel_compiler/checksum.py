@@ -38,7 +38,7 @@ _I8, _I32 = ir.IntType(8), ir.IntType(32)
 _WORDS_2, _WORDS_4 = ir.VectorType(I64, 2), ir.VectorType(I64, 4)
 register_model(_Vector)(lambda manager, kind: models.PrimitiveModel(manager, kind, _WORDS_4))
 
-#: Bits of what the processors have for which kernels are compiled: a constant of each variant.
+#: How many of `FEATURES` the processors have: a constant of each variant.
 _features = outside("features")
 _load = TWINS["load_u64"]
 
@@ -187,10 +187,10 @@ def _take_words(buf, at, n_words, crc):
 @inlined
 def crc32c(buf, start, end):
     """The twin of `segmentlog.format.kernels.crc32c.crc32c`."""
-    if not _features() & V2 or end - start < 8:
+    if _features() < V2 or end - start < 8:
         return checksum_by_table(buf, start, end, _TABLES)
     crc, at = _ONES, start
-    if _features() & VECTORS:
+    if _features() >= VECTORS:
         while at + 8 * _LINE <= end:
             n_lines = min((end - at) // (8 * _LINE), _MOST_LINES)
             crc = _take_lines(buf, at, n_lines, crc)

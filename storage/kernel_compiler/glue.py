@@ -1,35 +1,44 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return"
-"""The code between CPython and the kernels, which is compiled as they are.
+"""The code between CPython and the kernels, which is compiled as they are, and its table.
 
 It uses CPython's stable ABI alone (``METH_FASTCALL``, buffers), so one file serves all versions of
-Python from 3.11 on.  Addresses are words here.  `extension` writes the tables of words that
-describe the module and each kernel; the constants below are places in them, in bytes.
+Python from 3.11 on.  Addresses are words here.  One table of words describes the module, its
+variants and its kernels; the constants below are places in it, in bytes.
 """
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba.core import types
 from numba.core.cgutils import global_constant, make_bytearray
 
 from kernel_compiler.instructions import I64, INT, caller, instruction, outside
-from kernel_compiler.lower import NO_RESULT, NUMBER, TRUTH
-from kernel_compiler.platforms import V2, V3, VECTORS
+from kernel_compiler.lower import NO_RESULT, NUMBER, TRUTH, Lowered
+from kernel_compiler.platforms import FEATURES, V2, VARIANTS
 from segmentlog.native import internal, kernel
 
-__all__ = ["call", "cpu_level", "start"]
+__all__ = ["call", "cpu_level", "entries", "extension", "start"]
 
-#: The module, and after it each of its variants, the best first.
-CHOSEN, DEFINITION, DIGEST, NOTHING_RUNS, NOTHING_ASKED, N_VARIANTS, MODULE_BYTES = range(0, 56, 8)
-NEEDED, NAME, KERNELS, VARIANT_BYTES = range(0, 32, 8)
-#: A kernel, and after it each of its values: an argument, an item of one, or an item of an item.
-TABLE, SLOT, RESULT, N_ARGUMENTS, WRONG_NUMBER, OUTSIDE, N_VALUES, KERNEL_BYTES = range(0, 64, 8)
+#: The module, which begins as CPython's ``PyModuleDef``; after it its variants, the best first;
+#: after them its kernels.
+DIGEST, NOTHING_RUNS, NOTHING_ASKED, N_VARIANTS, N_KERNELS, MODULE_BYTES = range(104, 152, 8)
+NEEDED, NAME, ENTRIES, VARIANT_BYTES = range(0, 32, 8)
+#: A kernel, which begins as CPython's ``PyMethodDef``; after it its values: an argument, an item
+#: of one, or an item of an item.
+SLOT, ENTRY, RESULT, N_ARGUMENTS, WRONG_NUMBER, OUTSIDE, N_VALUES = range(32, 88, 8)
+KERNEL_BYTES = 88
 ARGUMENT, ITEM, ITEM_OF_ITEM, ITEM_BYTES, N_DIMENSIONS, FLAGS, VALUE_BYTES = range(0, 56, 8)
 NO_ITEM = -1
 INTEGER, ENDS = 0, -1  #: in the place of the bytes of an item
-MOST_VALUES, MOST_RESULTS = 64, 8
+_MOST_VALUES, _MOST_RESULTS = 64, 8
 
 _BUF, _BUF_ITEM_BYTES, _BUF_N_DIMENSIONS, _BUF_SHAPE, _BUF_STRIDES, _BUF_BYTES = (
     0, 24, 36, 48, 56, 80,
 )  # fmt: skip  # of ``Py_buffer``
+_C_CONTIGUOUS, _WRITABLE = 0x38, 1  # of ``PyBUF_``
+_METH_FASTCALL = 0x80
 _ABI3 = 3
 
 _INT32 = types.int32
@@ -48,8 +57,10 @@ _restore_thread = _c("PyEval_RestoreThread", types.void, INT)
 _save_thread = _c("PyEval_SaveThread", INT)
 _as_integer = _c("PyLong_AsLongLong", INT, INT)
 _from_integer = _c("PyLong_FromLongLong", INT, INT)
+_add_object = _c("PyModule_AddObject", _INT32, INT, INT, INT)
 _add_string = _c("PyModule_AddStringConstant", _INT32, INT, INT, INT)
 _create_module = _c("PyModule_Create2", INT, INT, _INT32)
+_new_function = _c("PyCFunction_NewEx", INT, INT, INT, INT)
 _get_buffer = _c("PyObject_GetBuffer", _INT32, INT, INT, _INT32)
 _tuple_item = _c("PyTuple_GetItem", INT, INT, INT)
 _new_tuple = _c("PyTuple_New", INT, INT)
@@ -96,9 +107,9 @@ _load, _load_32, _load_8 = map(_loader, (64, 32, 8))
 _store = instruction(types.void, INT, INT)(
     lambda builder, address, word: builder.store(word, builder.inttoptr(address, I64.as_pointer()))
 )
-_views = _stack(MOST_VALUES * _BUF_BYTES // 8)
-_words = _stack(MOST_VALUES * 9)  # numba passes a table as nine words
-_results = _stack(MOST_RESULTS)
+_views = _stack(_MOST_VALUES * _BUF_BYTES // 8)
+_words = _stack(_MOST_VALUES * 9)  # numba passes a table as nine words
+_results = _stack(_MOST_RESULTS)
 _nothing, _digest, _variant = map(_text, ("", "digest", "variant"))
 _setting = _text("SEGMENTLOG_KERNELS")
 _wrong_kind = _text("an array has another type or number of dimensions")
@@ -106,8 +117,9 @@ _mixed_ends = _text("the bounds of some columns have 32 bits, those of others 64
 
 
 @kernel
-def call(described: int, given: int, n_given: int) -> int:
+def call(this: int, given: int, n_given: int) -> int:
     """What CPython calls for a kernel: an object, or 0 with an exception."""
+    described = _as_integer(this)
     if n_given != _load(described + N_ARGUMENTS):
         _set_error(_type_error(), _load(described + WRONG_NUMBER))
         return 0
@@ -164,8 +176,8 @@ def call(described: int, given: int, n_given: int) -> int:
             at += 40 + 16 * n_dimensions
         value += VALUE_BYTES
     else:
-        slot = _load(described + SLOT) + (ends_bytes == 8)
-        entry = _load(_load(_load(described + TABLE)) + 8 * slot)
+        # If there are two entries, for both types of `Ends`, the second is for 64 bits.
+        entry = _load(_load(described + ENTRY) + 8 * (ends_bytes == 8))
         thread = _save_thread()
         code = _run(entry, words, results)
         _restore_thread(thread)
@@ -216,28 +228,28 @@ _CPUID = "={ax},={bx},={cx},={dx},{ax},{cx}"
 _eax, _ebx, _ecx = (_asked("cpuid", _CPUID, place) for place in range(3))
 _saved_state = _asked("xgetbv", "={ax},={dx},{cx}", 0)
 
-_V2_ECX = sum(1 << bit for bit in (0, 1, 9, 13, 19, 20, 23))  # of leaf 1
-_V3_ECX = sum(1 << bit for bit in (12, 22, 27, 28, 29))  # of leaf 1
-_V3_EBX = sum(1 << bit for bit in (3, 5, 8))  # of leaf 7
-_VECTORS_ECX = 1 << 10  # of leaf 7
-_EXTENDED, _V3_EXTENDED_ECX = 0x80000001, 1 << 5
-_YMM_STATE = 6
+#: Of the features in their order: leaf, whether its bit is in ECX and not in EBX, and the bit.
+_PLACES = tuple(FEATURES.values())
+_SAVES_STATE, _VECTORS_STATE = 1 << 27, 6
 
 
 @internal
 def cpu_level() -> int:
-    """What an x86 processor has, as bits."""
-    if not _has_cpuid() or _ecx(1) & _V2_ECX != _V2_ECX:
-        return 0
-    has_v3 = _eax(0) >= 7 and _ecx(1) & _V3_ECX == _V3_ECX and _ebx(7) & _V3_EBX == _V3_EBX
-    # The operating system must save the vectors, too.
-    if not (
-        has_v3
-        and _ecx(_EXTENDED) & _V3_EXTENDED_ECX
-        and _saved_state(0) & _YMM_STATE == _YMM_STATE
-    ):
-        return V2
-    return V2 | V3 | VECTORS if _ecx(7) & _VECTORS_ECX else V2 | V3
+    """How many of `FEATURES` an x86 processor has, up to the first that it lacks."""
+    level = 0
+    if _has_cpuid():
+        for leaf, is_in_ecx, bit in _PLACES:
+            if leaf == 7 and _eax(0) < leaf:
+                break
+            # The operating system must save the vectors, too.
+            if level == V2 and not (
+                _ecx(1) & _SAVES_STATE and _saved_state(0) & _VECTORS_STATE == _VECTORS_STATE
+            ):
+                break
+            if not (_ecx(leaf) if is_in_ecx else _ebx(leaf)) >> bit & 1:
+                break
+            level += 1
+    return level
 
 
 @kernel
@@ -247,19 +259,140 @@ def start(module: int) -> int:
     asked = _getenv(_setting())
     is_any = asked == 0 or _load_8(asked) == 0
     variant = module + MODULE_BYTES
-    end = variant + VARIANT_BYTES * _load(module + N_VARIANTS)
-    while variant < end:
-        needed = _load(variant + NEEDED)
-        if level & needed == needed and (is_any or _compare(asked, _load(variant + NAME)) == 0):
+    described = variant + VARIANT_BYTES * _load(module + N_VARIANTS)
+    while variant < described:
+        if level >= _load(variant + NEEDED) and (
+            is_any or _compare(asked, _load(variant + NAME)) == 0
+        ):
             break
         variant += VARIANT_BYTES
     else:
         message = _load(module + (NOTHING_RUNS if is_any else NOTHING_ASKED))
         _set_error(_import_error(), message)
         return 0
-    _store(_load(module + CHOSEN), _load(variant + KERNELS))
-    made = _create_module(_load(module + DEFINITION), _ABI3)
+    made = _create_module(module, _ABI3)
     if made != 0:
         _add_string(made, _digest(), _load(module + DIGEST))
         _add_string(made, _variant(), _load(variant + NAME))
+        for _ in range(_load(module + N_KERNELS)):
+            entry = _load(variant + ENTRIES) + 8 * _load(described + SLOT)
+            _store(described + ENTRY, entry)
+            function = _new_function(described, _from_integer(described), 0)
+            _add_object(made, _load(described), function)
+            described += KERNEL_BYTES + VALUE_BYTES * _load(described + N_VALUES)
     return made
+
+
+def entries(kernels: llvm.ModuleRef, lowered: Sequence[Lowered], variant: str) -> str:
+    """A function of words and results for each kernel, and the table of these functions."""
+    lines = [f"@features = constant i64 {VARIANTS[variant].needed}"]
+    for slot, each in enumerate(lowered):
+        kinds = [str(given.type) for given in kernels.get_function(each.symbol).arguments][2:]
+        passed = "".join(f", {kind} %value.{i}" for i, kind in enumerate(kinds))
+        lines += [
+            f'declare i32 @"{each.symbol}"({", ".join(["ptr", "ptr", *kinds])})',
+            f"define internal i64 @entry.{slot}(ptr %words, ptr %results) {{",
+            "%error = alloca ptr",
+        ]
+        for i, kind in enumerate(kinds):
+            lines.append(f"%at.{i} = getelementptr i64, ptr %words, i64 {i}")
+            lines.append(f"%value.{i} = load {kind}, ptr %at.{i}")
+        lines += [
+            # Inlined, it would no longer say to which arrays it writes.
+            f'%code = call i32 @"{each.symbol}"(ptr %results, ptr %error{passed}) noinline',
+            "%word = sext i32 %code to i64",
+            "ret i64 %word",
+            "}",
+        ]
+    addresses = ", ".join(f"ptr @entry.{slot}" for slot in range(len(lowered)))
+    table = f'@"kernels.{variant}" = constant [{len(lowered)} x ptr] [{addresses}]'
+    return "\n".join([*lines, table])
+
+
+def extension(
+    lowered: Sequence[Lowered], optimized: llvm.ModuleRef, variants: Sequence[str], digest: str,
+    names: Sequence[str],
+) -> str:  # fmt: skip
+    """The table of the module ``_compiled``, and the functions that CPython calls with it.
+
+    The kernels are in the order of the variants' entries, and `optimized` has the code of one
+    variant.  `names` are the symbols of `call` and `start`.
+    """
+    lines = [f"@features = constant i64 {VARIANTS[variants[-1]].needed}"]
+
+    def text(text: str) -> str:
+        data = (*text.encode(), 0)
+        shown = "".join(f"\\{byte:02x}" for byte in data)
+        lines.append(f'@text.{len(lines)} = internal constant [{len(data)} x i8] c"{shown}"')
+        return f"@text.{len(lines) - 1}"
+
+    shown = ", ".join(variants)
+    slots = {each.name: slot for slot, each in reversed([*enumerate(lowered)])}
+    table: list[int | str] = [
+        1, *[0] * 4, text("segmentlog.format.kernels._compiled"), 0, -1, *[0] * 5, text(digest),
+        text(f"this processor runs none of its kernels: {shown}"),
+        text(f"this processor runs no kernels of this name among its {shown}"),
+        len(variants), len(slots),
+    ]  # fmt: skip
+    for variant in variants:
+        lines.append(f'@"kernels.{variant}" = external global ptr')
+        table += [VARIANTS[variant].needed, text(variant), f'@"kernels.{variant}"']
+    of_64_bits = {each.name: each for each in lowered}  # the second entry, if there are two
+    for name, slot in slots.items():
+        kernel = lowered[slot]
+        given = optimized.get_function(kernel.symbol).arguments
+        # Of each array, numba passes two pointers that kernels do not use, and that of the data.
+        data = iter([each for each in given if str(each.type) == "ptr"][2:][2::3])
+        values: list[int] = []
+        for path, kind, is_ends in _values(kernel.arguments, of_64_bits[name].arguments):
+            values += [*path, *[NO_ITEM] * (3 - len(path))]
+            if kind == INT:
+                values += [INTEGER, 0, 0]
+                continue
+            is_only_read = {b"readonly", b"readnone"} & set(next(data).attributes)
+            flags = _C_CONTIGUOUS | (0 if is_only_read else _WRITABLE)
+            values += [ENDS if is_ends else kind.dtype.bitwidth // 8, kind.ndim, flags]
+        n_values = 8 * len(values) // VALUE_BYTES
+        if n_values > _MOST_VALUES:
+            message = f"{name} takes {n_values} values, more than {_MOST_VALUES}"
+            raise ValueError(message)
+        n_arguments = len(kernel.arguments)
+        table += [
+            text(name), "@call", _METH_FASTCALL, 0, slot, 0, kernel.result, n_arguments,
+            text(f"{name} takes {n_arguments} arguments"),
+            text(f"{name}: an index is outside its array"), n_values, *values,
+        ]  # fmt: skip
+    words = [
+        f"i64 {each}" if isinstance(each, int) else f"i64 ptrtoint (ptr {each} to i64)"
+        for each in table
+    ]
+    lines.append(f"@module = internal global [{len(words)} x i64] [{', '.join(words)}]")
+    module = "i64 ptrtoint (ptr @module to i64)"
+    for head, symbol, arguments in (
+        ("internal i64 @call(i64 %this, i64 %given, i64 %n)", *names[:1],
+         ["i64 %this", "i64 %given", "i64 %n"]),
+        ("i64 @PyInit__compiled()", *names[1:], [module]),
+    ):  # fmt: skip
+        kinds = ", ".join(["ptr", "ptr", *["i64"] * len(arguments)])
+        lines += [
+            f'declare i32 @"{symbol}"({kinds})',
+            f"define {head} {{",
+            "%result = alloca i64",
+            "%error = alloca ptr",
+            f'call i32 @"{symbol}"({", ".join(["ptr %result", "ptr %error", *arguments])})',
+            "%made = load i64, ptr %result",
+            "ret i64 %made",
+            "}",
+        ]
+    return "\n".join(lines)
+
+
+def _values(
+    narrow: Any, wide: Any, path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], Any, bool]]:
+    """The place of each value, with items of tuples; its type, and whether it is an `Ends`."""
+    for number, (kind, other) in enumerate(zip(narrow, wide, strict=True)):
+        if isinstance(kind, types.BaseTuple):  # type: ignore[attr-defined]
+            yield from _values(kind, other, (*path, number))
+        else:
+            yield (*path, number), kind, kind != other

@@ -11,65 +11,66 @@ from llvmlite import binding as llvm
 from segmentlog.native import PLATFORM
 
 __all__ = [
-    "PLATFORMS", "V2", "V3", "VARIANTS", "VECTORS", "Platform", "Variant", "compile_for",
-    "host_variant", "link",
+    "FEATURES", "PLATFORMS", "V2", "VARIANTS", "VECTORS", "Variant", "compile_for",
+    "host_variant", "link", "variants_of",
 ]  # fmt: skip
 
-#: Bits of what a processor has: x86-64-v2 with PCLMULQDQ, x86-64-v3, and VPCLMULQDQ.
-V2, V3, VECTORS = 1, 2, 4
-
-_V2 = "+cx16,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3,+pclmul"
-_V3 = f"{_V2},+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
+#: What x86 processors have, by LLVM's names, in the order in which they got it.  Where ``cpuid``
+#: says so: leaf, whether the bit is in ECX and not in EBX, and the bit.
+FEATURES = {
+    "sse3": (1, True, 0), "ssse3": (1, True, 9), "cx16": (1, True, 13), "sse4.1": (1, True, 19),
+    "sse4.2": (1, True, 20), "popcnt": (1, True, 23), "pclmul": (1, True, 1),
+    "fma": (1, True, 12), "movbe": (1, True, 22), "avx": (1, True, 28), "f16c": (1, True, 29),
+    "bmi": (7, False, 3), "avx2": (7, False, 5), "bmi2": (7, False, 8),
+    "lzcnt": (0x80000001, True, 5),
+    "vpclmulqdq": (7, True, 10),
+}  # fmt: skip
+#: How many of them x86-64-v2 with PCLMULQDQ has, x86-64-v3, and x86-64-v3 with VPCLMULQDQ.
+V2, V3, VECTORS = 7, 15, 16
 
 
 class Variant(NamedTuple):
-    """A processor as LLVM names it, and the bits that it needs."""
+    """A processor as LLVM names it, and how many of `FEATURES` it needs."""
 
     cpu: str
-    features: str
     needed: int
 
 
 VARIANTS = {
-    "x86-64-v3-vpclmulqdq": Variant("x86-64-v3", f"{_V3},+vpclmulqdq", V2 | V3 | VECTORS),
-    "x86-64-v3": Variant("x86-64-v3", _V3, V2 | V3),
-    "x86-64-v2": Variant("x86-64-v2", _V2, V2),
-    "aarch64": Variant("generic", "", 0),
+    "x86-64-v3-vpclmulqdq": Variant("x86-64-v3", VECTORS),
+    "x86-64-v3": Variant("x86-64-v3", V3),
+    "x86-64-v2": Variant("x86-64-v2", V2),
+    "aarch64": Variant("generic", 0),
 }
-_X86 = ("x86-64-v3-vpclmulqdq", "x86-64-v3", "x86-64-v2")
 
-
-class Platform(NamedTuple):
-    """A platform as LLVM and as zig name it, and its variants, the best first."""
-
-    triple: str
-    zig: str
-    variants: tuple[str, ...]
-
-
-#: By the name of `segmentlog.native.PLATFORM`.
+#: Targets of LLVM, by the name of `segmentlog.native.PLATFORM`.
 PLATFORMS = {
-    "linux-x86_64": Platform("x86_64-unknown-linux-gnu", "x86_64-linux-gnu", _X86),
-    "linux-aarch64": Platform("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", ("aarch64",)),
-    "darwin-x86_64": Platform("x86_64-apple-macosx11.0.0", "x86_64-macos", _X86),
-    "darwin-arm64": Platform("arm64-apple-macosx11.0.0", "aarch64-macos", ("aarch64",)),
+    "linux-x86_64": "x86_64-unknown-linux-gnu",
+    "linux-aarch64": "aarch64-unknown-linux-gnu",
+    "darwin-x86_64": "x86_64-apple-macosx11.0.0",
+    "darwin-arm64": "aarch64-apple-macosx11.0.0",
 }
+
+
+def variants_of(platform: str) -> list[str]:
+    """The variants for the processors of a platform, the best first."""
+    is_x86 = platform.endswith("x86_64")
+    return [name for name, each in VARIANTS.items() if each.cpu.startswith("x86") == is_x86]
 
 
 def host_variant() -> str:
     """The best variant that runs on this processor; `RuntimeError` if there is none."""
-    found = {f"+{name}" for name, has in llvm.get_host_cpu_features().items() if has}
-    for name in PLATFORMS[PLATFORM].variants if PLATFORM in PLATFORMS else ():
-        if found.issuperset(filter(None, VARIANTS[name].features.split(","))):
+    has = llvm.get_host_cpu_features()
+    for name in variants_of(PLATFORM) if PLATFORM in PLATFORMS else ():
+        if all(has.get(each) for each in [*FEATURES][: VARIANTS[name].needed]):
             return name
     message = f"no kernels can be compiled for this processor of {PLATFORM}"
     raise RuntimeError(message)
 
 
 def compile_for(
-    platform: str, cpu: str, features: str, source: llvm.ModuleRef, text: str, exported: str,
-    target: Path,
-) -> llvm.ModuleRef:  # fmt: skip
+    platform: str, variant: Variant, source: llvm.ModuleRef, text: str, exported: str, target: Path
+) -> llvm.ModuleRef:
     """Link lowered code with more, run LLVM once over all of it, and write the code of processors.
 
     Other objects see one name of it.  Returns the optimized module.
@@ -77,8 +78,9 @@ def compile_for(
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()  # for ``cpuid``
-    machine = llvm.Target.from_triple(PLATFORMS[platform].triple).create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
+    features = ",".join(f"+{each}" for each in [*FEATURES][: variant.needed])
+    machine = llvm.Target.from_triple(PLATFORMS[platform]).create_target_machine(
+        cpu=variant.cpu, features=features, opt=3, reloc="pic", codemodel="default"
     )
     module = llvm.parse_bitcode(source.as_bitcode())
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
@@ -110,6 +112,14 @@ def link(objects: list[Path], target: Path, platform: str) -> None:
     elif is_linux:
         command = [sys.executable, "-m", "ziglang", "ld.lld", "-shared"]
     else:
-        named = ["-target", PLATFORMS[platform].zig]
-        command = [sys.executable, "-m", "ziglang", "cc", *named, *options]
+        processor = PLATFORMS[platform].partition("-")[0]
+        command = [
+            sys.executable,
+            "-m",
+            "ziglang",
+            "cc",
+            "-target",
+            f"{processor}-macos",
+            *options,
+        ]
     subprocess.run([*command, "-o", str(target), *map(str, objects)], check=True)
