@@ -85,6 +85,11 @@ from segmentlog.maintain.restoration.restore import (
     offsets_csv,
     restore,
 )
+from segmentlog.maintain.restoration.undelete import (
+    RenamedPartition,
+    renamed_partitions,
+    undelete,
+)
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.maintain.start.preflight import preflight
 from segmentlog.maintain.start.steps import StartAction, StartStep
@@ -184,6 +189,7 @@ __all__ = [
     "RemainingCopy",
     "RemoteSegmentError",
     "RemovedSegment",
+    "RenamedPartition",
     "Replica",
     "Replicas",
     "ReplicatedDirectory",
@@ -239,6 +245,7 @@ __all__ = [
     "reassignment_json",
     "recover",
     "reindex",
+    "renamed_partitions",
     "replicas",
     "restore",
     "retain",
@@ -248,6 +255,7 @@ __all__ = [
     "table",
     "tables",
     "topic_settings",
+    "undelete",
     "usage",
     "verify",
 ]

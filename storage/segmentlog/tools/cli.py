@@ -32,6 +32,7 @@ from segmentlog.tools.recover import recover, reindex
 from segmentlog.tools.restore import placement, restore
 from segmentlog.tools.sweep import sweep
 from segmentlog.tools.topics import topics
+from segmentlog.tools.undelete import undelete
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import preflight, verify
@@ -72,6 +73,7 @@ _WAYS = {
         ("replica replica-verification", "use 'replicas'"),
         ("reassign-partitions reassign", "use 'placement'"),
         ("index rebuild rebuild-index", "use 'reindex'"),
+        ("undrop restore-topic recycle trash", "use 'undelete'"),
         ("delete rm remove del drop clean cleanup purge prune truncate gc expire", _DELETE),
     )
     for word in words.split()
@@ -162,7 +164,8 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
+    delete_records, erase, sweep, produce, configure, mirror, placement, restore, undelete,
+    doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

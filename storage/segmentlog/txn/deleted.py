@@ -76,16 +76,20 @@ def taken_out(directory: str, topic: str) -> list[str]:
     return [os.path.join(directory, name) for name in names if is_deleted_directory(name, topic)]
 
 
-def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> None:
+def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> list[str]:
     """Rename the partitions of a topic, remove its checkpoints' entries, forget its settings.
+
+    Returns the new paths.
 
     The directories are renamed first.  A partition that still has its directory, but no longer its
     high watermark, would be read to the log end.  Without its log start, it would be read from its
     first segment on.  Settings that stayed would be those of the next topic of that name, and
     retention would remove its records.
     """
+    renamed = []
     for topic_partition, path in partition_directories(directory, topic):
-        rename(path, os.path.join(directory, deleted_directory_name(topic_partition)))
+        renamed.append(os.path.join(directory, deleted_directory_name(topic_partition)))
+        rename(path, renamed[-1])
     sync_directory(directory)
     for name in CHECKPOINTS:
         offsets = read_offsets(directory, name)
@@ -94,16 +98,19 @@ def take_out(directory: str, topic: str, *, keeps_settings: bool = False) -> Non
             write_offsets(directory, name, left)
     if not keeps_settings:
         SettingsFile.forget(directory, topic)
+    return renamed
 
 
-def remove_taken_out(directory: str, topic: str) -> None:
+def remove_taken_out(directory: str, topic: str, renamed: Collection[str] | None = None) -> None:
     """Remove the renamed directories with their contents; a failure is only a warning.
 
     The topic is gone by then.  A starting broker removes them, too, and nothing waits for their
     disk space.
+
+    `renamed`: only these paths; all of the topic by default, also those of its earlier deletions.
     """
     try:
-        paths = taken_out(directory, topic)
+        paths = taken_out(directory, topic) if renamed is None else renamed
         for path in paths:
             # Follows no link, even one that takes the place of a directory meanwhile.
             if status_of(path).type is FileType.LINK:

@@ -234,8 +234,9 @@ class WriteJob:
             if list_guards(directory) or State.read(directory).token == self.token:
                 return
             for topic in topics:
-                take_out(directory, topic, keeps_settings=True)
-                remove_taken_out(directory, topic)
+                # Directories of an earlier topic of this name may hold what is being undeleted.
+                renamed = take_out(directory, topic, keeps_settings=True)
+                remove_taken_out(directory, topic, renamed)
 
     def abort(self) -> None:
         """End the job: remove its mark and all its staged files; the log stays as it is."""
