@@ -157,7 +157,7 @@ def _json() -> Iterator[tuple[str, str]]:
                 yield name, _named(sorted(_fields_of(_RUNS[name])))
             elif name in _RESULTS:
                 result = _RESULTS[name]
-                fields = {each: None for each in result._fields}  # type: ignore[attr-defined]
+                fields = dict.fromkeys(result._fields)  # type: ignore[attr-defined]
                 yield name, _named(sorted(json_fields(result(**fields))))
             elif name in _TABLES:
                 yield name, "the columns of its [tables](tables.md)"
