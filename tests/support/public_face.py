@@ -87,7 +87,10 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> str:
-    marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    marks: dict[object, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
     found = inspect.signature(function).parameters.values()
     return _named([f"{marks.get(each.kind, '')}{each.name}" for each in found])
 
