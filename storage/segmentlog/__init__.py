@@ -111,6 +111,11 @@ from segmentlog.maintain.restoration.restore import (
     offsets_csv,
     restore,
 )
+from segmentlog.maintain.restoration.undelete import (
+    RenamedPartition,
+    renamed_partitions,
+    undelete,
+)
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.maintain.start.preflight import preflight
 from segmentlog.maintain.start.steps import StartAction, StartStep
@@ -228,6 +233,7 @@ __all__ = [
     "RemainingCopy",
     "RemoteSegmentError",
     "RemovedSegment",
+    "RenamedPartition",
     "Replica",
     "Replicas",
     "ReplicatedDirectory",
@@ -293,6 +299,7 @@ __all__ = [
     "reassignment_json",
     "recover",
     "reindex",
+    "renamed_partitions",
     "replicas",
     "restore",
     "retain",
@@ -302,6 +309,7 @@ __all__ = [
     "table",
     "tables",
     "topic_settings",
+    "undelete",
     "usage",
     "verify",
 ]

@@ -135,7 +135,14 @@ def deleted_directory_name(topic_partition: TopicPartition) -> str:
 def is_deleted_directory(name: str, topic: str) -> bool:
     """Whether a directory has such a name, of a partition of the topic."""
     parsed = parse_partition_directory(name)
-    if parsed is None or parsed[1] != DirectoryState.DELETE:
+    is_deleted = parsed is not None and parsed[1] == DirectoryState.DELETE
+    return is_deleted and is_renamed_directory(name, topic)
+
+
+def is_renamed_directory(name: str, topic: str) -> bool:
+    """Whether a directory is that of a partition of the topic, and is renamed in any way."""
+    parsed = parse_partition_directory(name)
+    if parsed is None or parsed[1] == DirectoryState.CURRENT:
         return False
     is_cut = len(name) == _LONGEST_NAME and topic.startswith(parsed[0].topic)
     return is_cut or parsed[0].topic == topic

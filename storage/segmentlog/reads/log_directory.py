@@ -21,7 +21,7 @@ from segmentlog.format.names import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES_FILE,
     DirectoryState,
-    is_deleted_directory,
+    is_renamed_directory,
     parse_partition_directory,
 )
 from segmentlog.log.checkpoint import read_meta_properties
@@ -229,23 +229,27 @@ class LogDirectory:
             each
             for snapshot in self._whole
             for each in snapshot.renamed()
-            if (each.topic_partition.topic == topic or is_deleted_directory(each.name, topic))
+            if is_renamed_directory(each.name, topic)
             and partition in (-1, each.topic_partition.partition)
         ]
         if not found:
             return ""
         shown = ", ".join(each.path for each in found[:MOST_NAMED])
         more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        if all(each.state is DirectoryState.FUTURE for each in found):
+            way = "to read them, open each of these directories"
+        else:
+            way = (
+                "segmentlog.undelete (segmentlog undelete) restores the topic, and each of these "
+                "directories can be opened and read"
+            )
         warning = (
             "a broker removes -delete directories a minute after the deletion, or after its start "
             "(log.segment.delete.delay.ms): "
             if any(each.state is DirectoryState.DELETE for each in found)
             else ""
         )
-        return (
-            f"its logs are still in {shown}{more}; {warning}to read them, copy these directories "
-            f"elsewhere and name the copies {topic}-<partition>"
-        )
+        return f"its logs are still in {shown}{more}; {warning}{way}"
 
     @property
     def log_directories(self) -> list[str]:
@@ -293,7 +297,15 @@ class LogDirectory:
     def _open(
         self, topic_partition: TopicPartition, parent: str, path: str, high_watermark: int = -1
     ) -> Log:
-        """The log at one place.  A high watermark that is given overrides the checkpoint."""
+        """The log at one place.  A high watermark that is given overrides the checkpoint.
+
+        Checkpoints do not name a renamed directory: they may have the bounds of a topic that was
+        made again with the same name.
+        """
+        if path in self.paths:  # others are in use
+            named = parse_partition_directory(path.removeprefix(parent).strip("/").split("/")[0])
+            if named is not None and named[1] is not DirectoryState.CURRENT:
+                return self.log_without_checkpoints(topic_partition)
         snapshot = self._snapshots[parent]
         start, end = snapshot.bounds(topic_partition)
         promised = snapshot.high_watermarks

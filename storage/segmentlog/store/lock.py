@@ -284,6 +284,29 @@ class DirectoryLock:
             os.close(descriptor)
 
 
+def is_locked(directory: str) -> bool | None:
+    """Whether a broker or a writer holds a log directory now; None if nothing shows that.
+
+    No lock is taken, and no file is made.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        descriptor = os.open(
+            os.path.join(directory, LOCK_FILE), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+        )
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        return _is_locked(descriptor, 0, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def _open_lock(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 

@@ -1,5 +1,6 @@
 """``segmentlog cat``: the records of a topic, with the options and the output of kcat."""
 
+import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import typer
 
 from segmentlog.arguments import LARGEST_LONG, refuse_two
 from segmentlog.errors import OptionError
+from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import (
     IsolationLevel,
     OffsetRange,
@@ -23,6 +25,8 @@ from segmentlog.model import (
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log, find_bounds
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import exists
 from segmentlog.times import epoch_milliseconds
 from segmentlog.tools import arguments
 from segmentlog.tools.failures import Failed, missing_offsets
@@ -105,7 +109,15 @@ def cat(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="A log directory, or a partition directory.")
     ],
-    topic: arguments.Topic = None,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topic; may be left out if the directory has only one topic. Also the name "
+            "of a renamed directory of a partition, such as orders-0.<id>-delete.",
+            autocompletion=arguments.complete_topic,
+        ),
+    ] = None,
     kcats_topic: Annotated[
         str | None,
         typer.Option(
@@ -198,6 +210,11 @@ def cat(
         topic = kcats_topic
     bounds = Bounds.parse(offset or ())
     arguments.refuse_swapped("TOPIC", topic or "", directory, "segmentlog cat DIR TOPIC")
+    if topic is not None and "." in topic:
+        renamed = parse_partition_directory(topic)
+        path = os.path.join(directory, topic)
+        if renamed and renamed[1] is not DirectoryState.CURRENT and exists(readable_path(path)):
+            directory, topic = path, renamed[0].topic
     opened = open_log_dir(*tier.beside([directory]))
     if as_json:
         node = opened.node_id

@@ -34,6 +34,7 @@ from segmentlog.tools.recover import recover, reindex
 from segmentlog.tools.restore import placement, restore
 from segmentlog.tools.sweep import sweep
 from segmentlog.tools.topics import topics
+from segmentlog.tools.undelete import undelete
 from segmentlog.tools.upkeep import compact, configure, delete_records, delete_topic, retain
 from segmentlog.tools.usage import usage
 from segmentlog.tools.verify import preflight, verify
@@ -76,6 +77,7 @@ _WAYS = {
         ("replica replica-verification", "use 'replicas'"),
         ("reassign-partitions reassign", "use 'placement'"),
         ("index rebuild rebuild-index", "use 'reindex'"),
+        ("undrop restore-topic recycle trash", "use 'undelete'"),
         ("delete rm remove del drop clean cleanup purge prune truncate gc expire", _DELETE),
     )
     for word in words.split()
@@ -167,7 +169,7 @@ for _each in (
     topics, usage, analyze, describe, grep, cat, dump, offsets, groups, transactions, cluster,
     schemas, table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic,
     retain, compact, delete_records, erase, sweep, produce, configure, mirror, placement, restore,
-    doctor,
+    undelete, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

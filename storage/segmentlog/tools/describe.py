@@ -23,6 +23,7 @@ from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, as_given, cell, time_cell, write_json
 from segmentlog.tools.sinks import codec_name
 from segmentlog.tools.text import escape, to_json
+from segmentlog.tools.undelete import write_renamed
 from segmentlog.tools.usage import write_leftovers
 
 logger = logging.getLogger(__name__)
@@ -76,8 +77,10 @@ def describe(
         return
     rows = describe_paths(places, topic or (), all_headers=all_headers)
     is_good = _write_json(rows) if as_json else _write_table(rows, all_headers=all_headers)
+    opened = open_log_dir(*places)
+    write_renamed(opened, topic or (), as_json=as_json)
     if not as_json:
-        write_leftovers(open_log_dir(*places))
+        write_leftovers(opened)
     if not is_good:
         raise typer.Exit(arguments.PROBLEM)
 

@@ -134,7 +134,7 @@ def restore(
         line = (
             to_json(json_fields(each))
             if as_json
-            else _line(each, sources, targets, dry_run=dry_run)
+            else restored_line(each, sources, targets, dry_run=dry_run)
         )
         sys.stdout.write(f"{line}\n")
     for problem in found.problems:
@@ -145,9 +145,10 @@ def restore(
         raise typer.Exit(arguments.PROBLEM)
 
 
-def _line(
+def restored_line(
     found: "RestoredPartition", sources: Sequence[str], targets: Sequence[str], *, dry_run: bool
 ) -> str:
+    """A restored partition, or one that would be restored, in words."""
     name = escape(f"{found.topic}-{found.partition}")
     if found.problems:
         return f"{name}: cannot be restored: {escape('; '.join(found.problems))}"

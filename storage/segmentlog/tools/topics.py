@@ -29,6 +29,7 @@ from segmentlog.tools import arguments
 from segmentlog.tools.failures import damaged_end, missing_offsets
 from segmentlog.tools.output import aligned, time_cell, write_json
 from segmentlog.tools.text import escape
+from segmentlog.tools.undelete import write_renamed
 from segmentlog.tools.usage import write_leftovers
 from segmentlog.tools.walk import last_offset
 
@@ -74,6 +75,8 @@ def topics(
             write_json(each.as_json())
     else:
         sys.stdout.write(_table(found))
+    write_renamed(opened, topic or (), as_json=as_json)
+    if not as_json:
         write_leftovers(opened)
     for each in found:
         for problem in () if as_json else each.problems:

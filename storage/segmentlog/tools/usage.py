@@ -107,7 +107,8 @@ def write_not_in_use(directory: LogDirectory, topics: Collection[str] = ()) -> N
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         sys.stderr.write(
             f"{escape(topic)}: {counted(partitions=len(paths))} not in use, with the log still in "
-            f"{escape(paths[0])}{more}; segmentlog usage shows what removes it\n"
+            f"{escape(paths[0])}{more}; segmentlog undelete restores it, and "
+            "segmentlog usage shows what removes it\n"
         )
 
 

@@ -23,6 +23,7 @@ import segmentlog as package
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.arguments import READS, WRITES
 from segmentlog.tools.cli import app
+from segmentlog.txn.deleted import take_out
 
 Run = Callable[..., Result]
 REGISTERED = {each.name or each.callback.__name__: each for each in app.registered_commands}
@@ -41,6 +42,7 @@ NEEDED = {
     "offsets": ("--checkpoint", "{}/query"),
     "placement": ("--replication-factor", "1"),
     "produce": ("orders", "{}/query/metadata"),
+    "undelete": ("orders",),
 }
 
 
@@ -153,6 +155,8 @@ def test_the_help_groups_commands_by_the_lock_that_they_take(
         topic = "_schemas" if command == "schemas" else "orders"
         with package.open_writer(tmp_path, topic) as writer:
             writer.append(pa.table({"key": [b'{"keytype": "NOOP"}'], "value": [b"a"]}))
+    if command == "undelete":
+        take_out(str(tmp_path), "orders")
     writes = {WRITES: True, READS: False}[REGISTERED[command].rich_help_panel]
     write_checkpoint(tmp_path / "query", {0: '{"orders":{"0":1}}'}, committed=0)
     (tmp_path / "query" / "rows.csv").write_text("partition,offset\n0,0\n")

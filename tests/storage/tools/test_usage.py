@@ -69,7 +69,8 @@ def test_large_leftovers_and_deleted_partitions_are_mentioned(
     """A deleted partition always; the sizes of leftovers if they are large."""
     deleted = (
         "orders: 1 partition not in use, with the log still in "
-        f"{copy / f'orders-1.{SUFFIX}-delete'}; segmentlog usage shows what removes it"
+        f"{copy / f'orders-1.{SUFFIX}-delete'}; segmentlog undelete restores it, and "
+        "segmentlog usage shows what removes it"
     )
     small = run(command, copy).stderr.splitlines()
     (copy / "orders-0" / "00000000000000000000.log.deleted").write_bytes(b"x" * 3_000_000)

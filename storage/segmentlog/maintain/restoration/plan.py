@@ -185,6 +185,8 @@ class Preflight:
     their metadata, if it is not one of them.  `server_properties`: the file with the static
     settings of the targets' brokers.  `times_ms`: bounds of their times, in epoch milliseconds.
     `leaves_out_replicas`: whether replicas without a directory are left out.
+    `leaves_out_partitions`: whether the target may have more partitions than the sources; None if
+    the caller has no such option.
     """
 
     def __init__(
@@ -197,8 +199,10 @@ class Preflight:
         records: RestoredRecords,
         times_ms: tuple[int, int],
         leaves_out_replicas: bool,
+        leaves_out_partitions: bool | None = None,
     ) -> None:
         self._source, self._cluster, self._records = source, cluster, records
+        self._leaves_out_partitions = leaves_out_partitions
         self._times_ms, self._leaves_out_replicas = times_ms, leaves_out_replicas
         self._opened = {each: open_log_dir(each) for each in cluster.directories}
         self._settings = {
@@ -220,7 +224,7 @@ class Preflight:
         found = tuple(
             self._partition(self._source.log(*each), n_partitions[each.topic]) for each in chosen
         )
-        return Restoration(found, (), tuple(_lacks_of_room(found)))
+        return Restoration(found, (), tuple(lacks_of_room(found)))
 
     def _partition(self, log: Log, n_partitions: int) -> RestoredPartition:
         topic, partition = topic_partition = log.topic_partition
@@ -253,8 +257,15 @@ class Preflight:
     def _lacks(self, topic: str, n_partitions: int) -> list[str]:
         """A topic that the target lacks, or that has another number of partitions."""
         n_known = self._cluster.n_partitions(topic)
-        if n_known == n_partitions:
+        if n_known == n_partitions or (self._leaves_out_partitions and n_known > n_partitions):
             return []
+        if self._leaves_out_partitions is not None and n_known > n_partitions:
+            reason = (
+                f"the topic has {n_known} partitions at the target, and the last one to restore "
+                f"is {n_partitions - 1}: if the others are gone, leave them out "
+                "(leave_out_partitions, --leave-out-partitions)"
+            )
+            return [reason]
         have = f"has {n_known} partitions" if n_known else "does not exist"
         make = f"kafka-topics.sh --create --topic {topic} --partitions {n_partitions}"
         reason = (
@@ -389,7 +400,7 @@ class Preflight:
         return found._replace(restored_before=tuple(logs))
 
 
-def _lacks_of_room(found: Collection[RestoredPartition]) -> Iterator[str]:
+def lacks_of_room(found: Collection[RestoredPartition]) -> Iterator[str]:
     """Disks of the targets without room for their replicas."""
     needed: dict[int, int] = defaultdict(int)
     paths: dict[int, str] = {}

@@ -170,6 +170,35 @@ def restore(
             "%s: offsets [%d, %d) are only in its tier, and are not restored", partition, *offsets
         )
     records = RestoredRecords(source, (since, until), treatment, on_corrupt)
+    return restore_chosen(
+        source, chosen, directories, records, times_ms=times_ms, target_metadata=target_metadata,
+        server_properties=server_properties, leave_out_replicas=leave_out_replicas,
+        offset_map=offset_map, dry_run=dry_run, on_records=on_records, on_phase=on_phase,
+        lock_timeout_seconds=lock_timeout_seconds,
+    )  # fmt: skip
+
+
+def restore_chosen(
+    source: LogDirectory,
+    chosen: Sequence[TopicPartition],
+    directories: Sequence[str],
+    records: RestoredRecords,
+    *,
+    times_ms: tuple[int, int],
+    target_metadata: str | os.PathLike[str] | None,
+    server_properties: str | os.PathLike[str] | None,
+    leave_out_replicas: bool,
+    leave_out_partitions: bool | None = None,
+    offset_map: str | os.PathLike[str] | None,
+    dry_run: bool,
+    on_records: Callable[[int], object],
+    on_phase: Callable[[str], object],
+    lock_timeout_seconds: float,
+) -> Restoration:
+    """Restore partitions of a view of logs; the arguments are those of `restore`.
+
+    `directories`: of the targets, which are checked.  `leave_out_partitions`: as of `Preflight`.
+    """
     with ExitStack() as stack:
         map_file = None
         if offset_map is not None and not dry_run:
@@ -188,9 +217,9 @@ def restore(
         plan = Preflight(
             source, cluster, metadata=target_metadata, server_properties=server_properties,
             records=records, times_ms=times_ms,
-            leaves_out_replicas=leave_out_replicas,
+            leaves_out_replicas=leave_out_replicas, leaves_out_partitions=leave_out_partitions,
         ).plan(chosen)  # fmt: skip
-        absent = tuple(_absent(source, chosen))
+        absent = () if leave_out_partitions else tuple(absent_partitions(source, chosen))
         plan = plan._replace(
             offsets=_group_offsets(source, plan.partitions), problems=(*plan.problems, *absent)
         )
@@ -235,7 +264,7 @@ def _targets(
     return directories
 
 
-def _absent(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
+def absent_partitions(source: LogDirectory, chosen: Collection[TopicPartition]) -> Iterator[str]:
     """Partitions of the chosen topics that the sources lack, in words."""
     topics = {each.topic for each in chosen}
     absent = {each.topic_partition for each in missing_of(source, topics)}
@@ -296,7 +325,7 @@ def _write(
     )
     restored = []
     with ExitStack() as stack:
-        writers = {each: stack.enter_context(_writer(held[each])) for each in directories}
+        writers = {each: stack.enter_context(writer_into(held[each])) for each in directories}
         with nullcontext() if map_file is None else OffsetMap(map_file.file) as offset_map:
             for each in plan.partitions:
                 rewritten = [
@@ -305,7 +334,7 @@ def _write(
                     if directory not in each.restored_before
                 ]
                 on_phase(f"{each.topic_partition}: copies")
-                restored.append(_append(records, each, rewritten, offset_map, on_records))
+                restored.append(append_to(rewritten, records, each, offset_map, on_records))
         if map_file is not None:
             map_file.finish()
         on_phase(f"{len(plan.partitions)} logs: become visible")
@@ -313,13 +342,22 @@ def _write(
     return plan._replace(partitions=tuple(restored))
 
 
-def _writer(held: HeldDirectory) -> "LogWriter":
-    """A writer of rows that keep their places, for a directory that stays held."""
+def writer_into(
+    held: HeldDirectory, topic: str | None = None, n_partitions: int | None = None
+) -> "LogWriter":
+    """A writer of rows that keep their places, for a directory that stays held.
+
+    `topic`: of all rows; by default each row names its own.  `n_partitions`: of a topic that does
+    not exist; without it, none is created.
+    """
     from segmentlog.writes.config import ProducerConfig, WriteRequest
     from segmentlog.writes.job import WriteJob  # the compiled kernels load here
     from segmentlog.writes.writer import LogWriter
 
-    request = WriteRequest(held.directory, ProducerConfig().preserving(), auto_create_topics=False)
+    request = WriteRequest(
+        held.directory, ProducerConfig().preserving(), topic=topic, num_partitions=n_partitions,
+        auto_create_topics=n_partitions is not None,
+    )  # fmt: skip
     return LogWriter(lambda _: WriteJob.begin(request, held), held=held)
 
 
@@ -340,10 +378,10 @@ def _commit(writers: "dict[str, LogWriter]") -> None:
         committed.append(directory)
 
 
-def _append(
+def append_to(
+    writers: "Sequence[LogWriter]",
     records: RestoredRecords,
     partition: RestoredPartition,
-    writers: "Sequence[LogWriter]",
     offset_map: "OffsetMap | None",
     on_records: Callable[[int], object],
 ) -> RestoredPartition:

@@ -465,7 +465,7 @@ def test_the_target_is_held_from_the_check_to_the_commit(
 
     owner, name = {
         "the check": (module, "_make_replicas"),
-        "the first record": (module, "_append"),
+        "the first record": (module, "append_to"),
         "the commit": (module, "_commit"),
     }[place]
     real = getattr(owner, name)

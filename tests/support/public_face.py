@@ -1,0 +1,195 @@
+"""The public face as tables, for `storage/docs/stable.md`; this script writes them there.
+
+Names, parameters, options and fields are taken from the code, and fields of JSON from what the
+commands print.  So the page and the code can only differ by a change that somebody sees.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import inspect
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.testing import CliRunner
+
+import pyspark_segmentlog
+import pytest_segmentlog
+import segmentlog
+from segmentlog.tools.cli import app
+from segmentlog.tools.output import json_fields
+
+TOP = Path(__file__).parents[2]
+PAGE = TOP / "storage" / "docs" / "stable.md"
+_BEGIN, _END = "<!-- public face:begin -->\n", "<!-- public face:end -->\n"
+
+#: Command lines that print JSON, in a copy of the examples; `own` is a directory without a broker.
+_RUNS = {
+    "topics": "topics examples/data --json", "usage": "usage examples/data --json",
+    "describe": "describe examples/data --json", "grep": "grep order-58 examples/data --json",
+    "cat": "cat examples/data payments -c 1 --json",
+    "dump": "dump examples/data --topic orders --records -f jsonl",
+    "offsets": "offsets --checkpoint examples/checkpoint examples/data --json",
+    "replicas": "replicas examples/brokers/b1 examples/brokers/b2 examples/brokers/b3 --json",
+    "compare": "compare examples/data examples/data --json",
+    "verify": "verify examples/data --json", "preflight": "preflight examples/cluster --json",
+    "recover": "recover own --json", "reindex": "reindex own --json",
+    "retain": "retain own --kafka-defaults --json", "compact": "compact own --json",
+    "delete-records": "delete-records own --topic orders --before 2100-01-01 --json",
+    "erase": "erase own --key order-58 --yes --json",
+    "produce": "produce own lines value.txt --json",
+    "configure": "configure own --topic orders -s retention.ms=-1 --json",
+    "mirror": "mirror examples/data copied --json",
+    "placement": "placement examples/data examples/cluster --replication-factor 1 --topic "
+    "payments --json",
+    "delete-topic": "delete-topic own customers --yes --json", "doctor": "doctor --json",
+}  # fmt: skip
+
+#: Commands whose JSON has the fields of a result, and those whose rows are described elsewhere.
+_RESULTS: dict[str, type] = {
+    "restore": segmentlog.RestoredPartition, "undelete": segmentlog.RestoredPartition,
+    "sweep": segmentlog.Swept,
+}  # fmt: skip
+_TABLES = ("groups", "transactions", "cluster", "schemas", "table")
+
+
+def tables() -> str:
+    """The tables of the page, in Markdown."""
+    sections = {
+        "Python: `segmentlog`": ("name", "parameters, fields, members or methods", _python),
+        "Python: `pyspark_segmentlog`": ("name", "parameters", _spark),
+        "pytest": ("fixture", "parameters", _fixtures),
+        "Commands": ("command", "arguments and options", _commands),
+        "JSON": ("command", "fields of its lines", _json),
+        "Environment": ("variable", "read by", _environment),
+    }
+    text = ""
+    for title, (first, second, rows) in sections.items():
+        text += f"\n### {title}\n\n| {first} | {second} |\n|---|---|\n"
+        text += "".join(f"| `{name}` | {shown} |\n" for name, shown in rows())
+    return f"{text}\n"
+
+
+def shown() -> str:
+    """What the page has in their place."""
+    return PAGE.read_text().partition(_BEGIN)[2].partition(_END)[0]
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(f"`{each}`" for each in names)
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    marks: dict[object, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
+    found = inspect.signature(function).parameters.values()
+    return _named([f"{marks.get(each.kind, '')}{each.name}" for each in found])
+
+
+def _described(value: Any) -> str:
+    if not inspect.isclass(value):
+        return _parameters(value)
+    if issubclass(value, BaseException):
+        code = getattr(value, "code", None)
+        fields = [each for each in inspect.get_annotations(value) if each != "code"]
+        return "; ".join(filter(None, [f"code `{code}`" if code else "", _named(fields)]))
+    if issubclass(value, enum.Enum):
+        return _named([str(each.value) for each in value])
+    own = [
+        name
+        for each in value.__mro__
+        if each.__module__.partition(".")[0] == "segmentlog"
+        for name, member in vars(each).items()
+        if name[0] != "_" and (inspect.isroutine(member) or isinstance(member, property))
+    ]
+    fields = [*getattr(value, "_fields", ())]
+    if dataclasses.is_dataclass(value):
+        fields = [each.name for each in dataclasses.fields(value)]
+    return _named([*fields, *sorted({*own} - {*fields})])
+
+
+def _python() -> Iterator[tuple[str, str]]:
+    for name in sorted(segmentlog.__all__):
+        yield name, _described(getattr(segmentlog, name))
+
+
+def _spark() -> Iterator[tuple[str, str]]:
+    for name in sorted(pyspark_segmentlog.__all__):
+        value = getattr(pyspark_segmentlog, name)
+        yield name, 'the format `"segmentlog"`' if inspect.isclass(value) else _parameters(value)
+
+
+def _fixtures() -> Iterator[tuple[str, str]]:
+    for name, value in sorted(vars(pytest_segmentlog).items()):
+        if type(value).__name__ == "FixtureFunctionDefinition":
+            yield name, ""
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        found = []
+        for each in command.params:
+            is_option = each.opts[0].startswith("-")
+            spelled = [*each.opts, *each.secondary_opts] if is_option else [_argument(each)]
+            if not getattr(each, "hidden", False):
+                found.append(" ".join(f"`{one}`" for one in spelled))
+        yield name, ", ".join(found)
+
+
+def _argument(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _json() -> Iterator[tuple[str, str]]:
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        for name in ("brokers", "checkpoint", "cluster", "data"):
+            shutil.copytree(TOP / "examples" / name, Path("examples", name))
+        segmentlog.mirror("examples/data", to="own")
+        Path("value.txt").write_text("a\n")
+        for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+            if name in _RUNS:
+                yield name, _named(sorted(_fields_of(_RUNS[name])))
+            elif name in _RESULTS:
+                result = _RESULTS[name]
+                fields = dict.fromkeys(result._fields)  # type: ignore[attr-defined]
+                yield name, _named(sorted(json_fields(result(**fields))))
+            elif name in _TABLES:
+                yield name, "the columns of its [tables](tables.md)"
+            elif any("--json" in each.opts for each in command.params):
+                raise AssertionError(name)
+
+
+def _fields_of(line: str) -> set[str]:
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code in (0, 1), (line, done.output)
+    fields: set[str] = set()
+    for each in done.stdout.splitlines():
+        if each.startswith("{"):
+            fields |= {*json.loads(each)}
+    assert fields, (line, done.output)
+    return fields
+
+
+def _environment() -> Iterator[tuple[str, str]]:
+    places: dict[str, set[str]] = {}
+    for package in ("storage/segmentlog", "storage/kernel_compiler", "connector"):
+        for path in sorted((TOP / package).rglob("*.py")):
+            for name in re.findall(r"\"(SEGMENTLOG_[A-Z_]+)\"", path.read_text()):
+                places.setdefault(name, set()).add(package.rpartition("/")[2])
+    for name in sorted(places):
+        yield name, ", ".join(sorted(places[name]))
+
+
+if __name__ == "__main__":
+    before, _, rest = PAGE.read_text().partition(_BEGIN)
+    PAGE.write_text(f"{before}{_BEGIN}{tables()}{_END}{rest.partition(_END)[2]}")
+    sys.exit(0)
