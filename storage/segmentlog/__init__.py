@@ -47,6 +47,7 @@ from segmentlog.errors import (
     RecordTooLargeError,
     RemoteSegmentError,
     SegmentLogError,
+    SplitKeyError,
     StagedFileError,
     StorageError,
     StreamBatchError,
@@ -64,6 +65,8 @@ from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry_ids import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.cloning.clone import clone
+from segmentlog.maintain.cloning.settings import Clone, ClonedGroup, ClonedPartition
 from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
@@ -126,6 +129,9 @@ __all__ = [
     "Appended",
     "ArgumentError",
     "ChecksumMismatchError",
+    "Clone",
+    "ClonedGroup",
+    "ClonedPartition",
     "Codec",
     "ColumnError",
     "CommitInDoubtError",
@@ -197,6 +203,7 @@ __all__ = [
     "Side",
     "SliceFile",
     "Source",
+    "SplitKeyError",
     "StagedFileError",
     "StartAction",
     "StartStep",
@@ -218,6 +225,7 @@ __all__ = [
     "UsedSpace",
     "alter_settings",
     "checkpoint_offsets",
+    "clone",
     "compact",
     "compare",
     "creation_commands",

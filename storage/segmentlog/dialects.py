@@ -112,15 +112,16 @@ _OF_CALLS = frozenset(
     all as assigned base_sequence batches before_offset cleanup_policy color condition damage
     dedupe_buffer_bytes delete_retention_ms delimiter dry_run end exact explain expression
     file_delete_delay_ms given indices interval is_key is_protobuf kafka_defaults kafka_version
-    key_delimiter kind leave_out_replicas left lines load_factor log_ends log_slice
-    longest_job_days longest_read_days max_bytes
+    keep_offsets key_delimiter key_schema_id key_schema_ids kind leave_out_replicas left lines
+    load_factor log_ends log_slice longest_job_days longest_read_days mask_credentials max_bytes
     max_compaction_lag_ms min_cleanable_dirty_ratio min_compaction_lag_ms n_bytes n_offsets
-    next_int notes now_ms null num_rows offset_map offsets on_bytes on_kept on_log on_partition
-    on_phase on_records on_segment on_step one_segment open_transactions other output own placement
-    policy position producer producer_epoch producer_expiration_ms producer_id producers progress
-    purge read_committed remove replication_factor retention_bytes retention_ms right right_dataset
-    roll rows schema server_properties skips sorting source spark target_metadata timestamps to
-    told topic_partition topic_partitions unbuffered up_to_offset use_threads warns yes
+    new_topic next_int notes now_ms null null_keys num_rows offset_map offsets on_bytes on_kept
+    on_log on_partition on_phase on_records on_segment on_step one_segment open_transactions other
+    output own placement policy position producer producer_epoch producer_expiration_ms
+    producer_id producers progress purge read_committed remove replication_factor retention_bytes
+    retention_ms right right_dataset roll rows schema schema_id schema_ids server_properties
+    show_keys skips sorting source spark target_metadata timestamps to told topic_partition
+    topic_partitions transform unbuffered up_to_offset use_threads warns yes
     """.replace("_", "").split()
 )
 

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from segmentlog.dialects import nearest, rename
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.cat import cat
+from segmentlog.tools.clone import clone
 from segmentlog.tools.copies import compare, mirror, replicas
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
@@ -63,6 +64,7 @@ _WAYS = {
         ("info stat status inspect segments", "use 'describe'"),
         ("dump-log export hexdump", "use 'dump'"),
         ("cp copy backup sync rsync", "use 'mirror'"),
+        ("rename repartition add-partitions alter-partitions", "use 'clone'"),
         ("diff cmp", "use 'compare'"),
         ("txn tx transaction", "use 'transactions'"),
         ("config configs set alter settings", "use 'configure'; 'describe --settings' shows them"),
@@ -162,7 +164,7 @@ def _options(
 for _each in (
     topics, usage, describe, grep, cat, dump, offsets, groups, transactions, cluster, schemas,
     table, replicas, compare, verify, preflight, recover, reindex, delete_topic, retain, compact,
-    delete_records, erase, sweep, produce, configure, mirror, placement, restore, doctor,
+    delete_records, erase, sweep, produce, clone, configure, mirror, placement, restore, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

@@ -32,6 +32,7 @@ COMMANDS = tuple(REGISTERED)
 FIRST = {"grep": ("a",), "mirror": ("{}",), "placement": ("{}",), "restore": ("{}",),
          "table": ("producers",)}  # fmt: skip
 NEEDED = {
+    "clone": ("orders", "orders-v2"),
     "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),
