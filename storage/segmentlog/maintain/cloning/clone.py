@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from segmentlog.arguments import keywords_of, path_text
 from segmentlog.cluster.replicated import open_replicas
@@ -27,12 +27,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SourcePath: TypeAlias = str | os.PathLike[str] | LogDirectory | Sequence[str | os.PathLike[str]]
+
+
+def open_source(path: SourcePath) -> LogDirectory:
+    """The directory of a source, or several of a cluster's brokers."""
+    if isinstance(path, LogDirectory):
+        return path
+    if isinstance(path, str | os.PathLike):
+        return open_log_dir(path)
+    return open_replicas(*(path_text("path", each) for each in path))
+
 
 @one_dialect()
 @storage_errors()
 @keywords_of(CloneHereSettings)
 def clone(
-    path: str | os.PathLike[str] | LogDirectory | Sequence[str | os.PathLike[str]],
+    path: SourcePath,
     given: CloneHereSettings,
 ) -> Clone:
     """Clone a topic under another name, perhaps over another number of partitions.
@@ -123,12 +134,7 @@ def clone(
     from segmentlog.maintain.cloning.cloned_offsets import ClonedOffsets  # the kernels load here
     from segmentlog.maintain.cloning.job import CloneJob, run_task
 
-    if isinstance(path, LogDirectory):
-        source = path
-    elif isinstance(path, str | os.PathLike):
-        source = open_log_dir(path)
-    else:
-        source = open_replicas(*(path_text("path", each) for each in path))
+    source = open_source(path)
     with ExitStack() as stack:
         file = None
         if given.offset_map is not None and not given.dry_run:

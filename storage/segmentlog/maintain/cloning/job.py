@@ -36,7 +36,7 @@ from segmentlog.maintain.cloning.settings import (
     NullKeys,
     Order,
 )
-from segmentlog.maintain.cloning.split_keys import Keys, find_split_keys
+from segmentlog.maintain.cloning.split_keys import Keys, SplitKeys, find_split_keys
 from segmentlog.maintain.cloning.time_windows import time_windows
 from segmentlog.maintain.restoration.plan import GroupOffset
 from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, ReadUpTo, ScanPolicy
@@ -144,6 +144,23 @@ def run_task(
         task.number, extents, GroupsOfTask(places.counts, places.first, places.n_read),
         starts, ends, maker.n_left_out, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
     )  # fmt: skip
+
+
+def keys_of(windows: Sequence[Snapshot], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    """The keys of the clone, with the old partition and offset; each batch is of one partition."""
+    maker = RowMaker(rules)
+    needs_all = rules.transform is not None or rules.key_schema_ids
+    columns = COLUMNS if needs_all else ("key", "partition", "offset")
+    for window in windows:
+        for batch in LogDataset(window, include_headers=True).scanner(columns).to_batches():
+            rows = maker.changed(batch) if needs_all else batch
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "key": cast_column("key", rows["key"], pa.binary()),
+                    "partition": rows["partition"],
+                    "offset": rows["offset"],
+                }
+            )
 
 
 def _batches(windows: Sequence[Snapshot], *, merges: bool) -> Iterator[pa.RecordBatch]:
@@ -260,26 +277,23 @@ class CloneJob:
         found = find_split_keys(self._keys, n_records, local)
         if not found.n_keys:
             return
+        raise self.split_keys(found)
+
+    def split_keys(self, found: SplitKeys) -> SplitKeyError:
+        """The error for keys that were found."""
         topic = self._given.topic
         examples = [
             f"{topic}-{first[0]} offset {first[1]} and {topic}-{second[0]} offset {second[1]}"
             + (f", {key!r}" if self._given.show_keys else "")
             for first, second, key in found.examples
         ]
-        raise SplitKeyError(topic, found.n_keys, tuple(examples))
+        return SplitKeyError(topic, found.n_keys, tuple(examples))
 
     def _keys(self) -> Iterator[Keys]:
         """The keys of the clone, by the partitions of the source."""
-        maker = RowMaker(self._rules)
-        needs_all = self._rules.transform is not None or self._rules.key_schema_ids
-        columns = COLUMNS if needs_all else ("key", "partition", "offset")
-        for batch in (
-            LogDataset(self._snapshot, include_headers=True).scanner(columns).to_batches()
-        ):
-            rows = maker.changed(batch) if needs_all else batch
+        for rows in keys_of([self._snapshot], self._rules):
             if len(rows):
-                keys = cast_column("key", rows["key"], pa.binary())
-                yield rows["partition"][0].as_py(), keys, rows["offset"].to_numpy()
+                yield rows["partition"][0].as_py(), rows["key"], rows["offset"].to_numpy()
 
     def ends_of(self, outcomes: Sequence[TaskOutcome]) -> tuple[dict[int, int], Int64s]:
         """The ends of the source, by partition, and of the clone; int64, shape (n_target,)."""
