@@ -22,11 +22,13 @@ def time_windows(snapshot: Snapshot, n_bytes: int) -> list[Snapshot]:
     n_windows = min(total // n_bytes, _MOST_LOOKUPS // n_partitions)
     if n_windows < 2:
         return [snapshot]
-    step = max(total // n_windows // 4, 1)
     times = sorted(
         (newest, piece.n_bytes)
-        for each in snapshot.partitions
-        for piece in each.log.slices(*each.offsets, step)
+        for each, pieces in zip(snapshot.partitions, whole, strict=True)
+        # In each partition as many pieces: all end at other times, although they grow alike.
+        for piece in each.log.slices(
+            *each.offsets, max(sum(one.n_bytes for one in pieces) // n_windows // 2, 1)
+        )
         if (newest := each.log.newest_timestamp(piece)) is not None
     )
     bounds, so_far = list[int](), 0
