@@ -17,7 +17,12 @@ from segmentlog.arguments import LARGEST_LONG
 from segmentlog.arrow_dataset.log_dataset import LogDataset
 from segmentlog.arrow_dataset.snapshot import Snapshot, take_snapshot
 from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
-from segmentlog.errors import LogDirectoryError, OptionError, SplitKeyError
+from segmentlog.errors import (
+    LogDirectoryError,
+    OptionError,
+    SplitKeyError,
+    UnknownTopicOrPartitionError,
+)
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.records.source import cast_column
 from segmentlog.format.topic_config import TopicConfig
@@ -219,7 +224,17 @@ class CloneJob:
         self._settings = _own_settings(source, given.topic) | dict(given.settings or {})
         self._job: WriteJob | None = None
         if not given.dry_run:
-            self._job = WriteJob.begin(self._request())
+            try:
+                self._job = WriteJob.begin(self._request())
+            except UnknownTopicOrPartitionError as error:
+                hint = (
+                    "a broker takes a topic from its cluster alone: create it (kafka-topics.sh "
+                    f"--create --topic {given.new_topic} --partitions {self._rules.n_target}), "
+                    "and stop the broker again; or name a directory without a broker (to, --to)"
+                )
+                raise UnknownTopicOrPartitionError(
+                    given.new_topic, -1, self.directory, hint
+                ) from error
 
     def _request(self) -> WriteRequest:
         given, is_kept = self._given, self._rules.keeps_partitions
@@ -446,7 +461,12 @@ def _log_ends(directory: str, topic: str) -> dict[int, int]:
     """The ends of the logs that a topic has now, by partition; empty if there is no topic."""
     if not is_bucket(directory) and not exists(directory):
         return {}
-    opened = open_log_dir(directory)
+    try:
+        opened = open_log_dir(directory)
+    except LogDirectoryError:
+        if not is_bucket(directory):
+            raise
+        return {}  # a job makes the log, or says why it cannot
     numbers = opened.topics(internal=True).get(topic, ())
     return {number: opened.log(topic, number).log_end_offset for number in numbers}
 

@@ -91,6 +91,26 @@ def test_a_hundred_thousand_records_keep_the_order_of_their_keys(
     check_order(tmp_path / "c", "u", 100_000)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_million_records_keep_the_order_of_their_keys(tmp_path: Path) -> None:
+    """A million keys, over twelve partitions, and then over forty."""
+    n_records, step = 10_000_000, 500_000
+    numbers = np.random.default_rng(11)
+    config = segmentlog.ProducerConfig(use_timestamps=True, codec=Codec.ZSTD, flush=False)
+    with segmentlog.open_writer(tmp_path / "s", "t", num_partitions=12, config=config) as writer:
+        for begin in range(0, n_records, step):
+            times = EPOCH_US + 1000 * np.arange(begin, begin + step)
+            columns = {
+                "key": pa.array(numbers.integers(0, 1_000_000, step)).cast(pa.string()),
+                "value": pa.array(np.arange(begin, begin + step)).cast(pa.string()),
+                "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+            }
+            writer.append(pa.table(columns))
+    segmentlog.clone(tmp_path / "s", "t", "u", to=tmp_path / "c", num_partitions=40)
+    check_order(tmp_path / "c", "u", n_records)
+
+
 def check_order(path: Path, topic: str, n_records: int) -> None:
     """The values of each key rise, in one partition, and none is missing."""
     table = segmentlog.read(path, topic, columns=["key", "partition", "value"])
@@ -512,3 +532,101 @@ def test_a_destination_lies_apart_from_the_source(source: Path) -> None:
         segmentlog.clone(source, "t", "u", to=source / "inner")
     with pytest.raises(segmentlog.UnknownTopicOrPartitionError):
         segmentlog.clone(source, "x", "u")
+
+
+def test_a_clone_that_was_killed_ends_when_it_is_run_again(source: Path, tmp_path: Path) -> None:
+    """Its files go at once, and it cannot commit beside the other one any more."""
+    given = module.CloneSettings("t", "u", to=tmp_path / "c", num_partitions=2)
+    killed = module.CloneJob(segmentlog.open_log_dir(source), given)
+    outcomes = [module.run_task(each) for each in killed.tasks(1)]
+    assert {} == segmentlog.open_log_dir(tmp_path / "c").topics()
+    assert 2 <= len(list((tmp_path / "c").glob("segmentlog.*")))
+    segmentlog.clone(source, "t", "u", to=tmp_path / "c", num_partitions=2)
+    assert {"segmentlog.state"} == {each.name for each in (tmp_path / "c").glob("segmentlog.*")}
+    with pytest.raises(LogDirectoryError):
+        killed.commit(outcomes)
+    assert 2000 == len(values(tmp_path / "c", "u"))
+
+
+def test_logs_in_object_stores_are_sources_and_clones(source: Path, tmp_path: Path) -> None:
+    """There, too, a clone joins no records."""
+    bucket, back = f"bucket+file://{tmp_path}/bucket", tmp_path / "back"
+    segmentlog.clone(source, "t", "u", to=bucket, num_partitions=4)
+    with pytest.raises(LogDirectoryError, match="has records"):
+        segmentlog.clone(source, "t", "u", to=bucket, num_partitions=4)
+    with pytest.raises(OptionError, match="'to'"):
+        segmentlog.clone(bucket, "u", "v")
+    segmentlog.clone(bucket, "u", "v", to=back, num_partitions=3)
+    write(tmp_path / "fresh", rows(2000), 3)
+    assert by_key(tmp_path / "fresh", "t") == by_key(back, "v")
+
+
+def test_a_tier_is_a_source(tmp_path: Path) -> None:
+    """What `open_log_dir` has opened is cloned."""
+    tier, topic = Path(__file__).parents[4] / "examples" / "tier", "visits"
+    opened = segmentlog.open_log_dir(tier / "logs", remote_storage=tier / "bucket")
+    segmentlog.clone(opened, topic, "u", to=tmp_path / "c", num_partitions=2, order="timestamp")
+    columns = ["key", "value"]
+    tables = (
+        segmentlog.read(opened, topic, columns=columns),
+        segmentlog.read(tmp_path / "c", "u", columns=columns),
+    )
+    before, after = (sorted(each.to_pylist(), key=str) for each in tables)
+    assert before
+    assert before == after
+
+
+def test_append_times_stay_in_the_same_partitions_and_become_producers_times_in_others(
+    tmp_path: Path,
+) -> None:
+    source = write(
+        tmp_path / "s",
+        rows(100),
+        topic_config=segmentlog.TopicConfig.parse({"message.timestamp.type": "LogAppendTime"}),
+    )
+    segmentlog.clone(source, "t", "same", to=tmp_path / "c")
+    segmentlog.clone(source, "t", "other", to=tmp_path / "c", num_partitions=2)
+    columns = ["value", "timestamp", "timestampType"]
+    tables = {
+        name: segmentlog.read(path, name, columns=columns).sort_by("value")
+        for path, name in ((source, "t"), (tmp_path / "c", "same"), (tmp_path / "c", "other"))
+    }
+    assert tables["t"].equals(tables["same"])
+    assert {1} == set(tables["t"]["timestampType"].to_pylist())
+    assert {0} == set(tables["other"]["timestampType"].to_pylist())
+    assert tables["t"]["timestamp"].equals(tables["other"]["timestamp"])
+
+
+def test_a_part_between_two_times_is_cloned(source: Path, tmp_path: Path) -> None:
+    since, until = (EPOCH_US // 1000 + each for each in (500, 700))
+    segmentlog.clone(
+        source, "t", "u", to=tmp_path / "c", num_partitions=1, since=since, until=until
+    )
+    wanted = [b"%d" % number for number in range(500, 700)]
+    assert wanted == values(tmp_path / "c", "u")
+
+
+def test_an_empty_topic_is_cloned(tmp_path: Path) -> None:
+    source = write(tmp_path / "s", rows(0), 3)
+    found = segmentlog.clone(
+        source, "t", "u", to=tmp_path / "c", num_partitions=2, offset_map=tmp_path / "map"
+    )
+    assert [0, 0] == [each.n_records for each in found.partitions]
+    assert {"u": (0, 1)} == {
+        name: tuple(each)
+        for name, each in segmentlog.open_log_dir(tmp_path / "c").topics().items()
+    }
+    assert 6 == pq.read_table(tmp_path / "map").num_rows
+
+
+def test_a_broker_has_to_know_the_clone(source: Path, tmp_path: Path) -> None:
+    """It would move the directories of another topic aside; a topic without records will do."""
+    broker = tmp_path / "broker"
+    write(broker, rows(0), 2)
+    (broker / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    with pytest.raises(segmentlog.UnknownTopicOrPartitionError, match="--partitions 2"):
+        segmentlog.clone(source, "t", "u", to=broker, num_partitions=2)
+    with pytest.raises(OptionError, match="has 2 partitions"):
+        segmentlog.clone(source, "t", "t", to=broker, num_partitions=3)
+    segmentlog.clone(source, "t", "t", to=broker, num_partitions=2)
+    assert 2000 == len(values(broker, "t"))
