@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.analysis import analyze
+    from pyspark_segmentlog.cloning import clone
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
     from pyspark_segmentlog.framing import payload, schema_guid, schema_id
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "analyze", "compact", "lag", "payload", "read",
-    "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "clone", "compact", "lag", "payload",
+    "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -61,6 +62,10 @@ def sail_session() -> "SparkSession":
 
 def __getattr__(name: str) -> object:
     """The functions, most of which load the engine, when they are first asked for."""
+    if name == "clone":
+        from pyspark_segmentlog.cloning import clone
+
+        return clone
     if name == "compact":
         from pyspark_segmentlog.compaction import compact
 

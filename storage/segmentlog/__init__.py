@@ -73,6 +73,7 @@ from segmentlog.errors import (
     RecordTooLargeError,
     RemoteSegmentError,
     SegmentLogError,
+    SplitKeyError,
     StagedFileError,
     StorageError,
     StreamBatchError,
@@ -90,6 +91,8 @@ from segmentlog.kafka_tables.open_table import table, tables
 from segmentlog.kafka_tables.registry import message_indexes, payload, schema_guid, schema_id
 from segmentlog.log.log_end import LogEnd
 from segmentlog.log.segment import Segment
+from segmentlog.maintain.cloning.clone import clone
+from segmentlog.maintain.cloning.settings import Clone, ClonedGroup, ClonedPartition
 from segmentlog.maintain.compaction.cleanable import CompactedPartition
 from segmentlog.maintain.compaction.compact import compact
 from segmentlog.maintain.compaction.erase import ErasedPartition, erase
@@ -163,6 +166,9 @@ __all__ = [
     "BatchFigures",
     "ChecksumMismatchError",
     "ClockFigures",
+    "Clone",
+    "ClonedGroup",
+    "ClonedPartition",
     "Codec",
     "CodecUse",
     "ColumnError",
@@ -250,6 +256,7 @@ __all__ = [
     "SizeCount",
     "SliceFile",
     "Source",
+    "SplitKeyError",
     "StagedFileError",
     "StartAction",
     "StartStep",
@@ -278,6 +285,7 @@ __all__ = [
     "analyze",
     "audit",
     "checkpoint_offsets",
+    "clone",
     "compact",
     "compare",
     "creation_commands",

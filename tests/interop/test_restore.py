@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.thorough]
 
 TOPIC, N_PARTITIONS = "orders", 2
 UNDECIDED = "undecided"  # a transaction is open
+CLONE, N_CLONED = "orders-v2", 5  # with more partitions
 
 
 def commit(client: JavaClient, group: str, offsets: dict[int, int]) -> None:
@@ -28,12 +30,12 @@ def commit(client: JavaClient, group: str, offsets: dict[int, int]) -> None:
     client._wait(client._admin.alterConsumerGroupOffsets(group, asked).all())
 
 
-def places(client: JavaClient, group: str) -> dict[int, int]:
-    """The committed offsets of a group."""
+def places(client: JavaClient, group: str, topic: str = TOPIC) -> dict[int, int]:
+    """The committed offsets of a group in a topic."""
     found = client._wait(
         client._admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata()
     )
-    return {each.partition(): found[each].offset() for each in found}
+    return {each.partition(): found[each].offset() for each in found if each.topic() == topic}
 
 
 def fill(client: JavaClient) -> None:
@@ -107,6 +109,7 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
     with target, JavaClient(target) as client:
         client.create_topic(TOPIC, N_PARTITIONS)
         client.create_topic(UNDECIDED)
+        client.create_topic(CLONE, N_CLONED)
     with pytest.raises(LogDirectoryError, match="a transaction is open since offset 5"):
         segmentlog.restore(lost.log_dir, to=target.log_dir)
     found = segmentlog.restore(
@@ -116,6 +119,10 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
         offset_map=tmp_path / "map.parquet",
     )
     assert len(expected) + len(decided) == sum(each.n_records for each in found.partitions)
+
+    cloned = segmentlog.clone(
+        lost.log_dir, TOPIC, CLONE, to=target.log_dir, num_partitions=N_CLONED
+    )
 
     mapped = pq.read_table(tmp_path / "map.parquet").to_pylist()
     in_map = [
@@ -132,7 +139,7 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
         assert expected == client.consume(TOPIC, isolation="read_committed")
         assert decided == client.consume(UNDECIDED)
         assert not [*target.log_dir.glob("*-stray")]
-        text, _ = offsets_csv(found.offsets)
+        text, _ = offsets_csv([*found.offsets, *cloned.offsets])
         file = tmp_path / "groups.csv"
         file.write_text(text)
         command = target._command(
@@ -149,3 +156,33 @@ def test_a_restored_topic_is_served_and_groups_stand_where_they_stood(
         # Records can follow the last restored record.
         client.produce(TOPIC, [Outgoing(b"k", b"new", partition=0)])
         assert len(expected) + 1 == len(client.consume(TOPIC))
+        for group in stood:
+            check_clone(client, group, expected, stood[group], cloned)
+        keys = {each.key for each in expected}
+        client.produce(CLONE, [Outgoing(key, b"by a producer") for key in keys])
+        assert len(keys) == len({(each.key, each.partition) for each in client.consume(CLONE)})
+
+
+def check_clone(
+    client: JavaClient,
+    group: str,
+    source: list[KafkaRecord],
+    stood: dict[int, int],
+    cloned: segmentlog.Clone,
+) -> None:
+    """The broker serves every record, each key in order, and the group skips none."""
+    served, goes_on = client.consume(CLONE), places(client, group, CLONE)
+    assert set(range(N_CLONED)) == set(goes_on)
+
+    def shown(record: KafkaRecord) -> tuple[object, ...]:
+        return record.key, record.value, record.timestamp_ms, tuple(record.headers or ())
+
+    for key in {each.key for each in source}:
+        old, new = ([each for each in part if each.key == key] for part in (source, served))
+        assert [*map(shown, old)] == [*map(shown, new)]
+        assert 1 == len({each.partition for each in new})
+    was_read = Counter(shown(each) for each in source if each.offset < stood[each.partition])
+    comes = Counter(shown(each) for each in served if each.offset >= goes_on[each.partition])
+    (report,) = (each for each in cloned.groups if each.group == group)
+    assert Counter(map(shown, source)) - was_read <= comes
+    assert (was_read + comes).total() == len(source) + report.n_repeated

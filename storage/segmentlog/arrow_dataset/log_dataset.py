@@ -203,7 +203,11 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         condition: pc.Expression | None = None,
         narrowing: pc.Expression | None = None,
     ) -> None:
-        schema = record_schema(include_headers=include_headers, text=snapshot.policy.text)
+        schema = record_schema(
+            include_headers=include_headers,
+            text=snapshot.policy.text,
+            header_names_as_bytes=snapshot.policy.header_names_as_bytes,
+        )
         # Arrow's C++ may be handed this dataset, as a part of a union for example.  It then finds
         # a file that cannot be opened, and says so.
         file = ds.IpcFileFormat().make_fragment("log", filesystem=NO_FILES)

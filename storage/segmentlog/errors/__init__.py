@@ -29,6 +29,7 @@
     │                                  expected: send what is between, or repeat the same batch
     ├─ InvalidProducerEpochError (ValueError)  …, expected: another writer has taken over
     ├─ InvalidTxnStateError (ValueError)  …, first_offset: end the transaction first
+    ├─ SplitKeyError (ValueError)      topic, n_keys, examples: order by time, or keep partitions
     ├─ StreamBatchError (ValueError)   query, number, n_records, last_number, …: restore the
     │                                  checkpoint, or begin with a new one
     ├─ StreamOffsetError (LookupError)  topic_partition, offset, log_offset, reason
@@ -83,6 +84,7 @@ from segmentlog.errors.write import (
     OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
     RecordTooLargeError,
+    SplitKeyError,
     StagedFileError,
     StreamBatchError,
     SyncFailedError,
@@ -114,6 +116,7 @@ __all__ = [
     "RecordTooLargeError",
     "RemoteSegmentError",
     "SegmentLogError",
+    "SplitKeyError",
     "StagedFileError",
     "StorageError",
     "StreamBatchError",

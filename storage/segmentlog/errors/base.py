@@ -45,6 +45,7 @@ class ErrorCode(StrEnum):
     REMOTE_SEGMENT = "REMOTE_SEGMENT"
     KERNELS = "KERNELS"
     ARGUMENT = "ARGUMENT"
+    SPLIT_KEY = "SPLIT_KEY"
 
 
 @dataclass_transform(eq_default=False)

@@ -154,6 +154,28 @@ class OffsetsOutOfOrderError(SegmentLogError, ValueError):
         )
 
 
+class SplitKeyError(SegmentLogError, ValueError):
+    """Keys that stand in several partitions of a topic, and so have no order of their own.
+
+    `n_keys`: number of these keys.  `examples`: where some of them stand, in words.
+    """
+
+    code = ErrorCode.SPLIT_KEY
+    topic: str
+    n_keys: int
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        keys = "1 key stands" if self.n_keys == 1 else f"{self.n_keys:,} keys stand"
+        such = f", such as one at {'; one at '.join(self.examples)}" if self.examples else ""
+        return (
+            f"{self.topic}: {keys} in several partitions{such}: the records of such a key have no "
+            "order, because partitions were added, or the producers chose partitions in another "
+            "way; order='timestamp' (--order timestamp) orders them by time; without "
+            "num_partitions (--partitions), all records keep their partitions"
+        )
+
+
 class StreamBatchError(SegmentLogError, ValueError):
     """A batch of a streaming query that does not follow the last batch that the log has of it.
 

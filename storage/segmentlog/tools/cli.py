@@ -20,6 +20,7 @@ from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.tools.analyze import analyze
 from segmentlog.tools.audit import audit
 from segmentlog.tools.cat import cat
+from segmentlog.tools.clone import clone
 from segmentlog.tools.copies import compare, mirror, replicas
 from segmentlog.tools.describe import describe
 from segmentlog.tools.doctor import doctor
@@ -67,6 +68,7 @@ _WAYS = {
         ("analyse analysis profile stats statistics report", "use 'analyze'"),
         ("dump-log export hexdump", "use 'dump'"),
         ("cp copy backup sync rsync", "use 'mirror'"),
+        ("rename repartition add-partitions alter-partitions", "use 'clone'"),
         ("diff cmp", "use 'compare'"),
         ("prove reconcile complete completeness gaps missing duplicates", "use 'audit'"),
         ("txn tx transaction", "use 'transactions'"),
@@ -168,8 +170,8 @@ def _options(
 for _each in (
     topics, usage, analyze, describe, grep, cat, dump, offsets, groups, transactions, cluster,
     schemas, table, replicas, compare, audit, verify, preflight, recover, reindex, delete_topic,
-    retain, compact, delete_records, erase, sweep, produce, configure, mirror, placement, restore,
-    undelete, doctor,
+    retain, compact, delete_records, erase, sweep, produce, clone, configure, mirror, placement,
+    restore, undelete, doctor,
 ):  # fmt: skip
     _each.add_to(app)
 

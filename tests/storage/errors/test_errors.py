@@ -43,6 +43,7 @@ ERRORS = [
     errors.InvalidTxnStateError("orders", 7, 1000, 3, 42, 17),
     errors.LogLockedError("/d", 0, 0.5, is_task=True),
     errors.StreamBatchError("6b1c", 6, 100, 7, 200, "0f2e"),
+    errors.SplitKeyError("orders", 1204, ("orders-0 offset 17 and orders-3 offset 5",)),
     errors.StreamOffsetError("orders-7", 42, 40, "and the log ends at 40"),
     errors.RemoteSegmentError("s3://b/t/0.rsm-manifest", "it is not JSON", "restore it"),
     errors.MalformedRecordError("/d/__consumer_offsets-0/0.log", 42, "it has no key"),

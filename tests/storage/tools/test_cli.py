@@ -23,7 +23,7 @@ import segmentlog as package
 from segmentlog.testing.reference import Record, encode_batch
 from segmentlog.tools.arguments import READS, WRITES
 from segmentlog.tools.cli import app
-from segmentlog.txn.deleted import take_out
+from segmentlog.txn.topics import take_out
 
 Run = Callable[..., Result]
 REGISTERED = {each.name or each.callback.__name__: each for each in app.registered_commands}
@@ -34,6 +34,7 @@ FIRST = {"grep": ("a",), "mirror": ("{}",), "placement": ("{}",), "restore": ("{
          "table": ("producers",)}  # fmt: skip
 NEEDED = {
     "audit": ("orders", "--table", "{}/query/rows.csv"),
+    "clone": ("orders", "orders-v2"),
     "compare": ("{}",),
     "configure": ("-s", "segment.ms=1"),
     "delete-records": ("--topic", "orders", "--before", "0"),

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import Result
 
 import segmentlog
-from segmentlog.txn.deleted import take_out
+from segmentlog.txn.topics import take_out
 
 Run = Callable[..., Result]
 

@@ -26,7 +26,7 @@ from segmentlog.maintain.restoration import restore as restore_module
 from segmentlog.maintain.restoration import undelete as module
 from segmentlog.txn import effects
 from segmentlog.txn.change import Change
-from segmentlog.txn.deleted import take_out
+from segmentlog.txn.topics import take_out
 from segmentlog.writes import commit_staged, job
 
 TOPIC = "or.de-rs-1"  # dots and dashes, and a number at the end

@@ -1,0 +1,182 @@
+"""From rows of the source to rows of the clone: with new values, ids and partitions."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from segmentlog.arguments import refused
+from segmentlog.errors import ColumnError, OptionError
+from segmentlog.format.kernels.memory import Int32s, Int64s
+from segmentlog.format.records.source import record_source
+from segmentlog.maintain.cloning.schema_ids import NewIds
+from segmentlog.maintain.cloning.settings import NullKeys, SchemaIds, Transform
+from segmentlog.writes.stager import Partitioner
+
+#: Columns of the rows that are read, and that a transform returns.
+COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """What becomes of a row.  It is picklable if `transform` is.
+
+    `topic`: of the source, for messages.  `n_source`, `n_target`: partitions.  `keeps_partitions`:
+    whether rows stay in the partition of their number.  `is_checked`: whether a key has to be in
+    one partition alone.
+    """
+
+    topic: str
+    n_source: int
+    n_target: int
+    keeps_partitions: bool
+    is_checked: bool
+    batch_size: int
+    null_keys: NullKeys = NullKeys.SPREAD
+    transform: Transform | None = None
+    schema_ids: SchemaIds = field(default_factory=dict)
+    key_schema_ids: SchemaIds = field(default_factory=dict)
+
+
+class Cloned(NamedTuple):
+    """Rows of a clone, with the columns `COLUMNS`, and where they come from and go to.
+
+    `partitions`, `targets`: int32 arrays, shape (n_rows,): the old and the new partition.
+    `offsets`: int64 array, shape (n_rows,): the old ones.
+    """
+
+    rows: pa.RecordBatch
+    partitions: Int32s
+    offsets: Int64s
+    targets: Int32s
+
+
+class RowMaker:
+    """Makes rows of a clone, one batch after the other.
+
+    `first_partition`: the partition that rows without a key begin with.  `is_misplaced`: whether a
+    row was met that the Java client's partitioner would not have put where it is.  Only then can a
+    key be in two partitions: one of the two is not that of its hash.  `n_left_out`: rows that the
+    transform has left out.
+    """
+
+    def __init__(self, rules: RowRules, first_partition: int = 0) -> None:
+        self._rules = rules
+        self._target = Partitioner(rules.topic, rules.n_target, rules.batch_size, first_partition)
+        self._source = Partitioner(rules.topic, rules.n_source, rules.batch_size)
+        given = {"value": rules.schema_ids, "key": rules.key_schema_ids}
+        self._ids = [NewIds(ids, column) for column, ids in given.items() if ids]
+        self.is_misplaced = False
+        self.n_left_out = 0
+
+    @property
+    def unknown_ids(self) -> set[int]:
+        """Some of the ids of schemas that were met and that no map has."""
+        return set[int]().union(*(each.unknown for each in self._ids))
+
+    def changed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with their new keys, values and headers.
+
+        Raises `OptionError` or `ColumnError` if the transform has returned other rows.
+        """
+        rows = batch
+        if self._rules.transform is not None:
+            rows = _transformed(self._rules.transform, batch)
+            self.n_left_out += batch.num_rows - rows.num_rows
+        for each in self._ids:
+            rows = each.replaced(rows)
+        return rows
+
+    def make(self, batch: pa.RecordBatch) -> Cloned:
+        """The rows, with their new partitions.
+
+        Raises `OptionError` or `ColumnError` as `changed` does, and for a row without a key if
+        such rows are refused.
+        """
+        rows = self.changed(batch)
+        partitions, offsets = rows["partition"].to_numpy(), rows["offset"].to_numpy()
+        targets = partitions
+        if self._rules.null_keys is NullKeys.REFUSE and (n_null := rows["key"].null_count):
+            at = pc.index(rows["key"].is_null(), True).as_py()
+            accepted = (
+                f"{self._rules.topic}-{partitions[at]} has a record without a key at offset "
+                f"{offsets[at]}, and {n_null - 1} more in its batch: 'keep-order' puts all of one "
+                "partition into one partition, and 'spread' puts them into any"
+            )
+            raise OptionError("null_keys", "refuse", accepted)
+        if not self._rules.keeps_partitions and len(rows):
+            targets = self._chosen(rows, partitions)
+        return Cloned(rows, partitions, offsets, targets)
+
+    def _chosen(self, rows: pa.RecordBatch, partitions: Int32s) -> Int32s:
+        rules, keys = self._rules, rows["key"]
+        source = record_source(rows.select(["key", "value"]), np.zeros(len(rows), np.int64))
+        has_key = None
+        if keys.null_count:
+            has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+        explicit = None
+        if has_key is not None and rules.null_keys is NullKeys.KEEP_ORDER:
+            explicit = pa.array(partitions % np.int32(rules.n_target), mask=has_key)
+        targets = self._target.choose(source, explicit)
+        if rules.is_checked and not self.is_misplaced:
+            is_same = rules.n_source == rules.n_target
+            at_home = (targets if is_same else self._source.choose(source)) == partitions
+            self.is_misplaced = not (at_home if has_key is None else at_home[has_key]).all()
+        return targets
+
+
+def _transformed(transform: Transform, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What a transform returns for a batch, if it has only rows of the batch."""
+    found = transform(batch)
+    if isinstance(found, pa.Table):
+        schema = found.schema
+        parts = found.combine_chunks().to_batches()
+        found = pa.concat_batches(parts) if parts else schema.empty_table().to_batches()
+        if not isinstance(found, pa.RecordBatch):
+            found = pa.RecordBatch.from_arrays(
+                [pa.nulls(0, each.type) for each in schema], schema=schema
+            )
+    if not isinstance(found, pa.RecordBatch):
+        raise refused("transform", type(found).__name__, "it has to return a record batch")
+    for name in COLUMNS:
+        if name not in found.schema.names:
+            accepted = f"transform has to return all columns: {', '.join(COLUMNS)}"
+            raise ColumnError(name, "missing", accepted)
+    for name in ("partition", "offset"):
+        column = found[name]
+        if column.type != batch[name].type or column.null_count:
+            accepted = "it names a row, and transform has to return it unchanged"
+            raise ColumnError(name, f"{column.type} with {column.null_count} nulls", accepted)
+    found = found.select(COLUMNS)
+    names = ("partition", "offset")
+    if len(found) == len(batch) and all(found[each].equals(batch[each]) for each in names):
+        return found
+    before, after = (tuple(each[name].to_numpy() for name in names) for each in (batch, found))
+    if (np.diff(_places(before, after), prepend=-1) <= 0).any():
+        accepted = (
+            "it may leave out rows of its batch, but adds, repeats or moves none: partition and "
+            "offset of each row show which one it is"
+        )
+        raise OptionError("transform", f"{len(found)} rows for {len(batch)}", accepted)
+    return found
+
+
+def _places(before: tuple[Int32s, Int64s], after: tuple[Int32s, Int64s]) -> NDArray[np.int64]:
+    """Where each row of `after` stands in `before`; -1 if it does not.
+
+    Both have partitions and offsets.
+    """
+    order = np.lexsort((before[1], before[0]))
+    partitions, offsets = before[0][order], before[1][order]
+    places = np.full(len(after[0]), -1, np.int64)
+    for partition in np.unique(after[0]).tolist():
+        rows = np.flatnonzero(after[0] == partition)
+        first, end = np.searchsorted(partitions, [partition, partition + 1])
+        found = first + np.searchsorted(offsets[first:end], after[1][rows])
+        is_there = found < end
+        is_there[is_there] = offsets[found[is_there]] == after[1][rows[is_there]]
+        places[rows[is_there]] = order[found[is_there]]
+    return places

@@ -1,0 +1,506 @@
+"""The job of a clone: its check, its tasks, and its commit.
+
+One process begins a `CloneJob`.  Each task reads some windows of the source and stages the rows of
+the clone, perhaps in another process.  The job commits the rows of all tasks, in their order.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+
+from segmentlog.arguments import LARGEST_LONG
+from segmentlog.arrow_dataset.log_dataset import LogDataset
+from segmentlog.arrow_dataset.snapshot import Snapshot, take_snapshot
+from segmentlog.cluster.directory_settings import DirectorySettings, Source, is_of_a_broker
+from segmentlog.errors import (
+    LogDirectoryError,
+    OptionError,
+    SplitKeyError,
+    UnknownTopicOrPartitionError,
+)
+from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.records.source import cast_column
+from segmentlog.format.topic_config import TopicConfig
+from segmentlog.maintain.cloning.cloned_rows import COLUMNS, Cloned, RowMaker, RowRules
+from segmentlog.maintain.cloning.group_places import (
+    GroupPlaces,
+    GroupsOfTask,
+    group_table,
+    places_of_groups,
+)
+from segmentlog.maintain.cloning.settings import (
+    Clone,
+    ClonedPartition,
+    ClonedTransactions,
+    CloneSettings,
+    NullKeys,
+    Order,
+)
+from segmentlog.maintain.cloning.split_keys import Keys, SplitKeys, find_split_keys
+from segmentlog.maintain.cloning.time_windows import time_windows
+from segmentlog.maintain.restoration.plan import GroupOffset
+from segmentlog.model import Codec, IsolationLevel, OnCorruptBatch, ReadUpTo, ScanPolicy
+from segmentlog.reads.log_directory import LogDirectory, open_log_dir
+from segmentlog.reads.metadata_log import metadata_path
+from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
+from segmentlog.store.bucket_location import is_bucket
+from segmentlog.store.destinations import identity_of, refuse_overlap
+from segmentlog.store.paths import writable_path
+from segmentlog.store.readable import exists
+from segmentlog.store.remote.location import is_url
+from segmentlog.txn.held import hold
+from segmentlog.txn.settings_file import SettingsFile
+from segmentlog.writes.config import ProducerConfig, WriteRequest
+from segmentlog.writes.job import WriteJob
+
+if TYPE_CHECKING:
+    from segmentlog.writes.extents import TaskExtents
+
+_OFFSETS = "__consumer_offsets"
+_WINDOW_BYTES = 32 << 20  #: of log, in a window that a thread merges
+
+
+class CloneTask(NamedTuple):
+    """Some rows of a clone, which one process stages.  It is picklable if the transform is.
+
+    `number`: the place of its rows among those of all tasks.  `windows`: which it reads, in their
+    order.  `job`: None in a dry run.  `group_offsets`: of the groups, as `group_table` has them.
+    """
+
+    number: int
+    windows: tuple[Snapshot, ...]
+    rules: RowRules
+    job: WriteJob | None
+    group_offsets: Int64s
+
+
+class TaskOutcome(NamedTuple):
+    """What a task has staged, and what it has met.
+
+    `starts`, `ends`: the old offset of the first record of each partition, and that after the
+    last, if partitions are kept; shape (n_target,).
+    """
+
+    number: int
+    extents: "TaskExtents | None"
+    groups: GroupsOfTask
+    starts: Int64s
+    ends: Int64s
+    n_left_out: int
+    unknown_ids: tuple[int, ...]
+    is_misplaced: bool
+
+
+def run_task(
+    task: CloneTask,
+    *,
+    commits_here: bool = False,
+    on_records: Callable[[int], object] = lambda _: None,
+    on_misplaced: Callable[[], object] = lambda: None,
+    on_cloned: Callable[[Cloned, Int64s], object] | None = None,
+) -> TaskOutcome:
+    """Stage the rows of a task; one that fails leaves no file.
+
+    `commits_here`: see `WriteJob.stager`.  `on_records`: called with the number of records of each
+    batch that is read.  `on_misplaced`: called once, as soon as a key may be in two partitions.
+    `on_cloned`: called with the rows, and their numbers in their new partitions.
+    """
+    rules = task.rules
+    maker = RowMaker(rules, task.number)
+    places = GroupPlaces(task.group_offsets, rules.n_target)
+    starts: Int64s = np.full(rules.n_target, LARGEST_LONG)
+    ends: Int64s = np.zeros(rules.n_target, np.int64)
+    stager = None
+    if task.job is not None:
+        stager = task.job.stager(task.number, commits_here=commits_here)
+    was_misplaced = False
+    try:
+        for batch in _batches(task.windows, merges=not rules.keeps_partitions):
+            made = maker.make(batch)
+            if maker.is_misplaced and not was_misplaced:
+                was_misplaced = True
+                on_misplaced()
+            numbers = places.numbers(made.targets)
+            places.add(made.partitions, made.offsets, made.targets, numbers)
+            if rules.keeps_partitions and len(made.offsets):
+                # Without a merge, the rows of a batch are of one partition.
+                partition = made.targets[0]
+                starts[partition] = min(starts[partition], made.offsets[0])
+                ends[partition] = made.offsets[-1] + 1
+            if on_cloned is not None:
+                on_cloned(made, numbers)
+            if stager is not None:
+                at = made.rows.schema.get_field_index("partition")
+                stager.add(made.rows.set_column(at, "partition", pa.array(made.targets)))
+            on_records(batch.num_rows)
+        extents = None if stager is None else stager.finish()
+        if task.job is not None:
+            task.job.check_begun()
+    except BaseException:
+        if stager is not None:
+            stager.discard()
+        raise
+    return TaskOutcome(
+        task.number, extents, GroupsOfTask(places.counts, places.first, places.n_read),
+        starts, ends, maker.n_left_out, tuple(sorted(maker.unknown_ids)), maker.is_misplaced,
+    )  # fmt: skip
+
+
+def keys_of(windows: Sequence[Snapshot], rules: RowRules) -> Iterator[pa.RecordBatch]:
+    """The keys of the clone, with the old partition and offset; each batch is of one partition."""
+    maker = RowMaker(rules)
+    needs_all = rules.transform is not None or rules.key_schema_ids
+    columns = COLUMNS if needs_all else ("key", "partition", "offset")
+    for window in windows:
+        for batch in LogDataset(window, include_headers=True).scanner(columns).to_batches():
+            rows = maker.changed(batch) if needs_all else batch
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "key": cast_column("key", rows["key"], pa.binary()),
+                    "partition": rows["partition"],
+                    "offset": rows["offset"],
+                }
+            )
+
+
+def _batches(windows: Sequence[Snapshot], *, merges: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of windows, one after the other; each by time, or by partition and offset."""
+
+    def read(window: Snapshot) -> Iterator[pa.RecordBatch]:
+        rows = LogDataset(window, include_headers=True)
+        return rows.scanner(COLUMNS, order="timestamp", use_threads=False).to_batches()
+
+    if merges and any(len(each.partitions) > 1 for each in windows):
+        yield from read_in_order(
+            [partial(read, each) for each in windows], n_threads_of(use_threads=True)
+        )
+        return
+    for each in windows:
+        yield from LogDataset(each, include_headers=True).scanner(COLUMNS).to_batches()
+
+
+class CloneJob:
+    """A clone that has begun.  The block that ends without `commit` leaves nothing of it.
+
+    `source`: the directories that are read.  Raises the errors of `segmentlog.clone`.
+    """
+
+    def __init__(self, source: LogDirectory, given: CloneSettings) -> None:
+        self._source, self._given = source, given
+        self._snapshot = _snapshot_of(source, given)
+        numbers = [each.topic_partition.partition for each in self._snapshot.partitions]
+        n_source = max(numbers) + 1
+        _refuse_open_transactions(self._snapshot, given)
+        self.directory = _destination(source, given)
+        keeps = given.num_partitions is None
+        self._rules = RowRules(
+            given.topic, n_source, given.num_partitions or n_source,
+            keeps_partitions=keeps,
+            is_checked=not keeps and given.order == Order.OFFSET and n_source > 1,
+            batch_size=ProducerConfig().batch_size,
+            null_keys=NullKeys(given.null_keys),
+            transform=given.transform,
+            schema_ids=given.schema_ids,
+            key_schema_ids=given.key_schema_ids,
+        )  # fmt: skip
+        self._ends = _log_ends(self.directory, given.new_topic)
+        if any(self._ends.values()) and not given.overwrite:
+            reason = (
+                f"has records of a topic {given.new_topic!r}: name another new topic, or replace "
+                "them (overwrite=True, --overwrite)"
+            )
+            raise LogDirectoryError(self.directory, reason)
+        self._groups, self._group_offsets = group_table(
+            _committed(source, given.topic),
+            {each.topic_partition.partition: each.offsets.start_offset
+             for each in self._snapshot.partitions},
+            n_source,
+        )  # fmt: skip
+        self._settings = _own_settings(source, given.topic) | dict(given.settings or {})
+        self._job: WriteJob | None = None
+        if not given.dry_run:
+            try:
+                self._job = WriteJob.begin(self._request())
+            except UnknownTopicOrPartitionError as error:
+                hint = (
+                    "a broker takes a topic from its cluster alone: create it (kafka-topics.sh "
+                    f"--create --topic {given.new_topic} --partitions {self._rules.n_target}), "
+                    "and stop the broker again; or name a directory without a broker (to, --to)"
+                )
+                raise UnknownTopicOrPartitionError(
+                    given.new_topic, -1, self.directory, hint
+                ) from error
+
+    def _request(self) -> WriteRequest:
+        given, is_kept = self._given, self._rules.keeps_partitions
+        # Records keep their times, whatever the settings of the clone say about later ones.
+        topic_config = self._settings | {"message.timestamp.type": "CreateTime"}
+        config = ProducerConfig(
+            TopicConfig.parse(topic_config),
+            codec=_codec_of(self._snapshot) if given.codec is None else given.codec,
+            use_timestamps=True,
+            # The partitions of a clone are merged by time.  Each append time is a batch of its
+            # own, so a kept type would cut the batches of the clone at nearly every record.
+            use_timestamp_types=is_kept,
+            use_offsets=given.keep_offsets,
+        )
+        return WriteRequest(
+            self.directory, config, topic=given.new_topic, num_partitions=self._rules.n_target,
+            lock_timeout_seconds=given.lock_timeout_seconds,
+            # A clone that was killed ends when it is run again, and two never commit.
+            stream=f"clone {given.new_topic}",
+            overwrite=given.overwrite,
+        )  # fmt: skip
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of log that are read."""
+        pieces = (each.log.slices(*each.offsets) for each in self._snapshot.partitions)
+        return sum(piece.n_bytes for found in pieces for piece in found)
+
+    def tasks(self, n_tasks: int) -> list[CloneTask]:
+        """The work in so many tasks, or fewer."""
+        if self._rules.keeps_partitions:
+            windows = [
+                self._snapshot._replace(partitions=(each,)) for each in self._snapshot.partitions
+            ]
+        else:
+            least = self.n_bytes // max(n_tasks, 1)
+            windows = time_windows(self._snapshot, max(min(_WINDOW_BYTES, least), 1))
+        n_tasks = min(n_tasks, len(windows))
+        bounds = np.linspace(0, len(windows), n_tasks + 1).astype(int).tolist()
+        return [
+            CloneTask(
+                number, tuple(windows[begin:end]), self._rules, self._job, self._group_offsets
+            )
+            for number, (begin, end) in enumerate(pairwise(bounds))
+        ]
+
+    def check_keys(self) -> None:
+        """Refuse keys that stand in several partitions.
+
+        Raises `SplitKeyError`.
+        """
+        n_records = sum(each.offsets.end_offset - each.offsets.start_offset
+                        for each in self._snapshot.partitions)  # fmt: skip
+        local = None if is_bucket(self.directory) or self._job is None else self.directory
+        found = find_split_keys(self._keys, n_records, local)
+        if not found.n_keys:
+            return
+        raise self.split_keys(found)
+
+    def split_keys(self, found: SplitKeys) -> SplitKeyError:
+        """The error for keys that were found."""
+        topic = self._given.topic
+        examples = [
+            f"{topic}-{first[0]} offset {first[1]} and {topic}-{second[0]} offset {second[1]}"
+            + (f", {key!r}" if self._given.show_keys else "")
+            for first, second, key in found.examples
+        ]
+        return SplitKeyError(topic, found.n_keys, tuple(examples))
+
+    def _keys(self) -> Iterator[Keys]:
+        """The keys of the clone, by the partitions of the source."""
+        for rows in keys_of([self._snapshot], self._rules):
+            if len(rows):
+                yield rows["partition"][0].as_py(), rows["key"], rows["offset"].to_numpy()
+
+    def ends_of(self, outcomes: Sequence[TaskOutcome]) -> tuple[dict[int, int], Int64s]:
+        """The ends of the source, by partition, and of the clone; int64, shape (n_target,)."""
+        ends = {
+            each.topic_partition.partition: each.offsets.end_offset
+            for each in self._snapshot.partitions
+        }
+        if self._given.keep_offsets:
+            return ends, np.max([each.ends for each in outcomes], axis=0)
+        counts: Int64s = np.sum([each.groups.counts for each in outcomes], axis=0)
+        return ends, self.bases + counts
+
+    def commit(self, outcomes: Sequence[TaskOutcome]) -> Clone:
+        """Make the clone visible, unless this is a dry run.
+
+        `outcomes`: of all tasks.
+        """
+        outcomes = sorted(outcomes, key=lambda each: each.number)
+        counts: Int64s = np.sum([each.groups.counts for each in outcomes], axis=0)
+        starts, (_, ends) = self.bases, self.ends_of(outcomes)
+        if self._given.keep_offsets:
+            starts = np.minimum(np.min([each.starts for each in outcomes], axis=0), ends)
+        if self._job is not None:
+            extents = [each.extents for each in outcomes if each.extents is not None]
+            self._publish(self._job, extents)
+        places, groups = places_of_groups([each.groups for each in outcomes], self._groups)
+        if self._given.keep_offsets:
+            places = np.clip(self._group_offsets, starts, ends)
+        else:
+            places = places + starts
+        topic = self._given.new_topic
+        return Clone(
+            tuple(
+                ClonedPartition(topic, partition, n_records, start, end)
+                for partition, (n_records, start, end) in enumerate(
+                    zip(counts.tolist(), starts.tolist(), ends.tolist(), strict=True)
+                )
+            ),
+            tuple(groups),
+            tuple(
+                GroupOffset(group, topic, partition, offset)
+                for group, offsets in zip(self._groups, places.tolist(), strict=True)
+                for partition, offset in enumerate(offsets)
+            ),
+            sum(each.n_left_out for each in outcomes),
+            tuple(sorted({number for each in outcomes for number in each.unknown_ids})),
+        )
+
+    @property
+    def bases(self) -> Int64s:
+        """The offset of the first record of each partition; shape (n_target,)."""
+        numbers = range(self._rules.n_target)
+        found: Int64s = np.array([self._ends.get(each, 0) for each in numbers], np.int64)
+        return found
+
+    def _publish(self, job: WriteJob, extents: "list[TaskExtents]") -> None:
+        if is_bucket(self.directory):
+            self._refuse_changed()
+            job.commit(extents)
+            return
+        seconds = self._given.lock_timeout_seconds
+        with hold(self.directory, seconds, job.config.config_of) as held:
+            self._refuse_changed()
+            before = self._store_settings()
+            try:
+                job.commit(extents, held=held)
+            except BaseException:
+                # An interrupt may follow the decision: then the settings stay with their topic.
+                if before is not None and not _log_ends(self.directory, self._given.new_topic):
+                    before.write(self.directory)
+                raise
+
+    def _refuse_changed(self) -> None:
+        """Refuse to commit beside records that came while the clone was staged."""
+        if _log_ends(self.directory, self._given.new_topic) != self._ends:
+            reason = (
+                f"the topic {self._given.new_topic!r} has changed while its clone was staged; "
+                "nothing of the clone is visible: run it again"
+            )
+            raise LogDirectoryError(self.directory, reason)
+
+    def _store_settings(self) -> SettingsFile | None:
+        """Store the settings of the clone, and return the file as it was; not for a broker."""
+        if is_of_a_broker(self.directory) or not self._settings:
+            return None
+        before = SettingsFile.read(self.directory)
+        before.altered(self._given.new_topic, self._settings).write(self.directory)
+        return before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._job is not None:
+            self._job.abort()  # nothing is left to remove after a commit
+
+
+def _snapshot_of(source: LogDirectory, given: CloneSettings) -> Snapshot:
+    """The partitions of the source, up to their last stable offsets."""
+    policy = ScanPolicy(
+        IsolationLevel.READ_COMMITTED,
+        OnCorruptBatch(given.on_corrupt_batch),
+        header_names_as_bytes=True,
+    )
+    return take_snapshot(
+        source, [given.topic], starting_offsets={}, ending_offsets={}, since=given.since,
+        until=given.until, last=None, read_up_to=ReadUpTo(given.read_up_to),
+        fail_on_data_loss=True, policy=policy,
+    )  # fmt: skip
+
+
+def _refuse_open_transactions(snapshot: Snapshot, given: CloneSettings) -> None:
+    if given.open_transactions != ClonedTransactions.REFUSE or given.until is not None:
+        return
+    for each in snapshot.partitions:
+        opened = each.log.open_transactions(
+            ReadUpTo(given.read_up_to), OnCorruptBatch(given.on_corrupt_batch)
+        )
+        if opened:
+            reason = (
+                f"a transaction is open since offset {min(opened.values())}: wait for its end, "
+                "or leave out all records from there on: open_transactions='leave-out' "
+                "(--open-transactions leave-out)"
+            )
+            raise LogDirectoryError(each.log.path, reason)
+
+
+def _destination(source: LogDirectory, given: CloneSettings) -> str:
+    """The log directory of the clone; that of the source, or one apart from all of them."""
+    if given.to is None:
+        if len(source.paths) > 1 or is_url(source.paths[0]):
+            raise OptionError("to", "", "name the log directory of the clone")
+        return source.paths[0]
+    directory = writable_path(given.to)
+    if is_bucket(directory) or not exists(directory):
+        return directory
+    is_same = any(identity_of(directory) == identity_of(each) for each in source.paths
+                  if not is_url(each))  # fmt: skip
+    if not is_same:
+        refuse_overlap(directory, source.paths)
+    return directory
+
+
+def _log_ends(directory: str, topic: str) -> dict[int, int]:
+    """The ends of the logs that a topic has now, by partition; empty if there is no topic."""
+    if not is_bucket(directory) and not exists(directory):
+        return {}
+    try:
+        opened = open_log_dir(directory)
+    except LogDirectoryError:
+        if not is_bucket(directory):
+            raise
+        return {}  # a job makes the log, or says why it cannot
+    numbers = opened.topics(internal=True).get(topic, ())
+    return {number: opened.log(topic, number).log_end_offset for number in numbers}
+
+
+def _committed(source: LogDirectory, topic: str) -> list[tuple[str, int, int]]:
+    """Group, partition and offset of all that groups have committed in a topic."""
+    if _OFFSETS not in source.topics(internal=True):
+        return []
+    from segmentlog.kafka_tables.open_table import table
+
+    rows = table(source, "group_offsets").select(["group", "topic", "partition", "offset"])
+    return [
+        (group, partition, offset)
+        for group, name, partition, offset in zip(*rows.to_pydict().values(), strict=True)
+        if name == topic and offset is not None
+    ]
+
+
+def _own_settings(source: LogDirectory, topic: str) -> dict[str, str]:
+    """The settings that the topic has for itself."""
+    paths = [each for each in source.paths if not is_url(each)]
+    known = [each for each in paths if metadata_path(each)] or paths[:1]
+    if not known:
+        return {}
+    found = DirectorySettings.read(known[0], is_optional=True).of(topic)
+    own = (Source.TOPIC, Source.FILE)
+    return {name: each.value for name, each in found.items() if each.source in own}
+
+
+def _codec_of(snapshot: Snapshot) -> Codec:
+    """The codec of a newer batch of the source."""
+    for each in snapshot.partitions:
+        for segment in reversed(each.log.untorn_segments):
+            header = segment.header_at(0, up_to_offset=LARGEST_LONG)
+            if header is not None and header.codec in {*map(int, Codec)}:
+                return Codec(header.codec)
+    return Codec.NONE

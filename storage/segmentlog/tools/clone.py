@@ -1,0 +1,284 @@
+"""``segmentlog clone``: a topic under another name, with other partitions, or masked."""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from segmentlog.errors import OptionError
+from segmentlog.maintain.cloning.settings import ClonedTransactions, NullKeys, Order
+from segmentlog.masking import without_credentials
+from segmentlog.model import Codec, OnCorruptBatch, ReadUpTo
+from segmentlog.store.paths import readable_path
+from segmentlog.store.readable import is_file
+from segmentlog.tools import arguments
+from segmentlog.tools.output import complain, counted, json_fields, write_json
+from segmentlog.tools.produce import Compression
+from segmentlog.tools.progress import progress
+from segmentlog.tools.text import escape
+from segmentlog.txn.topics import MOST_PARTITIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from segmentlog.maintain.cloning.settings import Clone, Transform
+
+_IDS = "OLD=NEW"
+
+
+@arguments.command(
+    arguments.WRITES,
+    "segmentlog clone /var/lib/kafka orders orders-v2 --to /data/logs --partitions 24",
+    "segmentlog clone /b1 /b2 /b3 orders orders-test --to /data/logs --transform masks.py:mask",
+    "segmentlog clone /var/lib/kafka orders orders-v2 --partitions 24 --offsets groups.csv",
+)
+@arguments.tiered
+def clone(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... TOPIC NEW",
+            help="The log directories of the source, the topic, and the name of the clone.",
+        ),
+    ],
+    tier: arguments.Tier,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="DIR",
+            help="The log directory of the clone.",
+            show_default="that of the source",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            "--num-partitions",
+            min=1,
+            max=MOST_PARTITIONS,
+            metavar="N",
+            help="Partitions of the clone: each record goes to the one that Kafka's Java client "
+            "chooses for its key. Without it, records keep their partitions.",
+        ),
+    ] = None,
+    order: Annotated[
+        Order,
+        typer.Option(
+            "--order",
+            help="The order of a key that stands in several partitions: offset refuses such keys, "
+            "timestamp orders their records by time.",
+        ),
+    ] = Order.OFFSET,
+    null_keys: Annotated[
+        NullKeys,
+        typer.Option(
+            "--null-keys",
+            help="The new partitions of records without a key: any, one for all of a partition, "
+            "or none.",
+        ),
+    ] = NullKeys.SPREAD,
+    transform: Annotated[
+        str | None,
+        typer.Option(
+            "--transform",
+            metavar="FILE.py:FUNCTION",
+            help="A Python function that changes record batches of pyarrow, or leaves out rows.",
+        ),
+    ] = None,
+    mask_credentials: Annotated[
+        bool,
+        typer.Option(
+            "--mask-credentials",
+            help="Hide passwords and tokens in values that are text: in URLs, and in parameters "
+            "with such names.",
+        ),
+    ] = False,
+    schema_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schema-id",
+            metavar=_IDS,
+            help="An id, or a GUID, of a schema of values in "
+            "the old registry and in the new one; may be repeated.",
+        ),
+    ] = None,
+    key_schema_id: Annotated[
+        list[str] | None,
+        typer.Option("--key-schema-id", metavar=_IDS, help="The same for keys."),
+    ] = None,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Records also keep their offsets.")
+    ] = False,
+    codec: Annotated[
+        Compression | None,
+        typer.Option(
+            "--codec",
+            "-z",
+            help="The codec of the record batches.",
+            show_default="that of the source",
+        ),
+    ] = None,
+    setting: arguments.Settings = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
+    read_up_to: arguments.Ends = ReadUpTo.HIGH_WATERMARK,
+    open_transactions: Annotated[
+        ClonedTransactions,
+        typer.Option(
+            "--open-transactions",
+            help="leave-out leaves out all records from the first open transaction on.",
+        ),
+    ] = ClonedTransactions.REFUSE,
+    on_corrupt_batch: arguments.OnCorrupt = OnCorruptBatch.FAIL,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace all records of the topic NEW.")
+    ] = False,
+    show_keys: Annotated[
+        bool, typer.Option("--show-keys", help="Errors show keys, and not only their places.")
+    ] = False,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            "--offsets",
+            metavar="FILE",
+            help="Write the places of groups in the clone, for kafka-consumer-groups.sh.",
+        ),
+    ] = None,
+    offset_map: Annotated[
+        str | None,
+        typer.Option(
+            "--offset-map",
+            metavar="FILE.parquet",
+            help="Write the old and the new place of each record to this file.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, arguments.dry_run("cloned")] = False,
+    as_json: arguments.JsonLines = False,
+) -> None:
+    """Clone a topic: under another name, with other partitions, another codec, or masked.
+
+    The clone becomes visible as a whole or not at all. Each key keeps the order of its records,
+    and records keep their times and headers. A command that was killed can be run again.
+    """  # fmt: skip
+    import segmentlog
+    from segmentlog.maintain.restoration.restore import offsets_csv
+    from segmentlog.store.durable import OutputFile
+
+    message = "give log directories, the topic, and the name of the clone"
+    if len(paths) < 3 and not any(tier):
+        raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
+    located = tier.beside(paths[:-2])
+    if len(paths) < 2:
+        raise typer.BadParameter(message, param_hint="DIR... TOPIC NEW")
+    topic, new_topic = paths[-2:]
+    files = {os.path.realpath(each) for each in (offsets, offset_map) if each is not None}
+    if len(files) < (offsets is not None) + (offset_map is not None):
+        message = "the two names lead to one file: give two files"
+        raise typer.BadParameter(message, param_hint="--offsets, --offset-map")
+    is_one = len(located) == 1
+    source = segmentlog.open_log_dir(*located) if is_one else segmentlog.open_replicas(*located)
+    with contextlib.ExitStack() as stack:
+        file = None if offsets is None else stack.enter_context(OutputFile("offsets", offsets))
+        bar = stack.enter_context(progress("records cloned", None, is_bytes=False))
+        found = segmentlog.clone(
+            source, topic, new_topic, to=to, num_partitions=partitions, order=order,
+            null_keys=null_keys, transform=_transform(transform, masks=mask_credentials),
+            schema_ids=_ids("--schema-id", schema_id),
+            key_schema_ids=_ids("--key-schema-id", key_schema_id), keep_offsets=keep_offsets,
+            codec=None if codec is None else Codec[codec.name],
+            settings=arguments.parse_settings(setting), since=since, until=until,
+            read_up_to=read_up_to, open_transactions=open_transactions,
+            on_corrupt_batch=on_corrupt_batch, overwrite=overwrite, show_keys=show_keys,
+            dry_run=dry_run, offset_map=offset_map, on_records=bar.advance, on_phase=bar.name,
+        )  # fmt: skip
+        text, command_line = offsets_csv(found.offsets)
+        if file is not None:
+            file.file.write(text.encode())
+            file.finish()
+            file.publish()
+    _write(found, as_json=as_json, dry_run=dry_run)
+    if offsets is not None:
+        sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
+    if found.unknown_schema_ids:
+        ids = ", ".join(map(str, found.unknown_schema_ids))
+        complain(f"ids of schemas that stay, because no option names them: {ids}")
+
+
+def _write(found: "Clone", *, as_json: bool, dry_run: bool) -> None:
+    """A line for each partition and each group."""
+    if as_json:
+        for fields in (*map(json_fields, found.partitions), *map(json_fields, found.groups)):
+            write_json({**fields, "dryRun": dry_run})
+        return
+    for part in found.partitions:
+        start, end = part.log_start_offset, part.log_end_offset
+        name = escape(f"{part.topic}-{part.partition}")
+        would = "would have " if dry_run else ""
+        sys.stdout.write(f"{name}: {would}{counted(records=part.n_records)}, [{start}, {end})\n")
+    for group in found.groups:
+        read = f"has read {counted(records=group.n_read)}, and repeats {group.n_repeated:,}"
+        sys.stdout.write(f"group {escape(group.group)}: {read}\n")
+    if found.n_left_out:
+        sys.stdout.write(f"{counted(records=found.n_left_out)} left out\n")
+
+
+def _ids(option: str, given: Sequence[str] | None) -> dict[int | str, int | str]:
+    """Ids as ``17=42``, or GUIDs."""
+    found: dict[int | str, int | str] = {}
+    for each in given or ():
+        old, sign, new = each.partition("=")
+        if not sign:
+            raise OptionError(option, each, "give the old and the new id: 17=42")
+        numbers = [int(id_) if id_.isascii() and id_.isdecimal() else id_ for id_ in (old, new)]
+        found[numbers[0]] = numbers[1]
+    return found
+
+
+def _transform(given: str | None, *, masks: bool) -> "Transform | None":
+    """The function that the options name."""
+    found = None if given is None else _function(given)
+    if not masks:
+        return found
+    if found is None:
+        return _masked
+    return lambda batch: _masked(found(batch))
+
+
+def _function(given: str) -> "Transform":
+    path, _, name = given.rpartition(":")
+    accepted = "give a file and a function in it: masks.py:mask"
+    spec = importlib.util.spec_from_file_location("segmentlog_transform", path) if path else None
+    if spec is None or spec.loader is None or not is_file(readable_path(path)):
+        raise OptionError("--transform", given, accepted)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Transform | None = getattr(module, name, None)
+    if not callable(found):
+        raise OptionError("--transform", given, f"{path} has no function {name!r}; {accepted}")
+    return found
+
+
+def _masked(batch: "pa.RecordBatch | pa.Table") -> "pa.RecordBatch | pa.Table":
+    """The rows, without credentials in values that are text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = pc.cast(batch["value"], pa.binary())
+    # A credential is a part of a URL, or follows a sign.
+    may_have = pc.fill_null(pc.match_substring_regex(values, "[@=:]"), False)
+    masked = [_without_credentials(each) for each in values.filter(may_have).to_pylist()]
+    changed = pc.replace_with_mask(values, may_have, pa.array(masked, pa.binary()))
+    return batch.set_column(batch.schema.get_field_index("value"), "value", changed)
+
+
+def _without_credentials(value: bytes) -> bytes:
+    try:
+        return without_credentials(value.decode()).encode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,93 @@
+"""The command ``clone``: its report, its files, and the functions that it loads."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import Result
+
+import segmentlog
+
+CLUSTER = Path(__file__).parents[3] / "examples" / "cluster"
+
+Run = Callable[..., Result]
+
+
+def test_groups_get_a_file_and_a_command(run: Run, tmp_path: Path) -> None:
+    """Each group has a place in each partition of the clone."""
+    groups, places = tmp_path / "groups.csv", tmp_path / "map.parquet"
+    done = run(
+        "clone", CLUSTER, "orders", "orders-v2", "--to", tmp_path / "c", "--partitions", 2,
+        "--order", "timestamp", "--offsets", groups, "--offset-map", places,
+    )  # fmt: skip
+    assert "orders-v2-0: 60 records, [0, 60)\n" in done.stdout
+    assert "group audit: has read 45 records, and repeats 30\n" in done.stdout
+    assert f"--from-file {groups} --group audit" in done.stderr
+    assert "audit,orders-v2,0,15\naudit,orders-v2,1,0\n" in groups.read_text()
+    assert 60 == sum(pq.read_table(places)["n_records"].to_pylist())
+
+
+def test_json_lines_and_a_dry_run(run: Run, tmp_path: Path) -> None:
+    done = run("clone", CLUSTER, "orders", "u", "--to", tmp_path / "c", "--json", "--dry-run")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {"topic": "u", "partition": 0, "records": 20, "logStartOffset": 0,
+            "logEndOffset": 20, "dryRun": True} == lines[0]  # fmt: skip
+    assert {"group": "audit", "read": 45, "repeated": 0, "dryRun": True} in lines
+    assert not (tmp_path / "c").exists()
+
+
+def test_functions_and_masks_change_values(run: Run, tmp_path: Path) -> None:
+    """A file has the function; the mask follows it."""
+    masks = tmp_path / "masks.py"
+    masks.write_text("def first(rows):\n    return rows.slice(0, 3)\n")
+    values = [
+        b"see https://user:secret@host/x", b"\xff@=:", b"password=abc", None, b"plain",
+    ]  # fmt: skip
+    with segmentlog.open_writer(tmp_path / "s", "t") as writer:
+        writer.append(pa.table({"value": values}))
+    run("clone", tmp_path / "s", "t", "a", "--mask-credentials")
+    hidden = [b"see https://[hidden]@host/x", b"\xff@=:", b"password=[hidden]", None, b"plain"]
+    assert hidden == segmentlog.read(tmp_path / "s", "a")["value"].to_pylist()
+    done = run(
+        "clone", tmp_path / "s", "t", "b", "--mask-credentials", "--transform", f"{masks}:first"
+    )
+    assert "2 records left out" in done.stdout
+    assert hidden[:3] == segmentlog.read(tmp_path / "s", "b")["value"].to_pylist()
+    for given, reason in (
+        (f"{masks}:second", "has no function 'second'"),
+        ("masks", "give a file and a function"),
+        (f"{tmp_path}/none.py:f", "give a file and a function"),
+    ):
+        done = run("clone", tmp_path / "s", "t", "c", "--transform", given, status=2)
+        assert reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["orders"], "the name of the clone"),
+        ([CLUSTER, "orders"], "the name of the clone"),
+        ([CLUSTER, "orders", "u", "--schema-id", "7"], "give the old and the new id"),
+        ([CLUSTER, "orders", "u", "--schema-id", "7=x"], "give old and new ids"),
+        ([CLUSTER, "orders", "u", "--offsets", "a", "--offset-map", "./a"], "one file"),
+        ([CLUSTER, "orders", "u", "--partitions", "2", "--keep-offsets"],
+         "leave out --num-partitions"),
+        ([CLUSTER, "orders", "u", "--dry-run", "--partitions", "2"], "1 key stands in several"),
+    ],
+)  # fmt: skip
+def test_wrong_command_lines(run: Run, arguments: list[str], reason: str) -> None:
+    done = run("clone", *arguments, status=2)
+    assert reason in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_ids_that_stay_are_named(run: Run, tmp_path: Path) -> None:
+    values = [b"\x00\x00\x00\x00\x07a", b"\x00\x00\x00\x00\x08b"]
+    with segmentlog.open_writer(tmp_path, "t") as writer:
+        writer.append(pa.table({"value": values}))
+    done = run("clone", tmp_path, "t", "u", "--schema-id", "7=9")
+    assert "no option names them: 8" in done.stderr
+    wanted = [b"\x00\x00\x00\x00\x09a", values[1]]
+    assert wanted == segmentlog.read(tmp_path, "u")["value"].to_pylist()
