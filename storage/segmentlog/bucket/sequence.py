@@ -80,6 +80,10 @@ class Sequence:
         """The state that was read last; read now if there was none."""
         return self._state or self.refresh()
 
+    def exists(self) -> bool:
+        """Whether there is a log."""
+        return self._state is not None or self.objects.get(MARKER) is not None
+
     def refresh(self) -> State:
         """The state after the newest commit.
 
