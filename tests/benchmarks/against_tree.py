@@ -1,4 +1,4 @@
-"""Planning, scans, seeks and two tools of this tree against another's, in alternating processes.
+"""Planning, kernels, seeks and two tools of this tree against another's, in alternating processes.
 
 ``python tests/benchmarks/against_tree.py TREE [--partitions 3000] [--rounds 7]``; ``TREE`` is a
 work tree of the other commit, from ``git worktree add --detach TREE COMMIT``.  Each round starts a
@@ -62,6 +62,56 @@ for _ in range(3):
         n_rows += batch.num_rows
         n_bytes += batch.nbytes
 print(time.perf_counter() - start, cpu() - cpu_start, n_rows, n_bytes)
+"""
+)
+#: One topic of each kind of batch, and one to compact: what the kernels read, inflate and parse.
+_READ = (
+    _BEGIN
+    + """
+def read():
+    scanner = segmentlog.dataset(sys.argv[1], topics="{topic}").scanner(use_threads=False)
+    return sum(batch.num_rows for batch in scanner.to_batches())
+read()
+start, cpu_start = time.perf_counter(), cpu()
+n_rows = sum(read() for _ in range(5))
+print(time.perf_counter() - start, cpu() - cpu_start, n_rows, 0)
+"""
+)
+_APPEND = (
+    _BEGIN
+    + """
+import tempfile
+import pyarrow
+rows = pyarrow.table(
+    {"key": [b"%016d" % i for i in range(200_000)], "value": [os.urandom(100)] * 200_000}
+)
+def append(times):
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(sys.argv[1])) as directory:
+        with segmentlog.open_writer(directory, "t") as writer:
+            for _ in range(times):
+                writer.append(rows)
+append(1)
+start, cpu_start = time.perf_counter(), cpu()
+append(15)
+print(time.perf_counter() - start, cpu() - cpu_start, 0, 0)
+"""
+)
+_COMPACT = (
+    _BEGIN
+    + """
+import shutil, tempfile
+def compact(directory):
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    segmentlog.compact(directory, settings=settings, now_ms=1_900_000_000_000)
+def size(directory):
+    return sum(entry.stat().st_size for entry in os.scandir(directory + "/compact-0")
+               if entry.name.endswith(".log"))
+with tempfile.TemporaryDirectory(dir=os.path.dirname(sys.argv[1])) as scratch:
+    copies = [shutil.copytree(sys.argv[1], scratch + "/" + name) for name in ("warm", "timed")]
+    compact(copies[0])
+    start, cpu_start = time.perf_counter(), cpu()
+    compact(copies[1])
+    print(time.perf_counter() - start, cpu() - cpu_start, size(copies[1]), 0)
 """
 )
 _SEEK = (
@@ -173,6 +223,36 @@ def write_log(directory: str, n_rows: int) -> None:
             writer.append(pa.table(columns))
 
 
+def write_kinds(directory: str) -> None:
+    """A topic for each codec, one with a batch for each record, and one to compact."""
+    import numpy as np
+    import pyarrow as pa
+
+    import segmentlog
+    from segmentlog.format.topic_config import TopicConfig
+    from segmentlog.model import Codec
+    from segmentlog.writes.config import ProducerConfig
+
+    rng = np.random.default_rng(1)
+    rows = 200_000
+    values = [bytes(40) + rng.bytes(60) for _ in range(rows)]
+    table = pa.table({"key": [b"%016d" % i for i in range(rows)], "value": values})
+    for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
+        config = ProducerConfig(codec=codec)
+        with segmentlog.open_writer(directory, codec.name.lower(), config=config) as writer:
+            for _ in range(10):
+                writer.append(table)
+    with segmentlog.open_writer(directory, "one", config=ProducerConfig(batch_size=1)) as writer:
+        writer.append(table)
+    config = ProducerConfig(TopicConfig(segment_bytes=16 << 20))
+    with segmentlog.open_writer(directory, "compact", config=config) as writer:
+        for _ in range(4):
+            keys = [b"%016d" % key for key in rng.integers(0, rows, rows).tolist()]
+            writer.append(pa.table({"key": keys, "value": values}))
+        writer.roll()
+        writer.append(pa.table({"key": [b"last"], "value": [b""]}))
+
+
 def copy_examples(directory: Path, times: int) -> None:
     """Each partition of ``examples/data`` under several names, and checkpoints for all of them."""
     data = TOP / "examples" / "data"
@@ -213,6 +293,17 @@ def main() -> None:
         for name, work in works.items():
             print(name)
             compare(work, trees, Path(scratch), arguments.rounds)
+    with tempfile.TemporaryDirectory() as scratch:
+        write_kinds(f"{scratch}/logs")
+        works = {f"read {topic}": _READ.format(topic=topic) for topic in ("none", "lz4", "zstd")}
+        works |= {
+            "read batches of one record": _READ.format(topic="one"),
+            "append": _APPEND,
+            "compact": _COMPACT,
+        }
+        for name, work in works.items():
+            print(name)
+            compare(work, trees, Path(scratch, "logs"), arguments.rounds)
     with tempfile.TemporaryDirectory() as scratch:
         copy_examples(Path(scratch), 40)
         for name, work in (("verify", _VERIFY), ("describe", _DESCRIBE)):
