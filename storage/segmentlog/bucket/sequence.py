@@ -80,7 +80,7 @@ class Sequence:
         """The state that was read last; read now if there was none."""
         return self._state or self.refresh()
 
-    def exists(self) -> bool:
+    def is_made(self) -> bool:
         """Whether there is a log."""
         return self._state is not None or self.objects.get(MARKER) is not None
 

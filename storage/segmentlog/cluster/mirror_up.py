@@ -95,7 +95,7 @@ def mirror_up(
     if not dry_run:
         sequence.create()
         forget(location)
-    state = sequence.refresh() if not dry_run or sequence.exists() else BucketState()
+    state = sequence.refresh() if not dry_run or sequence.is_made() else BucketState()
     hints = _read_hints(sequence.objects) if state.number else {}
     ups = []
     for each in chosen:
