@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import Commit, State
+from segmentlog.bucket.commits import Commit, PartitionLog, State
 from segmentlog.bucket.objects import DATA
 from segmentlog.bucket.sequence import sequence_at
-from segmentlog.errors import UnknownTopicOrPartitionError
+from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, forget_old
@@ -44,29 +44,56 @@ def _commit_after(state: State) -> Commit:
     return Commit(state.number + 1, secrets.token_hex(16), "", int(time.time() * 1000))
 
 
-def remove_topic(location: BucketLocation, topic: str) -> None:
+def _check_topic(state: State, location: BucketLocation, topic: str, topic_id: str) -> None:
+    """Refuse a topic that is not the one that the caller has looked at.
+
+    Raises `UnknownTopicOrPartitionError` if it is gone; `LogChangedError` if it was made again.
+    """
+    found = state.topics.get(topic)
+    if found is None:
+        raise UnknownTopicOrPartitionError(topic, -1, str(location), "")
+    if found.topic_id != topic_id:
+        reason = (
+            f"topic {topic!r} was deleted, and another was created (id {found.topic_id}, not "
+            f"{topic_id})"
+        )
+        raise LogChangedError(str(location), -1, -1, reason)
+
+
+def newest_times(location: BucketLocation, at: TopicPartition) -> dict[int, int]:
+    """The newest timestamp of each extent of a partition, by base offset; -1 for none."""
+    log = sequence_at(location).known.logs.get(at) or PartitionLog()
+    return dict(zip(log.column("base_offset"), log.column("max_timestamp"), strict=True))
+
+
+def remove_topic(location: BucketLocation, topic: str, topic_id: str) -> None:
     """Delete a topic with all its records.
 
-    Raises `UnknownTopicOrPartitionError` if there is none; `CommitInDoubtError` or `StorageError`
-    if the store fails.
+    Raises `UnknownTopicOrPartitionError` or `LogChangedError` if there is no such topic;
+    `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
     def make(state: State) -> Commit:
-        if topic not in state.topics:
-            raise UnknownTopicOrPartitionError(topic, -1, str(location), "")
+        _check_topic(state, location, topic, topic_id)
         return replace(_commit_after(state), deleted=[topic])
 
     sequence_at(location).append(make)
 
 
-def move_starts(location: BucketLocation, starts: Mapping[TopicPartition, int]) -> None:
+def move_starts(
+    location: BucketLocation,
+    starts: Mapping[TopicPartition, int],
+    topic_ids: Mapping[TopicPartition, str],
+) -> None:
     """Delete the records below new log starts; a log start never moves back.
 
-    Raises `UnknownTopicOrPartitionError` if a partition is gone; `CommitInDoubtError` or
-    `StorageError` if the store fails.
+    Raises `UnknownTopicOrPartitionError` or `LogChangedError` if a partition is gone;
+    `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
     def make(state: State) -> Commit | None:
+        for at, topic_id in topic_ids.items():
+            _check_topic(state, location, at.topic, topic_id)
         for topic, partition in starts.keys() - state.logs.keys():
             raise UnknownTopicOrPartitionError(topic, partition, str(location), "")
         moved = {

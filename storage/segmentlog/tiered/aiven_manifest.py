@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.messages.reader import Reader
-from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 from segmentlog.tiered.chunks import (
     ENCRYPTION_BYTES,
     ChunkIndex,
@@ -25,6 +24,7 @@ from segmentlog.tiered.chunks import (
     decode_sizes,
 )
 from segmentlog.tiered.encryption import Encryption
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 MANIFEST_SUFFIX = ".rsm-manifest"
 

@@ -190,3 +190,21 @@ def test_a_broker_is_not_assigned_to_a_store(source: Path, url: str) -> None:
     _write(source, ["a"])
     with pytest.raises(OptionError, match="no log directory of a broker"):
         segmentlog.mirror(source, to=url, assigned=True)
+
+
+def test_a_log_in_a_store_is_compacted_by_way_of_a_directory(url: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        _write(url, [f"k{i}" for i in range(10)])
+    before = {each["offset"]: each for each in _rows(url, "orders").to_pylist()}
+    segmentlog.mirror(url, to=tmp_path / "here")
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    segmentlog.compact(tmp_path / "here", settings=settings)
+    segmentlog.mirror(tmp_path / "here", to=url)
+    rows = _rows(url, "orders").to_pylist()
+    assert [each["offset"] for each in rows] == [*range(20, 30)]
+    assert rows == [before[each] for each in range(20, 30)]
+    _write(url, ["next"])
+    assert _rows(url, "orders")["offset"].to_pylist()[-1] == 30
+    assert {each.severity for each in segmentlog.verify(url)} <= {"note"}
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) >= 2
+    assert _rows(url, "orders").num_rows == 11

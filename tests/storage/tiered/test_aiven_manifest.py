@@ -19,8 +19,8 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
-from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 from segmentlog.tiered.chunks import ChunkIndex, ChunkIndexError, decode_sizes
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 TOPIC_ID, SEGMENT_ID = "FgX88cFkRWirCb1Q_nEBwA", "-_Xh88cFkRWirCb1Q-nEBw"
 
