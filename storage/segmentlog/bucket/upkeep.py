@@ -16,12 +16,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from segmentlog.bucket.commits import Commit, PartitionLog, State
-from segmentlog.bucket.objects import DATA
+from segmentlog.bucket.objects import DATA, Objects
 from segmentlog.bucket.sequence import sequence_at
 from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 from segmentlog.txn.repeated_writes import FORGOTTEN_AFTER_MS, forget_old
+
+_CLOCK = "segmentlog/clock/"
 
 
 class Swept(NamedTuple):
@@ -118,6 +120,8 @@ def sweep_objects(
     # Before the state: an object that is listed and then committed is named by the state.
     found = {each.key: each for each in sequence.objects.list(DATA)}
     state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    # Objects have times of the store, from which this machine's clock may be days away.
+    store_now_ms = now_ms if dry_run else _time_of_store(sequence.objects)
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
         # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
         # From this commit on, they count by the clock of now.
@@ -130,7 +134,11 @@ def sweep_objects(
         job = _job(each.key)
         youngest[job] = max(youngest.get(job, 0), each.modified_ms)
     unused = [key for key in found if key not in used]
-    old = {job for job, modified_ms in youngest.items() if now_ms - modified_ms >= longest_job_ms}
+    old = {
+        job
+        for job, modified_ms in youngest.items()
+        if store_now_ms - modified_ms >= longest_job_ms
+    }
     retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
     ended = state.ended.keys() | set(retired)
     gone = sorted(
@@ -157,6 +165,12 @@ def sweep_objects(
     if not dry_run:
         sequence.objects.delete(gone)
     return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))
+
+
+def _time_of_store(objects: Objects) -> int:
+    """The time now, by the clock of the store (epoch, milliseconds)."""
+    objects.put(_CLOCK + "now", [b"now"])
+    return max(each.modified_ms for each in objects.list(_CLOCK))
 
 
 def _job(key: str) -> str:
