@@ -134,11 +134,8 @@ def sweep_objects(
         job = _job(each.key)
         youngest[job] = max(youngest.get(job, 0), each.modified_ms)
     unused = [key for key in found if key not in used]
-    old = {
-        job
-        for job, modified_ms in youngest.items()
-        if store_now_ms - modified_ms >= longest_job_ms
-    }
+    oldest_ms = store_now_ms - longest_job_ms
+    old = {job for job, modified_ms in youngest.items() if modified_ms <= oldest_ms}
     retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
     ended = state.ended.keys() | set(retired)
     gone = sorted(
