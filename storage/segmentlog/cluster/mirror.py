@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from segmentlog.arguments import LARGEST_INT, instance_of, topic_names, whole_number
 from segmentlog.cluster.follower import Follower, MirroredPartition, read_known, write_known
-from segmentlog.cluster.mirror_up import mirror_up
 from segmentlog.cluster.placement import TargetCluster
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.dialects import one_dialect
@@ -131,6 +130,8 @@ def mirror(
     chosen = partitions_of(source, names, numbers)
     directory = writable_path(to)
     if is_bucket(directory):
+        from segmentlog.cluster.mirror_up import mirror_up  # the compiled kernels load here
+
         if assigned:
             accepted = "a log in an object store is no log directory of a broker: leave it out"
             raise OptionError("assigned", "True", accepted)
