@@ -5,16 +5,19 @@ that they get.  Everything that a reader or a writer has to know follows from th
 order, so each of them arrives at the same state.  A checkpoint is such a state, written down.
 """
 
+import base64
 import json
 import re
+import uuid
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from segmentlog.errors import CorruptCheckpointError, OptionError
-from segmentlog.format.names import check_topic_name
+from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import TopicPartition
 from segmentlog.txn.state import (
     REMEDY,
@@ -42,8 +45,15 @@ _LARGEST = 2**63 - 1
 _MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
 CHECKPOINT_FORMAT = 1
 
-#: Integers of an extent beside its object, in the order of `Extents` and of files.
+#: Integers of an extent beside its object and shift, in the order of `PlacedExtent`.
 _NUMBERS = ("start", "size", "base_offset", "end_offset", "n_records", "max_timestamp")
+
+#: More of them, which a commit leaves out if all of them are 0.
+_MORE_NUMBERS = ("offset_index", "time_index", "transaction_index", "digest")
+_ALL_NUMBERS = (*_NUMBERS, *_MORE_NUMBERS)
+
+#: Bytes that follow the batches of an extent in its object: its indexes, one after the other.
+INDEX_SIZES = ("offset_index", "time_index", "transaction_index")
 
 
 class PlacedExtent(NamedTuple):
@@ -60,6 +70,26 @@ class PlacedExtent(NamedTuple):
     max_timestamp: int  # epoch milliseconds; -1 for none
     #: added to the base offset of each batch, it gives the one in the log
     shift: int
+    #: bytes of its indexes, which follow it in the object; 0 for none
+    offset_index: int = 0
+    time_index: int = 0
+    transaction_index: int = 0
+    digest: int = 0  # of the bytes of the batches, by `digest_of_extent`; 0 if it is not known
+
+    @property
+    def end(self) -> int:
+        """Byte of the object after the extent and its indexes."""
+        indexes = self.offset_index + self.time_index + self.transaction_index
+        return self.start + self.size + indexes
+
+
+class Snapshot(NamedTuple):
+    """The producers of a partition at an offset: a ``.snapshot`` file in a data object."""
+
+    offset: int
+    object: str
+    start: int
+    size: int
 
 
 class Topic(NamedTuple):
@@ -67,6 +97,8 @@ class Topic(NamedTuple):
 
     topic_id: str  # as Kafka prints it
     n_partitions: int
+    #: partitions that the log does not have: those of other brokers than the mirrored one
+    lacks: tuple[int, ...] = ()
 
 
 class Extents:
@@ -81,7 +113,7 @@ class Extents:
     def __init__(self) -> None:
         self.objects: list[str] = []  # keys; the same text for all extents of an object
         self.shifts = array("q")
-        self.columns: dict[str, array[int]] = {name: array("q") for name in _NUMBERS}
+        self.columns: dict[str, array[int]] = {name: array("q") for name in _ALL_NUMBERS}
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -90,7 +122,7 @@ class Extents:
         """Append an extent."""
         self.objects.append(extent.object)
         self.shifts.append(extent.shift)
-        for name in _NUMBERS:
+        for name in _ALL_NUMBERS:
             self.columns[name].append(getattr(extent, name))
 
     def part(self, begin: int, end: int) -> "Extents":
@@ -99,6 +131,13 @@ class Extents:
         found.objects, found.shifts = self.objects[begin:end], self.shifts[begin:end]
         found.columns = {name: column[begin:end] for name, column in self.columns.items()}
         return found
+
+    def extend(self, others: "Extents") -> None:
+        """Append extents."""
+        self.objects += others.objects
+        self.shifts += others.shifts
+        for name, column in others.columns.items():
+            self.columns[name] += column
 
 
 @dataclass(slots=True)
@@ -109,6 +148,9 @@ class PartitionLog:
     end: int = 0  # log end offset
     extents: Extents = field(default_factory=Extents)
     n_extents: int = 0  # of `extents`; later ones belong to later states
+    #: leader epochs and the offsets at which they begin, of a log that a mirror has brought
+    epochs: tuple[tuple[int, int], ...] = ()
+    snapshot: Snapshot | None = None  # the newest one that a mirror has brought
 
     def column(self, name: str) -> "array[int]":
         """A column of the extents of this state."""
@@ -119,18 +161,52 @@ class PartitionLog:
         """Keys of the data objects of the extents."""
         return self.extents.objects[: self.n_extents]
 
+    def placed(self, at: TopicPartition) -> list[PlacedExtent]:
+        """All extents, of the partition `at`."""
+        columns = [self.column(name) for name in _NUMBERS]
+        more = [self.column(name) for name in _MORE_NUMBERS]
+        shifts = self.extents.shifts[: self.n_extents]
+        rows = zip(self.objects, *columns, shifts, *more, strict=True)
+        return [PlacedExtent(*at, *each) for each in rows]
+
     def grown(self) -> "PartitionLog":
         """The partition of the next state, to which extents may be added."""
         extents, n = self.extents, self.n_extents
         if len(extents) > n:  # another state has grown from this one
             extents = extents.part(0, n)
-        return PartitionLog(self.start, self.end, extents, n)
+        return replace(self, extents=extents)
 
     def add(self, extent: PlacedExtent) -> None:
         """Append an extent."""
         self.extents.add(extent)
         self.n_extents += 1
         self.end = extent.end_offset
+
+    def follow_with(self, others: Extents) -> None:
+        """Append the extents that follow replaced ones.
+
+        Raises `ValueError` if they do not follow.
+        """
+        if len(others):
+            if others.columns["base_offset"][0] < self.end:
+                raise ValueError(f"offset {self.end} lies within the next extent")
+            self.extents.extend(others)
+            self.n_extents += len(others)
+            self.end = others.columns["end_offset"][-1]
+
+    def without(self, first: int, end: int) -> "tuple[PartitionLog, Extents]":
+        """The partition up to the extents between two offsets, and the extents after them.
+
+        Raises `ValueError` if an extent lies on one of the two offsets.
+        """
+        bases, n = self.extents.columns["base_offset"], self.n_extents
+        begin, stop = bisect_left(bases, first, 0, n), bisect_left(bases, end, 0, n)
+        ends = self.extents.columns["end_offset"]
+        if (begin and ends[begin - 1] > first) or (stop and ends[stop - 1] > end):
+            raise ValueError(f"an extent does not lie in offsets [{first}, {end})")
+        before = replace(self, extents=self.extents.part(0, begin), n_extents=begin)
+        before.end = ends[begin - 1] if begin else 0
+        return before, self.extents.part(stop, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +225,13 @@ class Commit:
     version: tuple[str, int, Sequence[str]] | None = None
     batch: tuple[str, CommittedBatch] | None = None  # of a streaming query
     retired: Sequence[str] = ()  # jobs that may not commit any more
+    #: ranges of offsets whose extents leave: those of this commit take their places
+    replaced: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    #: of a mirror: what the logs have beside their batches, and the writes that count
+    epochs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    snapshots: Mapping[TopicPartition, Snapshot] = field(default_factory=dict)
+    versions: Versions = field(default_factory=dict)
+    streams: Streams = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The bytes of its object."""
@@ -162,12 +245,23 @@ class Commit:
             "object": [object_numbers[each.object] for each in self.extents],
             "shift": [each.shift for each in self.extents],
         }
-        for name in _NUMBERS:
-            extents[name] = [getattr(each, name) for each in self.extents]
+        for name in _ALL_NUMBERS:
+            column = [getattr(each, name) for each in self.extents]
+            if name in _NUMBERS or any(column):
+                extents[name] = column
         version, batch = self.version, self.batch
+        more: dict[str, Any] = {
+            "replaced": [[*at, *offsets] for at, offsets in self.replaced.items()],
+            "epochs": [[*at, *zip(*starts, strict=True)] for at, starts in self.epochs.items()],
+            "snapshots": [[*at, *each] for at, each in self.snapshots.items()],
+        }
+        if self.versions or self.streams:
+            more["versions"] = encode_versions(self.versions)
+            more["streams"] = encode_streams(self.streams)
         return to_json(
             COMMIT_FORMAT,
-            {
+            {name: found for name, found in more.items() if found}
+            | {
                 "number": self.number,
                 "token": self.token,
                 "job": self.job,
@@ -200,11 +294,13 @@ class Commit:
     def _of(cls, found: Mapping[str, Any]) -> "Commit":
         _check_commit(found)
         topics, objects, columns = found["topics"], found["objects"], found["extents"]
+        zeros = [0] * len(columns["topic"])
+        names = (*_NUMBERS, "shift", *_MORE_NUMBERS)
         extents = [
             PlacedExtent(topics[topic], partition, objects[key], *numbers)
             for topic, partition, key, *numbers in zip(
                 columns["topic"], columns["partition"], columns["object"],
-                *(columns[name] for name in (*_NUMBERS, "shift")), strict=True,
+                *(columns.get(name, zeros) for name in names), strict=True,
             )
         ]  # fmt: skip
         version, batch = found["version"], found["batch"]
@@ -213,14 +309,32 @@ class Commit:
             found["token"],
             found["job"],
             found["time_ms"],
-            {name: Topic(*each) for name, *each in found["created"]},
+            {name: _topic(*each) for name, *each in found["created"]},
             found["deleted"],
             {TopicPartition(topic, number): start for topic, number, start in found["starts"]},
             extents,
             None if version is None else (version[0], version[1], version[2]),
             None if batch is None else (batch[0], CommittedBatch(*batch[1:])),
             found["retired"],
+            {
+                TopicPartition(topic, number): (first, end)
+                for topic, number, first, end in found.get("replaced", ())
+            },
+            {
+                TopicPartition(topic, number): tuple(zip(epochs, starts, strict=True))
+                for topic, number, epochs, starts in found.get("epochs", ())
+            },
+            {
+                TopicPartition(topic, number): Snapshot(*each)
+                for topic, number, *each in found.get("snapshots", ())
+            },
+            decode_versions(found["versions"]) if "versions" in found else {},
+            decode_streams(found["streams"]) if "streams" in found else {},
         )
+
+
+def _topic(topic_id: str, n_partitions: int, lacks: Sequence[int] = ()) -> Topic:
+    return Topic(topic_id, n_partitions, tuple(lacks))
 
 
 def _numbers(found: object, least: int = 0, most: int = _LARGEST) -> None:
@@ -231,9 +345,30 @@ def _numbers(found: object, least: int = 0, most: int = _LARGEST) -> None:
         raise ValueError(f"expected integers from {least} to {most}, found {str(found)[:80]!r}")
 
 
+def new_topic_id() -> str:
+    """A random id as Kafka prints it; not one that begins like an option of a command."""
+    while True:
+        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not found.startswith("-"):
+            return found
+
+
+def digest_of_extent(pieces: Iterable[bytes]) -> int:
+    """A digest of batches as a commit has it: 63 bits, and never 0."""
+    digest = blake2b(digest_size=8)
+    for piece in pieces:
+        digest.update(piece)
+    return int.from_bytes(digest.digest(), "big") >> 1 or 1
+
+
 def _texts(found: object) -> None:
     if not isinstance(found, list) or not set(map(type, found)) <= {str}:
         raise TypeError(f"expected a list of text, found {str(found)[:80]!r}")
+
+
+def _live(topic: str) -> tuple[TopicPartition, DirectoryState]:
+    """What the directory of the first partition of a topic is parsed as."""
+    return TopicPartition(topic, 0), DirectoryState.CURRENT
 
 
 def _check_commit(found: Mapping[str, Any]) -> None:
@@ -243,33 +378,57 @@ def _check_commit(found: Mapping[str, Any]) -> None:
     _numbers([found["time_ms"]])
     for name in ("deleted", "retired", "topics", "objects"):
         _texts(found[name])
-    for topic, topic_id, n_partitions in found["created"]:
-        check_topic_name(topic)
-        check_types((topic_id,), (str,))
+    for topic, topic_id, n_partitions, *lacks in found["created"]:
+        check_types((topic, topic_id), (str, str))
+        # Brokers' own topics come by a mirror.
+        if parse_partition_directory(f"{topic}-0") != _live(topic):
+            raise ValueError(f"expected the name of a topic, found {topic[:80]!r}")
         if _TOPIC_ID.fullmatch(topic_id) is None:
             raise ValueError(f"expected the id of a topic, found {topic_id[:80]!r}")
         _numbers([n_partitions], 1, _MOST_PARTITIONS)
+        for each in lacks:
+            _numbers(each, 0, n_partitions - 1)
     for topic, partition, start in found["starts"]:
         check_types((topic,), (str,))
         _numbers([partition, start])
-    for key in found["objects"]:
+    for topic, partition, first, end in found.get("replaced", ()):
+        check_types((topic,), (str,))
+        _numbers([partition, first, end])
+        if first >= end:
+            raise ValueError(f"offsets [{first}, {end}) of {topic}-{partition} are none")
+    for topic, partition, epochs, starts in found.get("epochs", ()):
+        check_types((topic,), (str,))
+        _numbers([partition])
+        for column in (epochs, starts):
+            _numbers(column)
+            if column != sorted(column):
+                raise ValueError(f"expected leader epochs that rise, found {str(column)[:80]!r}")
+    snapshots = found.get("snapshots", ())
+    for topic, partition, offset, key, start, size in snapshots:
+        check_types((topic, key), (str, str))
+        _numbers([partition, offset, start, size])
+    for key in (*found["objects"], *(each[3] for each in snapshots)):
         if _KEY.fullmatch(key) is None:
             raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
     columns = found["extents"]
     _numbers(columns["topic"], 0, len(found["topics"]) - 1)
     _numbers(columns["object"], 0, len(found["objects"]) - 1)
-    for name in ("partition", "start", "base_offset", "shift"):
+    for name in ("partition", "start", "base_offset", "shift", "n_records"):
         _numbers(columns[name])
-    for name in ("size", "end_offset", "n_records"):
+    for name in ("size", "end_offset"):
         _numbers(columns[name], 1)
+    for name in _MORE_NUMBERS:
+        _numbers(columns.get(name, []))
     _numbers(columns["max_timestamp"], -1)
     names = ("object", "start", "size", "base_offset", "end_offset", "n_records", "shift")
-    rows = zip(*(columns[name] for name in names), strict=True)
+    zeros = [0] * len(columns["size"])
+    indexes = (columns.get(name, zeros) for name in INDEX_SIZES)
+    rows = zip(*(columns[name] for name in names), *indexes, strict=True)
     last, end = -1, 0
-    for key, start, size, base, stop, n_records, shift in sorted(rows):
-        if (key == last and start < end) or start + size > _LARGEST:
+    for key, start, size, base, stop, n_records, shift, *sizes in sorted(rows):
+        if (key == last and start < end) or start + size + sum(sizes) > _LARGEST:
             raise ValueError(f"extents overlap at byte {start} of {found['objects'][key]}")
-        last, end = key, start + size
+        last, end = key, start + size + sum(sizes)
         if n_records > stop - base or shift not in (0, base):
             raise ValueError(f"an extent with offsets [{base}, {stop}) does not fit its records")
     version, batch = found["version"], found["batch"]
@@ -317,8 +476,8 @@ class State:
         for topic in commit.deleted:
             gone = state.topics.pop(topic, None)
             for partition in range(gone.n_partitions if gone else 0):
-                deleted = state.logs.pop(TopicPartition(topic, partition))
-                state.left |= dict.fromkeys(deleted.objects, ("", now_ms))
+                deleted = state.logs.pop(TopicPartition(topic, partition), PartitionLog())
+                state.left |= dict.fromkeys(_objects_of(deleted), ("", now_ms))
         if commit.deleted:
             state.deleted |= dict.fromkeys(commit.deleted, (commit.token, now_ms))
             # A write of one of these versions counts as not done: its records are gone.
@@ -331,31 +490,62 @@ class State:
                 raise ValueError(f"topic {topic!r} would lose partitions")
             state.topics[topic] = found
             for partition in range(found.n_partitions):
-                state.logs.setdefault(TopicPartition(topic, partition), PartitionLog())
+                if partition not in found.lacks:
+                    state.logs.setdefault(TopicPartition(topic, partition), PartitionLog())
         changed: dict[TopicPartition, PartitionLog] = {}
+        after: dict[TopicPartition, Extents] = {}  # what follows the replaced extents
+        for at, offsets in commit.replaced.items():
+            if at not in state.logs:
+                raise ValueError(f"there is no partition {at}")
+            old = state.logs[at]
+            changed[at], after[at] = old.without(*offsets)
+            begin, stop = changed[at].n_extents, old.n_extents - len(after[at])
+            state.left |= dict.fromkeys(old.objects[begin:stop], ("", now_ms))
         for extent in commit.extents:
             at = TopicPartition(extent.topic, extent.partition)
+            if at in after and extent.base_offset >= commit.replaced[at][1]:
+                changed[at].follow_with(after.pop(at))
             log = changed.get(at)
             if log is None:
                 if at not in state.logs:
                     raise ValueError(f"there is no partition {at}")
                 log = changed[at] = state.logs[at].grown()
             if not log.end <= extent.base_offset < extent.end_offset:
-                offsets = f"[{extent.base_offset}, {extent.end_offset})"
-                raise ValueError(f"offsets {offsets} of {at} do not follow {log.end}")
+                shown = f"[{extent.base_offset}, {extent.end_offset})"
+                raise ValueError(f"offsets {shown} of {at} do not follow {log.end}")
             log.add(extent)
+        for at, extents in after.items():
+            changed[at].follow_with(extents)
+        for at in commit.replaced:
+            changed[at].end = max(changed[at].end, state.logs[at].end)
         state.logs.update(changed)
         for at, start in commit.starts.items():
             if at not in state.logs:
                 raise ValueError(f"there is no partition {at}")
             log = state.logs[at]
-            if not log.start <= start <= log.end:
+            # A mirror follows a log that has lost all of its records, and begins later.
+            is_mirrored = at in commit.epochs
+            if not log.start <= start or (start > log.end and not is_mirrored):
                 raise ValueError(f"{at} cannot begin at {start}: it has [{log.start}, {log.end})")
             n = log.n_extents
             first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
             state.left |= dict.fromkeys(log.objects[:first], ("", now_ms))
             kept = log.extents.part(first, n)
-            state.logs[at] = PartitionLog(start, max(log.end, start), kept, n - first)
+            state.logs[at] = replace(
+                log, start=start, end=max(log.end, start), extents=kept, n_extents=n - first
+            )
+        for at, epochs in commit.epochs.items():
+            if at not in state.logs:
+                raise ValueError(f"there is no partition {at}")
+            state.logs[at] = replace(state.logs[at], epochs=epochs)
+        for at, snapshot in commit.snapshots.items():
+            if at not in state.logs:
+                raise ValueError(f"there is no partition {at}")
+            if before_it := state.logs[at].snapshot:
+                state.left[before_it.object] = "", now_ms
+            state.logs[at] = replace(state.logs[at], snapshot=snapshot)
+        state.versions |= commit.versions
+        state.streams |= commit.streams
         if commit.version is not None:
             app_id, number, topics = commit.version
             state.versions |= {(app_id, topic): (number, now_ms) for topic in topics}
@@ -369,7 +559,7 @@ class State:
 
     def objects(self) -> set[str]:
         """Keys of the data objects that extents lie in."""
-        return {key for log in self.logs.values() for key in log.objects}
+        return {key for log in self.logs.values() for key in _objects_of(log)}
 
     # --- checkpoints
 
@@ -386,14 +576,16 @@ class State:
             "object": pa.array(keys, pa.string()).dictionary_encode(),
             "shift": _joined(log.extents.shifts[: log.n_extents] for _, log in partitions),
         }
-        for name in _NUMBERS:
+        for name in _ALL_NUMBERS:
             columns[name] = _joined(log.column(name) for _, log in partitions)
         about = {
             "format": CHECKPOINT_FORMAT,
             "number": self.number,
             "time_ms": self.time_ms,
             "topics": [[name, *each] for name, each in self.topics.items()],
-            "logs": [[*at, log.start, log.end] for at, log in partitions],
+            "logs": [
+                [*at, log.start, log.end, log.epochs, log.snapshot] for at, log in partitions
+            ],
             "versions": encode_versions(self.versions),
             "streams": encode_streams(self.streams),
             "ended": [[job, time_ms] for job, (_, time_ms) in self.ended.items()],
@@ -440,22 +632,27 @@ class State:
         keys = table["object"].to_pylist() if table.num_rows else []
         known: dict[str, str] = {}
         keys = [known.setdefault(key, key) for key in keys]
-        numbers = {name: table[name].to_numpy() for name in ("shift", *_NUMBERS)}
+        numbers = {name: table[name].to_numpy() for name in ("shift", *_ALL_NUMBERS)}
         begin = 0
-        for (topic, partition, start, end), stop in zip(about["logs"], ends, strict=True):
+        for (topic, partition, start, end, epochs, snapshot), stop in zip(
+            about["logs"], ends, strict=True
+        ):
             extents = Extents()
             extents.objects = keys[begin:stop]
             extents.shifts = array("q", numbers["shift"][begin:stop].tobytes())
             extents.columns = {
-                name: array("q", numbers[name][begin:stop].tobytes()) for name in _NUMBERS
+                name: array("q", numbers[name][begin:stop].tobytes()) for name in _ALL_NUMBERS
             }
-            found = PartitionLog(start, end, extents, stop - begin)
+            found = PartitionLog(
+                start, end, extents, stop - begin, tuple((epoch, at) for epoch, at in epochs),
+                snapshot and Snapshot(*snapshot),
+            )  # fmt: skip
             logs[TopicPartition(topic, partition)] = found
             begin = stop
         return cls(
             about["number"],
             about["time_ms"],
-            {name: Topic(*each) for name, *each in about["topics"]},
+            {name: _topic(*each) for name, *each in about["topics"]},
             logs,
             decode_versions(about["versions"]),
             decode_streams(about["streams"]),
@@ -463,6 +660,11 @@ class State:
             {key: ("", time_ms) for key, time_ms in about["left"]},
             {topic: (token, time_ms) for topic, token, time_ms in about["deleted"]},
         )
+
+
+def _objects_of(log: PartitionLog) -> list[str]:
+    """Keys of the data objects that a partition needs."""
+    return [*log.objects, log.snapshot.object] if log.snapshot else log.objects
 
 
 def _joined(columns: "Iterable[array[int]]") -> "pa.Array":

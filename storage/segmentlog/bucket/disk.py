@@ -19,16 +19,18 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import PartitionLog, State
+from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Sequence, sequence_at
 from segmentlog.errors import LogDirectoryError
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import (
     HIGH_WATERMARK_CHECKPOINT,
+    INDEXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_CHECKPOINT,
     PARTITION_METADATA_FILE,
+    SPARSE_INDEXES,
     FileKind,
     FileState,
     parse_partition_directory,
@@ -299,13 +301,19 @@ class BucketDisk:
             return None
         parsed = parse_segment_file(name)
         if parsed is None or parsed.state is not FileState.LIVE:
-            data = _file_of_partition(state, directory, name)
+            data = _file_of_partition(state, log, directory, name)
             # Another topic of the name has another file.
             return None if data is None else _MadeFile(path, data, _digest(data.decode()) or 1)
+        if parsed.kind is FileKind.SNAPSHOT:
+            snapshot = log.snapshot
+            if snapshot is None or snapshot.offset != parsed.offset:
+                return None
+            return _Range(snapshot.object, snapshot.start, snapshot.size, snapshot.offset, 0)
         if parsed.offset == log.end:
             is_rolled = parsed.kind in _ROLLED
             return _MadeFile(path, b"", 1) if is_rolled else None
-        return _range(log, parsed.offset) if parsed.kind is FileKind.LOG else None
+        found = _range(log, parsed.offset, parsed.kind)
+        return _MadeFile(path, b"", 1) if found is not None and not found.size else found
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
         """See `Disk`."""
@@ -375,7 +383,14 @@ class BucketDisk:
             raise _gone(path)
         bases = log.column("base_offset")
         names = [f"{base:020d}.log" for base in bases]
+        indexed = [base for base, n in zip(bases, log.column("digest"), strict=True) if n]
+        aborts = zip(bases, log.column("transaction_index"), strict=True)
+        # An empty index is one, too: where one is missing, a broker builds all of the segment.
+        names += [f"{base:020d}.{kind}" for kind in SPARSE_INDEXES for base in indexed]
+        names += [f"{base:020d}.{FileKind.TRANSACTION_INDEX}" for base, n in aborts if n]
         names += [f"{log.end:020d}.{kind}" for kind in _ROLLED]
+        if log.snapshot:
+            names.append(f"{log.snapshot.offset:020d}.{FileKind.SNAPSHOT}")
         names += [PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT]
         return [Entry(name, FileType.FILE) for name in names]
 
@@ -394,17 +409,23 @@ def _is_log(path: str) -> bool:
     return path.endswith(".log")
 
 
-def _range(log: PartitionLog, base_offset: int) -> _Range | None:
-    """The extent that begins at an offset, or None."""
+def _range(log: PartitionLog, base_offset: int, kind: FileKind) -> _Range | None:
+    """The extent that begins at an offset, or one of its indexes; or None."""
     extents = log.extents
     columns = extents.columns
     at = bisect_left(columns["base_offset"], base_offset, 0, log.n_extents)
     if at == log.n_extents or columns["base_offset"][at] != base_offset:
         return None
-    return _Range(
-        extents.objects[at], columns["start"][at], columns["size"][at], base_offset,
-        extents.shifts[at],
-    )  # fmt: skip
+    start, size, shift = columns["start"][at], columns["size"][at], extents.shifts[at]
+    if kind is not FileKind.LOG:  # the indexes follow the batches; their offsets are relative
+        shift = 0
+        for column, each in zip(INDEX_SIZES, INDEXES, strict=True):
+            start, size = start + size, columns[column][at]
+            if each is kind:
+                break
+        if not size and (kind not in SPARSE_INDEXES or not columns["digest"][at]):
+            return None
+    return _Range(extents.objects[at], start, size, base_offset, shift)
 
 
 def _top_file(state: State, name: str) -> bytes | None:
@@ -429,10 +450,10 @@ def _checkpoint(lines: Iterable[str]) -> bytes:
     return "\n".join(["0", str(len(found)), *found, ""]).encode()
 
 
-def _file_of_partition(state: State, directory: str, name: str) -> bytes | None:
+def _file_of_partition(state: State, log: PartitionLog, directory: str, name: str) -> bytes | None:
     """The bytes of a file of a partition that is no segment, or None."""
     if name == LEADER_EPOCH_CHECKPOINT:
-        return _checkpoint(["0 0"])
+        return _checkpoint(f"{epoch} {start}" for epoch, start in log.epochs or [(0, 0)])
     if name == PARTITION_METADATA_FILE:
         topic = directory.rpartition("-")[0]
         return f"version: 0\ntopic_id: {state.topics[topic].topic_id}".encode()

@@ -42,6 +42,9 @@ _FORKED = (
     "request: start processes by spawn or forkserver (multiprocessing.set_start_method)"
 )
 
+#: A larger object is not read whole: its length is no reason to take as much memory.
+MOST_WHOLE_BYTES = 256 << 20
+
 _ALL_DELETED = 1000  # keys in one request, the most that S3 takes
 
 
@@ -70,7 +73,10 @@ class Objects(Protocol):
         """Make an object, or replace it; it is there with all bytes, or not at all."""
 
     def get(self, key: str) -> bytes | None:
-        """All bytes of an object; None if there is none."""
+        """All bytes of an object; None if there is none.
+
+        Raises `StorageError` with ``EFBIG`` for more than `MOST_WHOLE_BYTES`.
+        """
 
     def read(self, key: str, start: int, n_bytes: int) -> bytes:
         """A range of an object; `FileNotFoundError` if there is none."""
@@ -102,6 +108,10 @@ class ObstoreObjects:
             return request()
         except (FileNotFoundError, exceptions.NotFoundError):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key) from None
+        except StorageError as error:  # too large
+            raise StorageError(
+                error.errno or errno.EFBIG, error.strerror or "", f"{self._shown}/{key}"
+            ) from None
         except FileExistsError:
             raise
         except exceptions.AlreadyExistsError:
@@ -152,10 +162,8 @@ class ObstoreObjects:
 
     def get(self, key: str) -> bytes | None:
         """See `Objects`."""
-        import obstore
-
         try:
-            return self._ask("reading", key, lambda: bytes(obstore.get(self._store, key).bytes()))
+            return self._ask("reading", key, partial(_whole, self._store, key))
         except FileNotFoundError:
             return None
 
@@ -193,6 +201,16 @@ class ObstoreObjects:
             except FileNotFoundError:  # a directory says so; the others may still be there
                 for each in part if len(part) > 1 else ():
                     self.delete([each])
+
+
+def _whole(store: "ObjectStore", key: str) -> bytes:
+    import obstore
+
+    found = obstore.get(store, key)
+    if (size := found.meta["size"]) > MOST_WHOLE_BYTES:
+        message = f"the object has {size} bytes, and at the most {MOST_WHOLE_BYTES} are read whole"
+        raise StorageError(errno.EFBIG, message, key)
+    return bytes(found.bytes())
 
 
 def check_conditional(objects: Objects, location: BucketLocation) -> None:

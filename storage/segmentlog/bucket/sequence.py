@@ -19,7 +19,13 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from segmentlog.bucket.commits import Commit, State
-from segmentlog.bucket.objects import MARKER, Objects, check_conditional, objects_at
+from segmentlog.bucket.objects import (
+    MARKER,
+    MOST_WHOLE_BYTES,
+    Objects,
+    check_conditional,
+    objects_at,
+)
 from segmentlog.errors import (
     CommitInDoubtError,
     CorruptCheckpointError,
@@ -79,6 +85,10 @@ class Sequence:
     def known(self) -> State:
         """The state that was read last; read now if there was none."""
         return self._state or self.refresh()
+
+    def is_made(self) -> bool:
+        """Whether there is a log."""
+        return self._state is not None or self.objects.get(MARKER) is not None
 
     def refresh(self) -> State:
         """The state after the newest commit.
@@ -147,7 +157,9 @@ class Sequence:
                     return state
                 reason = "is not what was written"
                 raise CorruptCheckpointError(path, 1, reason, "")
-        except CorruptCheckpointError as error:
+        except (CorruptCheckpointError, StorageError) as error:
+            if isinstance(error, StorageError) and error.errno != errno.EFBIG:
+                raise
             logger.warning("%s; all commits are read instead", error)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning("%s/%s is no hint, and is passed over: %r", self.location, HINT, error)
@@ -195,7 +207,14 @@ class Sequence:
                 continue
             if commit is None:
                 return None
-            if self._create(commit, commit.encode()):
+            data = commit.encode()
+            if len(data) > MOST_WHOLE_BYTES:
+                reason = (
+                    f"the commit would have {len(data)} bytes, and readers take at the most "
+                    f"{MOST_WHOLE_BYTES}: write fewer partitions or topics at once"
+                )
+                raise LogDirectoryError(str(self.location), reason)
+            if self._create(commit, data):
                 break
             attempt += 1
             time.sleep(secrets.randbelow(1 + min(attempt, 10)) * 0.005)  # others try, too
@@ -248,6 +267,8 @@ class Sequence:
             return  # another thread has gone on
         try:
             data = state.encode()
+            if len(data) > MOST_WHOLE_BYTES:
+                raise ValueError(f"it would have {len(data)} bytes")
             self.objects.put(checkpoint_key(number), [data])
             hint = {"checkpoint": number, "digest": _digest(data)}
             self.objects.put(HINT, [json.dumps(hint).encode()])

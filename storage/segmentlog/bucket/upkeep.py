@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from segmentlog.bucket.commits import Commit, State
-from segmentlog.bucket.objects import DATA
+from segmentlog.bucket.commits import Commit, PartitionLog, State
+from segmentlog.bucket.objects import DATA, Objects
 from segmentlog.bucket.sequence import sequence_at
-from segmentlog.errors import UnknownTopicOrPartitionError
+from segmentlog.errors import LogChangedError, UnknownTopicOrPartitionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
+
+_CLOCK = "segmentlog/clock/"
 
 
 class Swept(NamedTuple):
@@ -44,29 +46,56 @@ def _commit_after(state: State) -> Commit:
     return Commit(state.number + 1, secrets.token_hex(16), "", int(time.time() * 1000))
 
 
-def remove_topic(location: BucketLocation, topic: str) -> None:
+def _check_topic(state: State, location: BucketLocation, topic: str, topic_id: str) -> None:
+    """Refuse a topic that is not the one that the caller has looked at.
+
+    Raises `UnknownTopicOrPartitionError` if it is gone; `LogChangedError` if it was made again.
+    """
+    found = state.topics.get(topic)
+    if found is None:
+        raise UnknownTopicOrPartitionError(topic, -1, str(location), "")
+    if found.topic_id != topic_id:
+        reason = (
+            f"topic {topic!r} was deleted, and another was created (id {found.topic_id}, not "
+            f"{topic_id})"
+        )
+        raise LogChangedError(str(location), -1, -1, reason)
+
+
+def newest_times(location: BucketLocation, at: TopicPartition) -> dict[int, int]:
+    """The newest timestamp of each extent of a partition, by base offset; -1 for none."""
+    log = sequence_at(location).known.logs.get(at) or PartitionLog()
+    return dict(zip(log.column("base_offset"), log.column("max_timestamp"), strict=True))
+
+
+def remove_topic(location: BucketLocation, topic: str, topic_id: str) -> None:
     """Delete a topic with all its records.
 
-    Raises `UnknownTopicOrPartitionError` if there is none; `CommitInDoubtError` or `StorageError`
-    if the store fails.
+    Raises `UnknownTopicOrPartitionError` or `LogChangedError` if there is no such topic;
+    `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
     def make(state: State) -> Commit:
-        if topic not in state.topics:
-            raise UnknownTopicOrPartitionError(topic, -1, str(location), "")
+        _check_topic(state, location, topic, topic_id)
         return replace(_commit_after(state), deleted=[topic])
 
     sequence_at(location).append(make)
 
 
-def move_starts(location: BucketLocation, starts: Mapping[TopicPartition, int]) -> None:
+def move_starts(
+    location: BucketLocation,
+    starts: Mapping[TopicPartition, int],
+    topic_ids: Mapping[TopicPartition, str],
+) -> None:
     """Delete the records below new log starts; a log start never moves back.
 
-    Raises `UnknownTopicOrPartitionError` if a partition is gone; `CommitInDoubtError` or
-    `StorageError` if the store fails.
+    Raises `UnknownTopicOrPartitionError` or `LogChangedError` if a partition is gone;
+    `CommitInDoubtError` or `StorageError` if the store fails.
     """
 
     def make(state: State) -> Commit | None:
+        for at, topic_id in topic_ids.items():
+            _check_topic(state, location, at.topic, topic_id)
         for topic, partition in starts.keys() - state.logs.keys():
             raise UnknownTopicOrPartitionError(topic, partition, str(location), "")
         moved = {
@@ -91,6 +120,8 @@ def sweep_objects(
     # Before the state: an object that is listed and then committed is named by the state.
     found = {each.key: each for each in sequence.objects.list(DATA)}
     state, now_ms = sequence.refresh(), int(time.time() * 1000)
+    # Objects have times of the store, from which this machine's clock may be days away.
+    store_now_ms = now_ms if dry_run else _time_of_store(sequence.objects)
     if state.left and now_ms - state.time_ms > FORGOTTEN_AFTER_MS and not dry_run:
         # Ages are not known: one of the two clocks is wrong, or nobody has written for so long.
         # From this commit on, they count by the clock of now.
@@ -103,7 +134,8 @@ def sweep_objects(
         job = _job(each.key)
         youngest[job] = max(youngest.get(job, 0), each.modified_ms)
     unused = [key for key in found if key not in used]
-    old = {job for job, modified_ms in youngest.items() if now_ms - modified_ms >= longest_job_ms}
+    oldest_ms = store_now_ms - longest_job_ms
+    old = {job for job, modified_ms in youngest.items() if modified_ms <= oldest_ms}
     retired = sorted({_job(key) for key in unused} & old - state.ended.keys())
     ended = state.ended.keys() | set(retired)
     gone = sorted(
@@ -130,6 +162,12 @@ def sweep_objects(
     if not dry_run:
         sequence.objects.delete(gone)
     return Swept(tuple(gone), sum(found[key].size for key in gone), tuple(retired))
+
+
+def _time_of_store(objects: Objects) -> int:
+    """The time now, by the clock of the store (epoch, milliseconds)."""
+    objects.put(_CLOCK + "now", [b"now"])
+    return max(each.modified_ms for each in objects.list(_CLOCK))
 
 
 def _job(key: str) -> str:

@@ -54,6 +54,7 @@ from segmentlog.log.swaps import finish_swaps
 from segmentlog.model import ReadUpTo, ScanPolicy, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.copy import (
     copy_range,
     digest_of,
@@ -298,7 +299,8 @@ class Follower:
         end = min(copy.common_end(Copy(self.log, "", {})), self.own_end, self.end)
         first = self._others[0]
         start = max(first, own.log_start_offset, self.log.log_start_offset)
-        found = self._first_difference(own, start, end)
+        last_end = self._known.end if self._known else end
+        found, _ = differences(own, self.log, start, end, last_end)
         if found is not None:
             end = found
         if end >= self.own_end:
@@ -310,43 +312,6 @@ class Follower:
             placed = below[-1].find(self.cut_at)
             position = below[-1].size if placed is None else placed.position
             self._cut = self.cut_at, below[-1].base_offset, position
-
-    def _first_difference(self, own: Log, start: int, end: int) -> int | None:
-        """The first offset at which a record of the destination is not that of the log.
-
-        A compaction of either side leaves records out, and changes none.  Records that only the
-        destination has may be such that the source has compacted, unless they came after the last
-        mirror.
-        """
-        last_end = self._known.end if self._known else end
-        try:
-            for begin in range(start, end, _COMPARED_OFFSETS):
-                after = min(begin + _COMPARED_OFFSETS, end)
-                ours, theirs = (
-                    each.scan_offsets(
-                        each.bounds(begin, after, read_up_to=ReadUpTo.LOG_END),
-                        _COMPARED,
-                        _AS_STORED,
-                    )
-                    for each in (own, self.log)
-                )
-                with ours, theirs:
-                    tables = ours.read_all(), theirs.read_all()
-                if tables[0].equals(tables[1]):
-                    continue
-                offsets = [each["offset"].to_numpy() for each in tables]
-                common, *rows = np.intersect1d(*offsets, return_indices=True)
-                same = [each.take(at) for each, at in zip(tables, rows, strict=True)]
-                found = [int(each) for each in np.setdiff1d(*offsets) if each >= last_end]
-                if not same[0].equals(same[1]):
-                    pairs = zip(*(each.to_pylist() for each in same), strict=True)
-                    others = (at for at, (one, other) in enumerate(pairs) if one != other)
-                    found.append(int(common[next(others)]))
-                if found:
-                    return min(found)
-        except (CorruptLogError, UnsupportedFormatError) as error:
-            logger.warning("%s: is replaced, and was not compared further: %s", self._path, error)
-        return None
 
     def _new(self) -> list[tuple[Segment, int]]:
         return [each for each in self._segments if each[0].base_offset not in self._same]
@@ -470,7 +435,8 @@ class Follower:
             names.append(name)
         try:
             now = status_of(segment.path, follow=True)
-            is_same = now.inode == inode_of(log)
+            # The batches of an extent and its indexes are never replaced.
+            is_same = is_bucket(segment.path) or now.inode == inode_of(log)
         except FileNotFoundError:
             is_same = False
         if is_same and is_active:
@@ -667,6 +633,46 @@ class Follower:
             sum(size for _, size in self._segments), n_copied, self.cut_at, kept,
             len(self._older) + len(others), sha256,
         )  # fmt: skip
+
+
+def differences(
+    own: Log, log: Log, start: int, end: int, last_end: int
+) -> tuple[int | None, bool]:
+    """The first offset at which a record of a copy is not that of its log, and if both are equal.
+
+    A compaction of either side leaves records out, and changes none.  Records that only the copy
+    has may be such that the log has compacted, unless they lie at or after `last_end`, where the
+    last mirror ended.
+    """
+    is_equal = True
+    try:
+        for begin in range(start, end, _COMPARED_OFFSETS):
+            after = min(begin + _COMPARED_OFFSETS, end)
+            ours, theirs = (
+                each.scan_offsets(
+                    each.bounds(begin, after, read_up_to=ReadUpTo.LOG_END), _COMPARED, _AS_STORED
+                )
+                for each in (own, log)
+            )
+            with ours, theirs:
+                tables = ours.read_all(), theirs.read_all()
+            if tables[0].equals(tables[1]):
+                continue
+            is_equal = False
+            offsets = [each["offset"].to_numpy() for each in tables]
+            common, *rows = np.intersect1d(*offsets, return_indices=True)
+            same = [each.take(at) for each, at in zip(tables, rows, strict=True)]
+            found = [int(each) for each in np.setdiff1d(*offsets) if each >= last_end]
+            if not same[0].equals(same[1]):
+                pairs = zip(*(each.to_pylist() for each in same), strict=True)
+                others = (at for at, (one, other) in enumerate(pairs) if one != other)
+                found.append(int(common[next(others)]))
+            if found:
+                return min(found), False
+    except (CorruptLogError, UnsupportedFormatError) as error:
+        logger.warning("%s: is replaced, and was not compared further: %s", own.path, error)
+        return None, False
+    return None, is_equal
 
 
 def _up_to_the_end(log: Log) -> list[tuple[Segment, int]]:

@@ -18,7 +18,7 @@ from segmentlog.cluster.follower import Follower, MirroredPartition, read_known,
 from segmentlog.cluster.placement import TargetCluster
 from segmentlog.cluster.replicated import ReplicatedDirectory, open_replicas
 from segmentlog.dialects import one_dialect
-from segmentlog.errors import LogDirectoryError
+from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -32,11 +32,12 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.choose import only_in_a_tier, partitions_of
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
+from segmentlog.store.bucket_location import is_bucket, parse_bucket
 from segmentlog.store.destinations import refuse_overlap
 from segmentlog.store.durable import make_directory, sync_ancestors
 from segmentlog.store.failures import Failures, OnFailure
 from segmentlog.store.partitions import refuse_partition
-from segmentlog.store.paths import local_path
+from segmentlog.store.paths import writable_path
 from segmentlog.store.readable import exists, is_directory, status_of
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.change import Change
@@ -77,7 +78,8 @@ def mirror(
     Parameters
     ----------
     path, more : log directories of brokers of a cluster; `open_replicas` chooses the log.
-    to : a log directory; it is made if it does not exist.
+    to : a log directory; it is made if it does not exist.  Or the URL of a log in an object store,
+        which gets what lies below the high watermarks (``storage/docs/bucket.md``).
     topics, partitions : names and numbers; all by default, brokers' own topics, too.
     assigned : whether only partitions are copied that the cluster's metadata assigns to the broker
         and the log directory that `to` is, by its ``meta.properties``.  So each broker of a dead
@@ -125,7 +127,21 @@ def mirror(
     failures = Failures(on_failure)
     source = open_replicas(path, *more, include_deleted_topics=include_deleted_topics)
     chosen = partitions_of(source, names, numbers)
-    directory = local_path(to)
+    directory = writable_path(to)
+    if is_bucket(directory):
+        from segmentlog.cluster.mirror_up import mirror_up  # the compiled kernels load here
+
+        if assigned:
+            accepted = "a log in an object store is no log directory of a broker: leave it out"
+            raise OptionError("assigned", "True", accepted)
+        found = mirror_up(
+            parse_bucket(directory)[0], source, chosen, dry_run=dry_run, on_bytes=on_bytes,
+            on_phase=on_phase, failures=failures,
+        )  # fmt: skip
+        for mirrored in found:
+            on_partition(mirrored)
+        failures.end()
+        return found
     _refuse_destination(directory, source.paths)
     if assigned:
         chosen = _assigned_of(directory, source, chosen, names, numbers)

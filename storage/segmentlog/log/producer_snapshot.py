@@ -127,7 +127,12 @@ def remove_snapshots(partition_path: str, offsets: Iterable[int]) -> None:
 
 def write_snapshot(path: str, producers: Sequence[ProducerSnapshot]) -> None:
     """Write a snapshot durably; an earlier one at the offset is replaced."""
+    replace_file(path, encode_snapshot(producers))
+
+
+def encode_snapshot(producers: Sequence[ProducerSnapshot]) -> bytes:
+    """Bytes of a snapshot."""
     covered = struct.pack(">i", len(producers)) + b"".join(
         _ENTRY.pack(*each) for each in producers
     )
-    replace_file(path, struct.pack(">hI", _VERSION, crc32c.crc32c(covered)) + covered)
+    return struct.pack(">hI", _VERSION, crc32c.crc32c(covered)) + covered

@@ -101,7 +101,8 @@ def delete_records(
         new_start = _new_start(log, offset, before_ms)
         found = _deleted(log, new_start)
         if not dry_run:
-            move_starts(location, {log.topic_partition: new_start})
+            at = log.topic_partition
+            move_starts(location, {at: new_start}, {at: log.known_topic_id})
         return found
     directory = log_directory(path)
     TopicConfig.parse(settings or {})

@@ -95,7 +95,7 @@ def delete_topic(
             log_dir.log(topic, -1)  # raises, and names the nearest topic
         found = _counted(topic, [log_dir.log(*each).path for each in partitions])
         if not dry_run:
-            remove_topic(location, topic)
+            remove_topic(location, topic, log_dir.log(*partitions[0]).known_topic_id)
         return found
     directory = log_directory(path)
 

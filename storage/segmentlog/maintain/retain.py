@@ -25,12 +25,13 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from segmentlog.arguments import topic_names
+from segmentlog.bucket.upkeep import move_starts, newest_times
 from segmentlog.cluster.directory_settings import DirectorySettings, Source
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import OptionError, SegmentLogError
 from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.segment import Segment
-from segmentlog.maintain.places import log_directory, partitions_for_upkeep
+from segmentlog.maintain.places import log_directory, partitions_for_upkeep, place_in_store
 from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
@@ -176,7 +177,7 @@ def retain(
 
     Parameters
     ----------
-    path : the log directory.
+    path : the log directory, or the URL of a log in an object store.
     topics : one name or several; all topics if empty, but none of brokers' own if `settings` are
         given.
     settings : of all these topics, by Kafka's names (``retention.ms``); they override the settings
@@ -219,8 +220,9 @@ def retain(
 
     failures = Failures(on_failure)
     topics = topic_names("topics", topics)
-    directory = log_directory(path)
     TopicConfig.parse(settings or {})
+    location = place_in_store(path)
+    directory = log_directory(path) if location is None else location.root
 
     @cache  # called under the lock: another process may change settings while this one waits
     def known() -> DirectorySettings:
@@ -237,6 +239,23 @@ def retain(
         going = [each for each in plans if each.expired]
         ends = [(*each.topic_partition, each.expired[-1].span.end_offset) for each in going]
         return PutAside(ends)
+
+    if location is not None:
+        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
+        now_ms, explains = int(time.time() * 1000), on_kept is not None
+        plans = _plans(
+            directory, partitions, known(), now_ms, failures, explains=explains,
+            newest_of=lambda log: newest_times(location, log.topic_partition),
+        )  # fmt: skip
+        starts = {each.topic_partition: each.new_start for each in plans if each.expired}
+        if starts and not dry_run:
+            opened = open_log_dir(directory)
+            move_starts(location, starts, {at: opened.log(*at).known_topic_id for at in starts})
+        for plan in plans:
+            if plan.kept is not None and on_kept is not None:
+                on_kept(plan.kept)
+        failures.end()
+        return [each for plan in plans for each in _removed(plan, known())]
 
     with hold(
         directory,
@@ -280,15 +299,19 @@ def _plans(
     failures: Failures,
     *,
     explains: bool,
+    newest_of: Callable[[Log], Mapping[int, int]] | None = None,
 ) -> list[_Plan]:
-    """The plan of each log; with the reason for which its oldest segment stays, if `explains`."""
+    """The plan of each log; with the reason for which its oldest segment stays, if `explains`.
+
+    `newest_of`: the newest timestamps of the segments of a log, if they are known.
+    """
     opened = open_log_dir(directory)
     plans = []
     for each in partitions:
         config = settings.config(each.topic)
         with failures.of(each):
             log = opened.log(*each)
-            plan = _plan(log, config, now_ms)
+            plan = _plan(log, config, now_ms, newest_of(log) if newest_of else None)
             if explains:
                 plan = plan._replace(kept=_kept(log, settings, len(plan.expired), now_ms))
             plans.append(plan)
@@ -324,10 +347,15 @@ def _refuse_unset(plans: Iterable[_Plan], settings: DirectorySettings) -> None:
         raise OptionError(name, "", accepted)
 
 
-def _plan(log: Log, config: TopicConfig, now_ms: int) -> _Plan:
+def _plan(
+    log: Log, config: TopicConfig, now_ms: int, newest: Mapping[int, int] | None = None
+) -> _Plan:
     spans = spans_of(log)
     bounds = _bounds(log)
-    newest_ms = partial(_newest_ms, {each.base_offset: each for each in log.segments})
+    if newest is None:
+        newest_ms = partial(_newest_ms, {each.base_offset: each for each in log.segments})
+    else:
+        newest_ms = partial(_known_newest_ms, newest, now_ms)
     expired = find_expired(spans, bounds, config, newest_ms, now_ms)
     end = expired[-1].span.end_offset if expired else bounds.log_start
     new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
@@ -339,6 +367,12 @@ def _newest_ms(by_base: Mapping[int, Segment], span: SegmentSpan) -> int:
     newest = _in_use(by_base, span).largest_timestamp()
     path = by_base[span.base_offset].path
     return newest if newest >= 0 else status_of(path).modified_ns // 10**6
+
+
+def _known_newest_ms(newest: Mapping[int, int], now_ms: int, span: SegmentSpan) -> int:
+    """The newest timestamp of a segment in a store; without timestamps, its age is not known."""
+    found = newest.get(span.base_offset, -1)
+    return found if found >= 0 else now_ms
 
 
 def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:

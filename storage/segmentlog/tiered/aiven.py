@@ -26,9 +26,9 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
-from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
 from segmentlog.tiered.chunked_file import ChunkedFile, SectionFile
 from segmentlog.tiered.encryption import KeyFiles, Unwrapped
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 #: Names in the manifest of the parts of a segment that lie in the object of indexes.
 _INDEXES = {

@@ -27,8 +27,8 @@ import zstandard
 
 from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.messages.reader import Reader
-from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
 from segmentlog.tiered.encryption import Encryption
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 #: Bytes that encryption adds to a chunk: an initialization vector of 12, and a tag of 16.
 ENCRYPTION_BYTES = 28

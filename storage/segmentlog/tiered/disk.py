@@ -45,8 +45,8 @@ from segmentlog.store.readable import (
     status_of,
 )
 from segmentlog.tiered.aiven import AivenTier
-from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.chunked_file import BytesFile, SectionFile
+from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.tiered.metadata import remote_segments
 from segmentlog.tiered.plan import PlacedSegment, choose

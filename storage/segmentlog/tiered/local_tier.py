@@ -15,7 +15,7 @@ from segmentlog.errors import RemoteSegmentError
 from segmentlog.format.names import parse_partition_directory
 from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, survey
-from segmentlog.tiered.bucket import Part, RemoteLog, RemoteObject, RemoteSegment
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteObject, RemoteSegment
 
 _BELOW = "kafka-tiered-storage"
 
@@ -26,7 +26,7 @@ _OBJECT = re.compile(rf"[0-9]{{20}}-(?P<id>{_ID})\.(?:{'|'.join(Part)})")
 
 
 class LocalTier:
-    """See `segmentlog.tiered.bucket.Layout`.
+    """See `segmentlog.tiered.layout.Layout`.
 
     `root`: the directory of the broker's setting (``rsm.config.dir``), or the one below it: a
     path, or a URL in the form of a path.

@@ -22,7 +22,7 @@ from segmentlog.reads.listed import ListedSegments, Listing
 from segmentlog.reads.plan import cut_slices
 from segmentlog.store.partitions import list_partitions
 from segmentlog.store.readable import list_entries
-from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.log.sparse_indexes import OffsetIndex
 from segmentlog.store.readable import bytes_of
-from segmentlog.tiered.bucket import Layout, Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
 
 logger = logging.getLogger(__name__)
 

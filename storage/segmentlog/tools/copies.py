@@ -175,13 +175,17 @@ def _compared(found: "ComparedPartition") -> str:
     "segmentlog mirror /var/lib/kafka /backup/kafka",
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --dry-run",
     "segmentlog mirror /b1 /b2 /b3 /backup/kafka --topic orders --json",
+    "segmentlog mirror /var/lib/kafka s3://bucket/backup",
 )
 def mirror(
     paths: Annotated[
         list[str],
         typer.Argument(
             metavar="SRC... DST",
-            help="The log directories of a cluster's brokers, and last the directory of the copy.",
+            help=(
+                "The log directories of a cluster's brokers, and last the directory of the copy, "
+                "or the URL of a log in an object store."
+            ),
         ),
     ],
     topic: arguments.Topics = None,

@@ -5,17 +5,15 @@ log.  There is neither a lock nor a mark: tasks write objects of their own, and 
 the next object of a sequence (`segmentlog.bucket.sequence`), with the offsets that are free then.
 """
 
-import base64
 import logging
 import secrets
 import time
-import uuid
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic
+from segmentlog.bucket.commits import Commit, PlacedExtent, State, Topic, new_topic_id
 from segmentlog.bucket.objects import objects_at
 from segmentlog.bucket.recognize import forget
 from segmentlog.bucket.sequence import Sequence, sequence_at
@@ -265,12 +263,13 @@ class _Attempt:
         job, created = self._job, dict[str, Topic]()
         for topic in topics:
             wanted = job.topics.n_partitions(topic)
+            self._refuse_mirrored(state, topic)
             if topic not in job.topics.found and job.topics.is_named:
                 mine = (each.partition for each in self._staged if each.topic == topic)
                 wanted = max(mine, default=0) + 1
             found, before = state.topics.get(topic), job.topics.found.get(topic)
             if found is None and before is None:
-                topic_id = self._topic_ids.setdefault(topic, _new_topic_id())
+                topic_id = self._topic_ids.setdefault(topic, new_topic_id())
                 created[topic] = Topic(topic_id, wanted)
                 continue
             is_same = found is not None and before in (None, found)
@@ -281,6 +280,22 @@ class _Attempt:
                 )
                 raise LogDirectoryError(str(job.location), reason)
         return created
+
+    def _refuse_mirrored(self, state: State, topic: str) -> None:
+        """Refuse a topic of which brokers' leader epochs have been mirrored.
+
+        New batches have the epoch 0, and epochs rise from batch to batch.  The next mirror would
+        find them, and refuse to follow its source.
+        """
+        found = state.topics.get(topic, Topic("", 0))
+        logs = (state.logs.get(TopicPartition(topic, each)) for each in range(found.n_partitions))
+        if found.lacks or any(log and log.epochs and log.epochs[-1][0] > 0 for log in logs):
+            reason = (
+                f"topic {topic!r} was mirrored from a broker, whose leader epochs a write would "
+                "break: write to another topic, or restore this one to another place first "
+                "(segmentlog restore)"
+            )
+            raise LogDirectoryError(str(self._job.location), reason)
 
     def _placed(
         self, state: State, topics: Collection[str]
@@ -317,11 +332,3 @@ class _Attempt:
                 )
             )  # fmt: skip
         return {at: start for at, start in starts.items() if start}, placed
-
-
-def _new_topic_id() -> str:
-    """A random id as Kafka prints it; not one that begins like an option of a command."""
-    while True:
-        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):
-            return found

@@ -5,14 +5,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import segmentlog
+from segmentlog.bucket import sequence, upkeep
 from segmentlog.bucket.sequence import Sequence, checkpoint_key, commit_key, sequence_at
-from segmentlog.errors import CorruptCheckpointError, LogChangedError, LogDirectoryError
+from segmentlog.errors import (
+    CorruptCheckpointError,
+    LogChangedError,
+    LogDirectoryError,
+    StorageError,
+)
 from segmentlog.store.bucket_location import bucket_at
 
 
@@ -168,3 +175,33 @@ def test_credentials_are_in_no_message(tmp_path: Path) -> None:
         with pytest.raises(segmentlog.SegmentLogError) as raised:
             _write(url, ["a"])
         assert "SECRET" not in str(raised.value)
+
+
+def test_a_large_commit_is_not_read(tmp_path: Path, monkeypatch) -> None:
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    with (tmp_path / "log" / commit_key(2)).open("wb") as file:
+        file.truncate(1 << 40)
+    location = bucket_at(url)
+    assert location is not None
+    with pytest.raises(StorageError, match=r"00000002\.json.*1099511627776 bytes"):
+        Sequence(sequence_at(location).objects, location).refresh()
+    (tmp_path / "log" / commit_key(2)).unlink()
+    monkeypatch.setattr(sequence, "MOST_WHOLE_BYTES", 100)  # nobody could read it
+    with pytest.raises(LogDirectoryError, match="fewer partitions"):
+        _write(url, ["b"])
+
+
+def test_a_sweep_asks_the_store_for_the_time(tmp_path: Path, monkeypatch) -> None:
+    """A clock that is ten days ahead must not end jobs that have just begun."""
+    url = f"bucket+file://{tmp_path}/log"
+    _write(url, ["a"])
+    writer = segmentlog.open_writer(url, "orders")
+    writer.append(pa.table({"value": ["b"]}))
+    job, staged = writer._job, writer._stager.finish()
+    real = upkeep.time.time
+    clock = SimpleNamespace(time=lambda: real() + 10 * 24 * 3600)
+    monkeypatch.setattr(upkeep, "time", clock)
+    assert segmentlog.sweep(url) == ((), 0, ())
+    job.commit([staged])
+    assert segmentlog.read(url, "orders").num_rows == 2

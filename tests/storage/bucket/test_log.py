@@ -12,7 +12,9 @@ from moto_here import Moto
 import segmentlog
 from segmentlog.bucket.objects import ObstoreObjects
 from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.upkeep import move_starts, remove_topic
 from segmentlog.errors import (
+    LogChangedError,
     LogDirectoryError,
     OffsetsOutOfOrderError,
     OptionError,
@@ -266,3 +268,40 @@ def test_a_store_without_conditions_is_refused() -> None:
     with pytest.raises(LogDirectoryError, match="no conditional writes"):
         _write(client_at(FaultyClient(store)).root, ["a"])
     assert [*store.held] == ["segmentlog.bucket"]
+
+
+def test_retention_by_time_and_size(url: str) -> None:
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    for time_ms in (1_000, 2_000_000_000_000, 2_000_000_000_000):
+        with segmentlog.open_writer(url, "orders", config=config) as writer:
+            times = pa.array([time_ms], pa.timestamp("ms"))
+            writer.append(pa.table({"value": ["a" * 100], "timestamp": times}))
+    week = {"retention.ms": str(7 * 24 * 3600 * 1000)}
+    (planned,) = segmentlog.retain(url, settings=week, dry_run=True)
+    assert segmentlog.open_log_dir(url).log("orders", 0).log_start_offset == 0
+    kept: list[object] = []
+    assert segmentlog.retain(url, settings=week, on_kept=kept.append) == [planned]
+    assert (planned.base_offset, planned.end_offset, planned.reason) == (0, 1, "time")
+    assert len(kept) == 1
+    assert segmentlog.retain(url, settings=week) == []
+    (removed,) = segmentlog.retain(url, settings={"retention.bytes": str(planned.n_bytes)})
+    assert (removed.base_offset, removed.reason) == (1, "size")
+    assert segmentlog.read(url, "orders")["offset"].to_pylist() == [2]
+    with segmentlog.open_writer(url, "old", config=config) as writer:
+        writer.append(pa.table({"value": ["a"], "timestamp": pa.array([1], pa.timestamp("ms"))}))
+    with pytest.raises(OptionError, match="not set"):  # Kafka's default would remove it
+        segmentlog.retain(url)
+
+
+def test_upkeep_never_hits_a_topic_that_was_made_again(url: str) -> None:
+    _write(url, ["a"])
+    location = bucket_at(url)
+    old = segmentlog.open_log_dir(url).log("orders", 0).topic_id
+    segmentlog.delete_topic(url, "orders")
+    _write(url, ["b"])
+    at = segmentlog.TopicPartition("orders", 0)
+    with pytest.raises(LogChangedError, match="another was created"):
+        move_starts(location, {at: 1}, {at: old})
+    with pytest.raises(LogChangedError, match="another was created"):
+        remove_topic(location, "orders", old)
+    assert _values(url) == ["b"]

@@ -19,7 +19,7 @@ from segmentlog import OptionError, RemoteSegmentError, StorageError
 from segmentlog.store.remote.object_store import KeptRanges
 from segmentlog.tiered import aiven, chunked_file
 from segmentlog.tiered.aiven import AivenTier
-from segmentlog.tiered.bucket import Part, RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import Part, RemoteLog, RemoteSegment
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kafka-4.3.1"
 FORMS = list(itertools.product([False, True], [False, True]))

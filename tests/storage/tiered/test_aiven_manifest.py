@@ -22,7 +22,7 @@ from segmentlog.tiered.aiven_manifest import (
     parse_key,
     parse_manifest,
 )
-from segmentlog.tiered.bucket import RemoteLog, RemoteSegment
+from segmentlog.tiered.layout import RemoteLog, RemoteSegment
 
 TOPIC_ID, SEGMENT_ID = "FgX88cFkRWirCb1Q_nEBwA", "-_Xh88cFkRWirCb1Q-nEBw"
 

@@ -30,7 +30,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.readable import survey
 from segmentlog.tiered import disk, local_tier
-from segmentlog.tiered.bucket import Part, RemoteSegment
+from segmentlog.tiered.layout import Part, RemoteSegment
 from segmentlog.tiered.local_tier import LocalTier
 from segmentlog.txn.guard import list_guards
 

@@ -25,7 +25,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.contract import FileType
 from segmentlog.store.partitions import NamedPartition
 from segmentlog.store.readable import list_entries, status_of
-from segmentlog.tiered.bucket import RemoteSegment
+from segmentlog.tiered.layout import RemoteSegment
 from segmentlog.tiered.metadata import SegmentState, announced_segments
 from segmentlog.writes.extents import STAGE_SUFFIX
 

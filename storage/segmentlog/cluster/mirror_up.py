@@ -1,0 +1,455 @@
+"""Mirror log directories into a log in an object store: a backup that moves only what is new.
+
+The log in the store has what is replicated, up to the high watermarks.  What it has is compared
+with the sources by digests, which are part of its commits, so nothing is downloaded:
+
+1. A segment whose file has not changed since the last mirror is as it was.  The object
+   ``segmentlog/mirrored.json`` has the stamps of these files.  It is only a hint: without it, all
+   bytes of the sources are read, and their digests are compared.
+2. Extents whose bytes are no longer those of the source are compared by records.  If the source
+   has compacted them, one range of offsets is uploaded again.  If a record is another one, the
+   source has diverged: that is an error, and nothing is changed.
+3. New batches are uploaded, and one commit names all of it: batches, log starts, leader epochs,
+   producers, numbered writes and batches of streams.
+"""
+
+import copy
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from segmentlog.bucket.commits import (
+    Commit,
+    PartitionLog,
+    PlacedExtent,
+    Topic,
+    digest_of_extent,
+    new_topic_id,
+)
+from segmentlog.bucket.commits import State as BucketState
+from segmentlog.bucket.objects import Objects
+from segmentlog.bucket.recognize import forget
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.upload import Part, Upload, read_range
+from segmentlog.cluster.copies import Copy
+from segmentlog.cluster.follower import MirroredPartition, differences
+from segmentlog.cluster.replicated import ReplicatedDirectory
+from segmentlog.errors import LogDirectoryError, SegmentLogError
+from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.segment import Segment
+from segmentlog.model import TopicPartition
+from segmentlog.reads.log import Log
+from segmentlog.reads.log_directory import open_log_dir
+from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.failures import Failures
+from segmentlog.store.fingerprint import fingerprint
+from segmentlog.txn.state import State
+
+logger = logging.getLogger(__name__)
+
+_HINT = "segmentlog/mirrored.json"
+
+#: A larger hint is passed over: it costs time, nothing else.
+_MOST_HINT_BYTES = 256 << 20
+
+
+class _Known(NamedTuple):
+    """A segment of a source, as the last mirror has found it."""
+
+    stamp: Sequence[int]  # inode, size and times of its file
+    extents: str  # digest of the extents that the log in the store has of it
+
+
+class _Hint(NamedTuple):
+    """A partition at the last mirror: the path of the source, and segments by base offset."""
+
+    source: str
+    segments: Mapping[int, _Known]
+
+
+def mirror_up(
+    location: BucketLocation,
+    source: ReplicatedDirectory,
+    chosen: Sequence[TopicPartition],
+    *,
+    dry_run: bool,
+    on_bytes: Callable[[int], object],
+    on_phase: Callable[[str], object],
+    failures: Failures,
+) -> list[MirroredPartition]:
+    """Bring a log in an object store up to the sources; the place must be empty, or be one.
+
+    `chosen`: the partitions.  `failures`: is told of each partition that cannot be copied; the
+    others are.  Raises `LogDirectoryError` if the place has other objects, another topic of a
+    name, or records that a source lacks; `CommitInDoubtError` if the store does not say whether
+    the commit took place.
+    """
+    sequence = sequence_at(location)
+    if not dry_run:
+        sequence.create()
+        forget(location)
+    state = sequence.refresh() if not dry_run or sequence.is_made() else BucketState()
+    hints = _read_hints(sequence.objects) if state.number else {}
+    ups = []
+    for each in chosen:
+        with failures.of(each):
+            on_phase(f"{each}: compares")
+            up = _Up(location, source.log(*each), state, hints.get(each))
+            up.plan()
+            ups.append(up)
+    if dry_run:
+        return [each.result("") for each in ups]
+    job = secrets.token_hex(8)
+    upload, sound = Upload(sequence.objects, job, on_bytes), []
+    for up in ups:
+        with failures.of(up.at):
+            on_phase(f"{up.at}: copies")
+            up.upload(upload)
+            sound.append(up)
+    upload.finish()
+    attempt = _Attempt(job, location, sound, upload, source)
+    on_phase(f"{len(sound)} logs: become visible")
+    sequence.append(attempt.commit_after)
+    after = sequence.refresh()
+    _write_hints(sequence.objects, hints | {each.at: each.hint(after) for each in sound}, location)
+    return [each.result(_digest_of(after.logs[each.at])) for each in sound]
+
+
+class _Up:
+    """One partition of a source, and what the log in the store has of it.
+
+    `end`: the offset up to which it is mirrored.  `replaced`: offsets whose extents are uploaded
+    again, or None.
+    """
+
+    def __init__(
+        self,
+        location: BucketLocation,
+        log: Log,
+        state: BucketState,
+        known: _Hint | None,
+    ) -> None:
+        self.at, self.log, self._location = log.topic_partition, log, location
+        self._known = known.segments if known is not None and known.source == log.path else {}
+        self.topic_id = log.known_topic_id
+        self.mine = state.logs.get(self.at) or PartitionLog()
+        self.is_there = self.at in state.logs
+        self._extents = self.mine.placed(self.at)
+        self.replaced: tuple[int, int] | None = None
+        self._parts: list[Part] = []
+        self._looks: dict[int, tuple[Sequence[int], bool]] = {}
+        topic = state.topics.get(self.at.topic)
+        if topic is not None and self.topic_id and topic.topic_id != self.topic_id:
+            reason = (
+                f"topic {self.at.topic!r} has the id {topic.topic_id} there, and {self.topic_id} "
+                f"in {log.path}: the topic was created again; delete it in the store first "
+                "(segmentlog delete-topic), or mirror to another place"
+            )
+            raise LogDirectoryError(str(location), reason)
+        self.start = log.log_start_offset
+        self.end = self._replicated_end()
+        if self.end < self.mine.end and self.start <= self.mine.end:
+            self._diverged(self.end, f"the log ends at {log.log_end_offset}")
+
+    def _diverged(self, offset: int, why: str) -> None:
+        reason = (
+            f"{self.at} has records there that {self.log.path} lacks, from offset {offset} on "
+            f"({why}): the source was truncated, or is another log; delete the topic in the store "
+            "(segmentlog delete-topic), or mirror to another place"
+        )
+        raise LogDirectoryError(str(self._location), reason)
+
+    def _replicated_end(self) -> int:
+        """The end of the last whole batch below the high watermark.
+
+        A high watermark in a checkpoint may be older than that of the last mirror.
+        """
+        end, known = self.log.log_end_offset, self.log.high_watermark
+        if known is None or known >= end:
+            return end
+        wanted = min(max(known, self.mine.end), end)
+        for segment in reversed(self.log.segments):
+            if segment.base_offset <= wanted:
+                placed = segment.find(wanted)
+                is_cut = placed is not None and placed.header.base_offset < wanted
+                return placed.header.base_offset if placed and is_cut else wanted
+        return wanted
+
+    # --- what differs
+
+    def plan(self) -> None:
+        """Find the offsets that are uploaded."""
+        segments = [each for each in self.log.untorn_segments if each.base_offset < self.end]
+        limits = [*(each.base_offset for each in segments), self.end][1:]
+        differing: list[tuple[int, int]] = []
+        done = 0
+        for segment, limit in zip(segments, limits, strict=True):
+            self._look(segment)
+            extents = self._between(max(segment.base_offset, done), min(limit, self.mine.end))
+            if extents:
+                done = extents[-1].end_offset
+                if not self._is_as_it_was(segment, extents):
+                    first = self._first_other(segment, extents, is_whole=limit <= self.mine.end)
+                    if first is not None:
+                        differing.append((first, done))
+        if differing:
+            self._compare(differing[0][0], differing[-1][1])
+        new = max(self.mine.end, segments[0].base_offset if segments else 0), self.end
+        for begin, end in [self.replaced, new] if self.replaced else [new]:
+            self._parts += _parts(segments, limits, begin, end)
+
+    def _between(self, first: int, end: int) -> list[PlacedExtent]:
+        """The extents that begin between two offsets."""
+        return [each for each in self._extents if first <= each.base_offset < end]
+
+    def _look(self, segment: Segment) -> None:
+        """Look at a file before it is read; and whether a later change would show."""
+        found = fingerprint(segment.path)
+        self._looks[segment.base_offset] = found.stamp or (), found.is_settled
+
+    def _is_as_it_was(self, segment: Segment, extents: Sequence[PlacedExtent]) -> bool:
+        known, (stamp, _) = self._known.get(segment.base_offset), self._looks[segment.base_offset]
+        return (
+            known is not None
+            and [*known.stamp] == [*stamp]
+            and known.extents == _digest_of_extents(extents)
+        )
+
+    def _first_other(
+        self, segment: Segment, extents: Sequence[PlacedExtent], *, is_whole: bool
+    ) -> int | None:
+        """Base offset of the first extent whose bytes are others in the source, or None.
+
+        `is_whole`: whether the segment has no batches after them.
+        """
+        with segment.opened() as opened:
+            position = 0
+            if extents[0].base_offset > segment.base_offset:
+                placed = opened.find(extents[0].base_offset)
+                position = segment.size if placed is None else placed.position
+            for each in extents:
+                if position + each.size > segment.size:
+                    return each.base_offset
+                pieces = read_range(opened.file, position, each.size)
+                if not each.digest or digest_of_extent(pieces) != each.digest:
+                    return each.base_offset
+                position += each.size
+        return extents[-1].base_offset if is_whole and position != segment.size else None
+
+    def _compare(self, first: int, end: int) -> None:
+        """Compare records whose bytes are others: upload them again if some were compacted."""
+        own = open_log_dir(self._location.root).log(*self.at)
+        start = max(first, own.log_start_offset, self.log.log_start_offset)
+        found, is_equal = differences(own, self.log, start, min(end, self.end), self.mine.end)
+        if found is not None:
+            self._diverged(found, "its records are others")
+        if not is_equal:
+            self.replaced = first, end
+
+    # --- the upload
+
+    def upload(self, upload: Upload) -> None:
+        """Upload what the store lacks."""
+        segments = self._segments_up_to(self.end)
+        for part in self._parts:
+            producers = ProducerStates.load(self.log.path, part.base_offset)
+            producers.follow_to(self._segments_up_to(part.base_offset), part.base_offset)
+            upload.add(self.at, part, producers)
+        if self.end > self.mine.end or not self.is_there:
+            producers = ProducerStates.load(self.log.path, self.end)
+            producers.follow_to(segments, self.end)
+            if producers.known or self.mine.snapshot:
+                upload.add_snapshot(self.at, self.end, sorted(producers.known))
+
+    def _segments_up_to(self, end: int) -> list[Segment]:
+        """The segments of the source as if the log ended at an offset, which begins a batch."""
+        found = [copy.copy(each) for each in self.log.untorn_segments if each.base_offset < end]
+        if found:
+            placed = found[-1].find(end)
+            found[-1].size = found[-1].size if placed is None else placed.position
+        return found
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the store lacks."""
+        return sum(each.end - each.begin for each in self._parts)
+
+    @cached_property
+    def epochs(self) -> tuple[tuple[int, int], ...]:
+        """The leader epochs up to the end; at least one entry, as in all logs."""
+        found = Copy(self.log, "", {}).epochs.cut(self.end).starts
+        return tuple((epoch, start) for epoch, start in found) or ((0, self.start),)
+
+    def hint(self, after: BucketState) -> _Hint:
+        """What this mirror has found, or made, equal; a change that may not show is left out."""
+        self._extents = after.logs[self.at].placed(self.at)
+        bases = [*self._looks, self.end]
+        found = {}
+        for base, limit in pairwise(bases):
+            stamp, is_settled = self._looks[base]
+            extents = self._between(base, limit)
+            if is_settled and stamp and extents:
+                found[base] = _Known(stamp, _digest_of_extents(extents))
+        return _Hint(self.log.path, found)
+
+    def result(self, sha256: str) -> MirroredPartition:
+        """The result; without a digest it is that of a dry run."""
+        first, end = self.replaced or (0, 0)
+        leave = [each for each in self._extents if first <= each.base_offset < end]
+        leave += [each for each in self._extents if each.end_offset <= self.start]
+        sizes = sum(each.size for each in self._extents if each not in leave)
+        return MirroredPartition(
+            *self.at, self.log.path, self.start, max(self.end, self.mine.end),
+            sizes + (0 if sha256 else self.n_bytes), self.n_bytes, None, (), len(leave), sha256,
+        )  # fmt: skip
+
+
+def _parts(segments: Sequence[Segment], limits: Sequence[int], begin: int, end: int) -> list[Part]:
+    """The batches of a range of offsets, segment by segment."""
+    found = []
+    for segment, limit in zip(segments, limits, strict=True):
+        if segment.base_offset >= end or limit <= begin or not segment.size:
+            continue
+        with segment.opened() as opened:
+            first, last = 0, segment.size
+            if segment.base_offset < begin:
+                placed = opened.find(begin)
+                first = segment.size if placed is None else placed.position
+            if segment is segments[-1] or limit > end:
+                placed = opened.find(end)
+                last = segment.size if placed is None else placed.position
+        if first < last:
+            base = max(segment.base_offset, begin)
+            found.append(Part(segment, first, last, base, min(limit, end)))
+    return found
+
+
+class _Attempt:
+    """The commit of a mirror, placed after one state of the log after the other."""
+
+    def __init__(
+        self,
+        job: str,
+        location: BucketLocation,
+        ups: Sequence[_Up],
+        upload: Upload,
+        source: ReplicatedDirectory,
+    ) -> None:
+        self._job, self._location, self._ups, self._upload = job, location, ups, upload
+        self._source, self._token = source, secrets.token_hex(16)
+        self._new_ids: dict[str, str] = {}
+
+    def commit_after(self, state: BucketState) -> Commit | None:
+        """The commit that follows a state; None if nothing is to be done.
+
+        Raises `LogDirectoryError` if another commit has changed what was compared.
+        """
+        starts, replaced, epochs = {}, {}, {}
+        for each in self._ups:
+            now = state.logs.get(each.at) or PartitionLog()
+            was = each.mine
+            if (now.start, now.end, now.objects) != (was.start, was.end, was.objects):
+                reason = f"{each.at} was changed there while it was mirrored: mirror again"
+                raise LogDirectoryError(str(self._location), reason)
+            if each.start > now.start:
+                starts[each.at] = each.start
+            if each.replaced:
+                replaced[each.at] = each.replaced
+            if (found := each.epochs) != now.epochs:
+                epochs[each.at] = found
+        for at in starts:  # which shows that the log may begin after all of its records
+            epochs.setdefault(at, (state.logs.get(at) or PartitionLog()).epochs)
+        versions, streams = self._writes(state)
+        created = self._created(state)
+        mine = {each.at for each in self._ups}  # others have failed after a part of their batches
+        extents = [each for each in self._upload.extents if TopicPartition(*each[:2]) in mine]
+        snapshots = {at: each for at, each in self._upload.snapshots.items() if at in mine}
+        if not any((created, starts, extents, replaced, epochs, versions, streams)):
+            return None
+        return Commit(
+            state.number + 1, self._token, self._job, max(int(time.time() * 1000), 0),
+            created=created, starts=starts, extents=extents, replaced=replaced,
+            epochs=epochs, snapshots=snapshots, versions=versions, streams=streams,
+        )  # fmt: skip
+
+    def _created(self, state: BucketState) -> dict[str, Topic]:
+        """Topics that are missing, or have more partitions now."""
+        wanted: dict[str, dict[int, str]] = {}
+        for each in self._ups:
+            wanted.setdefault(each.at.topic, {})[each.at.partition] = each.topic_id
+        created = {}
+        for topic, partitions in wanted.items():
+            before = state.topics.get(topic)
+            there = {
+                number
+                for number in range(before.n_partitions if before else 0)
+                if before and number not in before.lacks
+            }
+            n_partitions = max([*partitions, (before.n_partitions if before else 1) - 1]) + 1
+            lacks = {*range(n_partitions)} - there - partitions.keys()
+            topic_id = before.topic_id if before else next(filter(None, partitions.values()), "")
+            topic_id = topic_id or self._new_ids.setdefault(topic, new_topic_id())
+            found = Topic(topic_id, n_partitions, tuple(sorted(lacks)))
+            if found != before:
+                created[topic] = found
+        return created
+
+    def _writes(self, state: BucketState) -> tuple[Any, Any]:
+        """Numbered writes and batches of streams that count in the store from now on."""
+        ends = {at: log.end for at, log in state.logs.items()}
+        ends |= {each.at: each.end for each in self._ups}
+        found = State()
+        for parent in dict.fromkeys(os.path.dirname(each.log.path) for each in self._ups):
+            topics = {
+                each.at.topic for each in self._ups if os.path.dirname(each.log.path) == parent
+            }
+            found = found.with_writes_of(self._source._state_of(parent), topics, ends)
+        return (
+            {key: each for key, each in found.versions.items() if state.versions.get(key) != each},
+            {key: each for key, each in found.streams.items() if state.streams.get(key) != each},
+        )
+
+
+def _digest_of_extents(extents: Sequence[PlacedExtent]) -> str:
+    shown = [(each.base_offset, each.end_offset, each.size, each.digest) for each in extents]
+    return blake2b(json.dumps(shown).encode(), digest_size=16).hexdigest()
+
+
+def _digest_of(log: PartitionLog) -> str:
+    return blake2b(log.column("digest").tobytes(), digest_size=32).hexdigest()
+
+
+def _read_hints(objects: Objects) -> dict[TopicPartition, _Hint]:
+    """What the last mirror has left; nothing if it is missing, or cannot be understood."""
+    try:
+        found = json.loads(objects.get(_HINT) or b'{"partitions":[]}')
+        return {
+            TopicPartition(topic, partition): _Hint(
+                source, {base: _Known(stamp, extents) for base, stamp, extents in segments}
+            )
+            for topic, partition, source, segments in found["partitions"]
+        }
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        logger.warning("%s is no hint, so all bytes are compared: %r", _HINT, error)
+        return {}
+
+
+def _write_hints(
+    objects: Objects, hints: Mapping[TopicPartition, _Hint], location: BucketLocation
+) -> None:
+    """Keep what was found equal; a failure costs the next mirror time, nothing else."""
+    rows = [
+        [*at, hint.source, [[base, *known] for base, known in hint.segments.items()]]
+        for at, hint in hints.items()
+    ]
+    try:
+        objects.put(_HINT, [json.dumps({"partitions": rows}).encode()])
+    except (SegmentLogError, OSError) as error:
+        logger.warning("%s: %s was not written: %s", location, _HINT, error)

@@ -1,0 +1,210 @@
+"""Log directories mirrored into a log in an object store, and back."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import segmentlog
+from segmentlog.bucket.objects import ObstoreObjects
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.errors import LogDirectoryError, OptionError
+from segmentlog.store.bucket_location import bucket_at
+
+_GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"bucket+file://{tmp_path}/bucket"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    directory = tmp_path / "source"
+    directory.mkdir()
+    return directory
+
+
+def _write(path: str | Path, values: list[str], **options) -> None:
+    with segmentlog.open_writer(path, "orders", **options) as writer:
+        writer.append(pa.table({"key": values, "value": values}))
+
+
+def _copied(source: str | Path, to: str | Path, **options) -> list[int]:
+    return [each.n_copied for each in segmentlog.mirror(source, to=to, **options)]
+
+
+def _equal(left: str | Path, right: str | Path) -> bool:
+    return {each.comparison for each in segmentlog.compare(left, right)} == {"equal"}
+
+
+def _rows(path: str | Path, topic: str, **options) -> pa.Table:
+    found = segmentlog.read(path, topic, **options)
+    return found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+@pytest.mark.parametrize("version", ["2.8.2", "4.3.1"])
+def test_what_brokers_have_written_comes_back(version: str, url: str, tmp_path: Path) -> None:
+    """Magic 0 to 2, every codec, compaction, transactions, moved log starts."""
+    source, back = _GOLDEN / f"kafka-{version}", tmp_path / "back"
+    assert sum(_copied(source, url)) > 0
+    assert _equal(source, url)
+    assert sum(_copied(source, url)) == 0
+    segmentlog.mirror(url, to=back)
+    assert _equal(source, back)
+    opened = segmentlog.open_log_dir(source)
+    for topic, partition in opened.topic_partitions():
+        name, log = f"{topic}-{partition}", opened.log(topic, partition)
+        copy = segmentlog.open_log_dir(url).log(topic, partition)
+        assert copy.topic_id == log.topic_id or log.topic_id is None
+        assert (copy.log_start_offset, copy.log_end_offset) == (
+            log.log_start_offset,
+            log.log_end_offset,
+        )
+        assert copy.open_transactions() == log.open_transactions()
+        for file in (source / name).glob("*.txnindex"):
+            assert file.read_bytes() == (back / name / file.name).read_bytes()
+    for topic in ("transactions", "compacted-transactions") if version == "4.3.1" else ():
+        rows = _rows(source, topic, isolation_level="read_committed")
+        assert rows.equals(_rows(url, topic, isolation_level="read_committed"))
+        name = f"{topic}-0"
+        epochs = "leader-epoch-checkpoint"
+        assert (source / name / epochs).read_bytes() == (back / name / epochs).read_bytes()
+    for path in (url, back):
+        assert {each.severity for each in segmentlog.verify(path)} <= {"note"}
+
+
+def test_only_what_is_new_moves(source: Path, url: str, monkeypatch) -> None:
+    _write(source, [f"a{i}" for i in range(500)], num_partitions=2)
+    planned = _copied(source, url, dry_run=True)
+    assert planned == _copied(source, url)
+    _write(source, ["b"])
+    location = bucket_at(url)
+    assert location is not None
+    sequence_at(location).objects.delete(["segmentlog/mirrored.json"])  # a hint, nothing else
+    read: list[str] = []
+    real = ObstoreObjects.read
+
+    def noted(self: ObstoreObjects, key: str, start: int, n_bytes: int) -> bytes:
+        read.append(key)
+        return real(self, key, start, n_bytes)
+
+    monkeypatch.setattr(ObstoreObjects, "read", noted)
+    again = _copied(source, url)
+    assert sorted(bool(each) for each in again) == [False, True]
+    assert sum(again) < 200
+    assert read == []  # nothing is downloaded
+    assert _equal(source, url)
+
+
+def test_nothing_above_the_high_watermark_moves(source: Path, url: str) -> None:
+    """A broker on the source may still lose what is not replicated."""
+    for value in "abc":
+        _write(source, [value])
+    checkpoint = source / "replication-offset-checkpoint"
+    checkpoint.write_text(checkpoint.read_text().replace("orders 0 3", "orders 0 2"))
+    segmentlog.mirror(source, to=url)
+    assert _rows(url, "orders")["value"].to_pylist() == [b"a", b"b"]
+    checkpoint.write_text(checkpoint.read_text().replace("orders 0 2", "orders 0 3"))
+    segmentlog.mirror(source, to=url)
+    assert _rows(url, "orders")["value"].to_pylist() == [b"a", b"b", b"c"]
+
+
+def test_compaction_and_retention_are_followed(source: Path, url: str, tmp_path: Path) -> None:
+    for number in range(4):
+        _write(source, [f"k{i}" for i in range(20)], config=segmentlog.ProducerConfig())
+        if number == 1:
+            segmentlog.mirror(source, to=url)
+    segmentlog.mirror(source, to=url)
+    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0"}
+    before = _rows(source, "orders").num_rows
+    segmentlog.compact(source, settings=settings, roll=True)
+    assert _rows(source, "orders").num_rows < before
+    (mirrored,) = segmentlog.mirror(source, to=url)
+    assert mirrored.n_copied > 0
+    assert mirrored.n_put_aside > 0
+    assert _equal(source, url)
+    segmentlog.delete_records(source, "orders", 0, offset=70)
+    segmentlog.mirror(source, to=url)
+    assert _equal(source, url)
+    assert segmentlog.open_log_dir(url).log("orders", 0).log_start_offset == 70
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) > 0
+    segmentlog.mirror(url, to=tmp_path / "back")
+    assert _equal(source, tmp_path / "back")
+
+
+def test_numbered_writes_come_over(source: Path, url: str, tmp_path: Path) -> None:
+    _write(source, ["a"], txn_app_id="load", txn_version=3)
+    segmentlog.mirror(source, to=url)
+    segmentlog.mirror(url, to=tmp_path / "back")
+    _write(tmp_path / "back", ["a"], txn_app_id="load", txn_version=3)
+    assert _rows(tmp_path / "back", "orders").num_rows == 1
+
+
+@pytest.mark.parametrize("case", ["truncated", "other records", "another topic", "written to"])
+def test_a_source_that_diverges_is_refused(case: str, source: Path, url: str) -> None:
+    _write(source, ["a"])
+    _write(source, ["b"])
+    segmentlog.mirror(source, to=url)
+    match = "truncated"
+    if case == "another topic":
+        match = "created again"
+        segmentlog.delete_topic(source, "orders")
+        _write(source, ["a", "b"])
+    elif case == "written to":
+        _write(url, ["c"])
+    else:
+        metadata = (source / "orders-0/partition.metadata").read_bytes()
+        shutil.rmtree(source)
+        source.mkdir()
+        _write(source, ["a", "x"] if case == "other records" else ["a"])
+        (source / "orders-0/partition.metadata").write_bytes(metadata)
+    rows = _rows(url, "orders")
+    with pytest.raises(LogDirectoryError, match=match):
+        segmentlog.mirror(source, to=url)
+    assert rows.equals(_rows(url, "orders"))
+
+
+def test_leader_epochs_are_not_broken(url: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(_GOLDEN / "kafka-4.3.1", source)
+    epochs = source / "codec-none-0/leader-epoch-checkpoint"
+    epochs.write_text(epochs.read_text() + "5 40\n")
+    epochs.write_text(epochs.read_text().replace("0\n1\n", "0\n2\n", 1))
+    log = next((source / "codec-none-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[12:16] = (5).to_bytes(4, "big")
+    log.write_bytes(data)
+    epochs.write_text("0\n1\n5 0\n")
+    segmentlog.mirror(source, to=url, topics=["codec-none"])
+    with (
+        pytest.raises(LogDirectoryError, match="leader epochs"),
+        segmentlog.open_writer(url, "codec-none") as writer,
+    ):
+        writer.append(pa.table({"value": ["a"]}))
+
+
+def test_a_broker_is_not_assigned_to_a_store(source: Path, url: str) -> None:
+    _write(source, ["a"])
+    with pytest.raises(OptionError, match="no log directory of a broker"):
+        segmentlog.mirror(source, to=url, assigned=True)
+
+
+def test_a_log_in_a_store_is_compacted_by_way_of_a_directory(url: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        _write(url, [f"k{i}" for i in range(10)])
+    before = {each["offset"]: each for each in _rows(url, "orders").to_pylist()}
+    segmentlog.mirror(url, to=tmp_path / "here")
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    segmentlog.compact(tmp_path / "here", settings=settings)
+    segmentlog.mirror(tmp_path / "here", to=url)
+    rows = _rows(url, "orders").to_pylist()
+    assert [each["offset"] for each in rows] == [*range(20, 30)]
+    assert rows == [before[each] for each in range(20, 30)]
+    _write(url, ["next"])
+    assert _rows(url, "orders")["offset"].to_pylist()[-1] == 30
+    assert {each.severity for each in segmentlog.verify(url)} <= {"note"}
+    assert len(segmentlog.sweep(url, longest_read_days=0).keys) >= 2
+    assert _rows(url, "orders").num_rows == 11
