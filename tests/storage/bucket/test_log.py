@@ -266,3 +266,14 @@ def test_a_store_without_conditions_is_refused() -> None:
     with pytest.raises(LogDirectoryError, match="no conditional writes"):
         _write(client_at(FaultyClient(store)).root, ["a"])
     assert [*store.held] == ["segmentlog.bucket"]
+
+
+def test_a_wrong_path_makes_no_directory(tmp_path: Path) -> None:
+    url = f"bucket+file://{tmp_path}/typo/log"
+    with pytest.raises(LogDirectoryError, match="no log at this place"):
+        segmentlog.open_log_dir(url)
+    with pytest.raises(LogDirectoryError, match="no log at this place"):
+        segmentlog.sweep(url)
+    assert not [*tmp_path.iterdir()]
+    _write(url, ["a"])
+    assert _values(url) == ["a"]
