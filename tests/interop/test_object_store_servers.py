@@ -134,6 +134,8 @@ failed = []
 
 def save_beside():
     try:
+        # The source is looked up in the active session, which a new thread does not have.
+        spark._jsparkSession.setActiveSession(spark._jsparkSession)
         save(rows, topic="t")
     except Exception as error:
         failed.append(str(getattr(error, 'java_exception', error)))
@@ -148,7 +150,7 @@ assert load("t").count() == 3000
 for _ in range(2):
     save(rows, topic="numbered", txnAppId="app", txnVersion="0")
 assert load("numbered").count() == 1000
-save(rows.limit(10), "overwrite", topic="numbered")
+save(rows.limit(10), "overwrite", topic="numbered", deleteRecords="true")
 assert load("numbered").count() == 10
 save(rows.selectExpr("key", "value", "concat('topic-', cast(value as int) % 3) topic"))
 assert sum(load(f"topic-{i}").count() for i in range(3)) == 1000
