@@ -1,163 +1,26 @@
 """Copies of log directories in servers of stores other than S3, read by URL."""
 
-import contextlib
-import os
 import shutil
-import socket
-import subprocess
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Any
 
 import pytest
 from kafka_here import ArtifactsError
-from kafka_here.artifacts import azurite, fake_gcs_server, hdfs_jars, java
-from ports import free_port
-from pyarrow.fs import AzureFileSystem, LocalFileSystem, copy_files
+from kafka_here.artifacts import hdfs_jars, java
 from pyspark.sql import SparkSession
 from quick_java import FLAGS
+from store_servers import AzureServer, GoogleServer, StoreServer
 
 import segmentlog
 from segmentlog import open_log_dir
 from segmentlog.errors import LogDirectoryError, StorageError
 
-_SECONDS = 60
-_BUCKET = "logs"
-
-#: The account of Azurite, and its key, which are the same everywhere.
-_ACCOUNT = "devstoreaccount1"
-_KEY = (
-    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq"
-    "/K1SZFPTOtr/KBHBeksoGMGw=="
-)  # fmt: skip
-
-
-class StoreServer:
-    """A server with a directory in its bucket; a context that stops it.
-
-    Parameters
-    ----------
-    directory : the log directory, or the tier, that is copied.
-
-    Raises
-    ------
-    ArtifactsError
-        If its program cannot be had.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
-        self.authority = f"127.0.0.1:{self.port}"
-        self._stack = contextlib.ExitStack()
-        self._files = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        try:
-            self._begin(directory)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def _begin(self, directory: Path) -> None:
-        """Start the server, and copy the directory."""
-        raise NotImplementedError
-
-    def url(self, key: str) -> str:
-        """The URL of a directory in the bucket."""
-        raise NotImplementedError
-
-    def _run(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start a program, and wait until it accepts connections."""
-        log = self._files / "log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=self._files,
-                env={**os.environ, **(environment or {})},
-            )  # fmt: skip
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        until = time.monotonic() + _SECONDS
-        while not self._is_up():
-            if process.poll() is not None or time.monotonic() > until:
-                message = f"{command[0]} does not answer:\n{log.read_text()[-2000:]}"
-                raise RuntimeError(message)
-            time.sleep(0.05)
-
-    def _is_up(self) -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port)).close()
-            return True
-        return False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
-
-
-class GoogleServer(StoreServer):
-    """Google Cloud Storage: `fake-gcs-server`."""
-
-    def _begin(self, directory: Path) -> None:
-        shutil.copytree(directory, self._files / "data" / _BUCKET / "kafka")
-        self._run(
-            [
-                str(fake_gcs_server()), "-backend", "memory", "-scheme", "http",
-                "-host", "127.0.0.1", "-port", str(self.port), "-public-host", self.authority,
-                "-data", str(self._files / "data"),
-            ]
-        )  # fmt: skip
-
-    def url(self, key: str) -> str:
-        options = f"scheme=http&endpoint_override={self.authority}&retry_limit_seconds=5"
-        return f"gs://anonymous@{_BUCKET}/{key}?{options}"
-
-
-class AzureServer(StoreServer):
-    """Azure Blob Storage: Azurite."""
-
-    def _begin(self, directory: Path) -> None:
-        self._run(
-            [
-                "node", str(azurite()), "--silent", "--inMemoryPersistence",
-                "--blobHost", "127.0.0.1", "--blobPort", str(self.port),
-                "--skipApiVersionCheck", "--disableTelemetry",
-            ]
-        )  # fmt: skip
-        store = AzureFileSystem(
-            account_name=_ACCOUNT, account_key=_KEY,
-            blob_storage_authority=self.authority, dfs_storage_authority=self.authority,
-            blob_storage_scheme="http", dfs_storage_scheme="http",
-        )  # fmt: skip
-        store.create_dir(_BUCKET)
-        copy_files(
-            str(directory), f"{_BUCKET}/kafka", source_filesystem=LocalFileSystem(),
-            destination_filesystem=store, use_threads=False,
-        )  # fmt: skip
-
-    def url(self, key: str) -> str:
-        secret = quote(_KEY, "")
-        return f"abfs://{_ACCOUNT}:{secret}@{self.authority}/{_BUCKET}/{key}?enable_tls=false"
-
-    def hadoop_url(self, key: str) -> str:
-        """The URL in Hadoop's form, with the key as an option."""
-        given = f"account_key={quote(_KEY, '')}&enable_tls=false"
-        servers = f"blob_storage_authority={self.authority}&dfs_storage_authority={self.authority}"
-        return f"abfs://{_BUCKET}@{_ACCOUNT}.dfs.core.windows.net/{key}?{given}&{servers}"
-
 
 class HdfsServer(StoreServer):
     """HDFS with one node of data, over HTTP (WebHDFS)."""
 
-    def _begin(self, directory: Path) -> None:
+    def _begin(self, directory: Path | None) -> None:
         import fsspec
         import pyspark
 

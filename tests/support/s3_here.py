@@ -62,7 +62,10 @@ class S3Server:
     def put(self, key: str, data: bytes = b"") -> None:
         """Make an object, or the bucket if the key is empty."""
         url = f"http://127.0.0.1:{self.port}/{BUCKET}/{key}".rstrip("/")
-        urllib.request.urlopen(urllib.request.Request(url, data, method="PUT")).close()
+        # Without a type, the client calls the bytes a form, which the server would parse.
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(url, data, headers, method="PUT")
+        urllib.request.urlopen(request).close()
 
     def copy(self, directory: Path, key: str) -> None:
         """Copy the files of a directory, as a common tool would."""

@@ -6,15 +6,17 @@ process that writes asks the store once to break its word (`check_conditional`).
 """
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.store.bucket_location import BucketLocation
+from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import Location, location_of, without_secrets
 
 if TYPE_CHECKING:
@@ -213,6 +215,44 @@ def _whole(store: "ObjectStore", key: str) -> bytes:
     return bytes(found.bytes())
 
 
+class _DirectoryObjects(ObstoreObjects):
+    """`Objects` in a local directory, which the first write makes: a wrong path leaves nothing."""
+
+    def __init__(self, directory: str, shown: str) -> None:
+        self._directory, self._shown = directory, shown
+
+    def __getattr__(self, name: str) -> "ObjectStore":
+        """The store, once there is the directory."""
+        from obstore.store import LocalStore
+
+        if name != "_store":
+            raise AttributeError(name)
+        if not exists(self._directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._directory)
+        self._store = LocalStore(self._directory)
+        return self._store
+
+    def create(self, key: str, data: bytes) -> bool:
+        """See `Objects`."""
+        self._make_directory()
+        return super().create(key, data)
+
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        """See `Objects`."""
+        self._make_directory()
+        super().put(key, pieces)
+
+    def list(self, prefix: str) -> Iterator[Found]:
+        """See `Objects`."""
+        return super().list(prefix) if exists(self._directory) else iter(())
+
+    def _make_directory(self) -> None:
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+        except OSError as error:
+            raise self._failed(error.errno or errno.EIO, "making", "", error) from None
+
+
 def check_conditional(objects: Objects, location: BucketLocation) -> None:
     """Refuse a store that creates an object that is there; the log's marker must be.
 
@@ -246,12 +286,11 @@ def objects_at(location: BucketLocation) -> Objects:
 def _connect(location: BucketLocation) -> Objects:
     try:
         from obstore.exceptions import BaseError
-        from obstore.store import LocalStore
     except ImportError:
         reason = f"a log in an object store needs the package obstore: {INSTALL}"
         raise LogDirectoryError(str(location), reason) from None
     if location.scheme == "file":
-        return ObstoreObjects(LocalStore(location.prefix, mkdir=True), str(location))
+        return _DirectoryObjects(location.prefix, str(location))
     try:
         store = _store(location_of(location.store), location.prefix)
     except (BaseError, ValueError, TypeError) as error:
@@ -263,30 +302,33 @@ def _connect(location: BucketLocation) -> Objects:
 def _store(location: Location, prefix: str) -> "ObjectStore":
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    common: Any = {"prefix": prefix or None, "retry_config": _RETRIES}
+    common: Any = {"retry_config": _RETRIES}
     client: Any = {"timeout": _SECONDS}
     options = dict(location.options)
+    bucket, config, made = location.host, dict[str, Any](), cast("Any", AzureStore)
     if location.scheme == "s3":
-        return S3Store(
-            location.host, config=_s3_config(location, options, client), client_options=client,
-            **common,
-        )  # fmt: skip
-    if location.scheme == "gs":
-        if location.user or options:
-            accepted = "give the credentials of Google Cloud Storage in the environment"
-            raise ValueError(f"{accepted}, and no option but those: {', '.join(options)}")
-        return GCSStore(location.host, client_options=client, **common)
-    account, container = location.host.partition(".")[0], location.user
-    config: Any = {"account_name": account}
-    for name in ("account_key", "sas_token"):
-        if name in options:
-            config[name] = options.pop(name)
-    if location.password:
-        account, container = location.user, location.host
-        config = {"account_name": account, "account_key": location.password}
+        config, made = _s3_config(location, options), S3Store
+    elif location.scheme == "gs":
+        config, made = _google_config(location, options), GCSStore
+    else:
+        config = _azure_config(location, options)
+        if ":" in location.host:  # a server, whose paths begin with the container
+            bucket, _, prefix = prefix.partition("/")
+        elif "." in location.host:
+            bucket = location.user
     if options:
         raise ValueError(f"these options are unknown here: {', '.join(options)}")
-    return AzureStore(container, config=config, client_options=client, **common)
+    if any(str(value).startswith("http://") for value in config.values()) or _is_plain(config):
+        client["allow_http"] = True
+    found: ObjectStore = made(
+        bucket, prefix=prefix or None, config=config, client_options=client, **common
+    )
+    return found
+
+
+def _is_plain(config: dict[str, Any]) -> bool:
+    """Whether a server without TLS stands in the account of Google Cloud Storage."""
+    return '"gcs_base_url": "http://' in config.get("service_account_key", "")
 
 
 #: Parameters of `pyarrow.fs.S3FileSystem`, which reads take, and the names of the client.
@@ -296,7 +338,8 @@ _S3_NAMES = {
 }  # fmt: skip
 
 
-def _s3_config(location: Location, options: dict[str, str], client: dict[str, Any]) -> Any:  # noqa: ANN401 - its type is only for checkers
+def _s3_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
+    """The client's names of options, which are taken out; so do the other two functions."""
     config: dict[str, Any] = {}
     if location.user:
         config |= {"access_key_id": location.user, "secret_access_key": location.password}
@@ -310,13 +353,63 @@ def _s3_config(location: Location, options: dict[str, str], client: dict[str, An
         config["virtual_hosted_style_request"] = True
     for name in ("allow_bucket_creation", "allow_bucket_deletion"):
         options.pop(name, None)
-    if options:
-        raise ValueError(f"these options are unknown here: {', '.join(options)}")
     endpoint = config.get("endpoint", "")
     if endpoint and "://" not in endpoint:
         endpoint = config["endpoint"] = f"{scheme}://{endpoint}"
-    if endpoint.startswith("http://"):
-        client["allow_http"] = True
     if "region" not in config and endpoint:
         config["region"] = os.environ.get("AWS_REGION", "us-east-1")
+    return config
+
+
+def _google_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for name, theirs in {"access_token": "bearer_token", "service_account_key": ""}.items():
+        if name in options:
+            config[theirs or name] = options.pop(name)
+    for name in ("project_id", "retry_limit_seconds", "default_bucket_location"):
+        options.pop(name, None)
+    scheme, endpoint = options.pop("scheme", "https"), options.pop("endpoint_override", "")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{scheme}://{endpoint}"
+    if location.user == "anonymous" or options.pop("anonymous", "false") == "true":
+        # With its option for this (skip_signature), the client asks for a token when it writes.
+        account = dict.fromkeys(("private_key", "private_key_id", "client_email"), "")
+        server = {"gcs_base_url": endpoint} if endpoint else {}
+        config["service_account_key"] = json.dumps(account | {"disable_oauth": True} | server)
+    elif endpoint:
+        config["base_url"] = endpoint
+    return config
+
+
+#: Parameters of `pyarrow.fs.AzureFileSystem` that the client has, too.
+_AZURE_NAMES = (
+    "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id",
+)  # fmt: skip
+
+
+def _azure_config(location: Location, options: dict[str, str]) -> dict[str, Any]:
+    """Config for the forms of URLs that `segmentlog.store.remote.stores` reads, and ``az:``.
+
+    Without an account, it is that of the environment (``AZURE_STORAGE_ACCOUNT_NAME``).
+    """
+    config: dict[str, Any] = {name: options.pop(name) for name in _AZURE_NAMES if name in options}
+    host, account = location.host, location.user
+    scheme = "http" if options.pop("enable_tls", "true") == "false" else "https"
+    authority = options.pop("blob_storage_authority", "")
+    options.pop("dfs_storage_authority", None)  # only one of the two is asked here
+    if ":" in host:
+        authority = host
+    elif "." in host:
+        account = host.partition(".")[0]
+    if account:
+        config["account_name"] = account
+    if location.password:
+        config["account_key"] = location.password
+    if options.pop("anonymous", "false") == "true":
+        config["skip_signature"] = True
+    account = config.get("account_name", os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", ""))
+    if authority.startswith("."):  # of another cloud: the account comes before
+        config["endpoint"] = f"{scheme}://{account}{authority}"
+    elif authority:
+        config["endpoint"] = f"{scheme}://{authority}/{account}"
     return config

@@ -10,7 +10,7 @@ import os
 import time
 from functools import partial
 
-from segmentlog.bucket.objects import MARKER
+from segmentlog.bucket.objects import MARKER, objects_at
 from segmentlog.errors import LogDirectoryError, StorageError
 from segmentlog.format.names import parse_partition_directory, parse_segment_file
 from segmentlog.store.bucket_location import BucketLocation, bucket_at, is_bucket
@@ -60,11 +60,30 @@ def _has_marker(location: BucketLocation) -> bool:
 
 
 def _is_in_store(location: BucketLocation) -> bool:
-    """Whether a store has the marker, by the client that reads copies.
+    """Whether a store has the marker.
 
-    Its options and credentials are those that copies always took, and it needs no other package.
-    If it cannot ask, the read of a copy reports that.
+    The client that reads copies of log directories needs no other package.  For S3, it knows all
+    credentials that the client of logs knows, and files of profiles.  For Google Cloud Storage and
+    Azure it knows fewer, so there it is only asked if the client of logs cannot tell.  If neither
+    can, the read of a copy reports that.
     """
+    last: StorageError | None = None
+    is_s3 = location.scheme == "s3"
+    for finds in (_finds_as_copy,) if is_s3 else (_finds_as_log, _finds_as_copy):
+        try:
+            return finds(location)
+        except LogDirectoryError:  # no package, or an option that the client does not know
+            continue
+        except StorageError as error:
+            last = error
+    # A store that fails for a moment has not said that there is no log: its objects would be taken
+    # for a directory without partitions.
+    if last is None or last.errno == errno.EACCES:
+        return False
+    raise last
+
+
+def _finds_as_copy(location: BucketLocation) -> bool:
     key = f"{location.prefix}/{MARKER}".lstrip("/")
     path = f"{location.store}/{key}"
     client = os.getpid(), location.store
@@ -74,14 +93,12 @@ def _is_in_store(location: BucketLocation) -> bool:
                 path, "connecting", partial(store_at, location_of(location.store))
             )
         return not request(path, "looking up", partial(_stores[client].facts, key)).is_directory
-    except (FileNotFoundError, LogDirectoryError):
+    except FileNotFoundError:
         return False
-    except StorageError as error:
-        # A store that fails for a moment has not said that there is no log: its objects would be
-        # taken for a directory without partitions.
-        if error.errno == errno.EACCES:
-            return False
-        raise
+
+
+def _finds_as_log(location: BucketLocation) -> bool:
+    return objects_at(location).get(MARKER) is not None
 
 
 def forget(location: BucketLocation) -> None:

@@ -20,7 +20,7 @@ _BEGIN = "bucket+"
 _PREFIX = ";prefix="
 
 #: Stores with a conditional write that the client can ask for.
-SCHEMES = frozenset({"s3", "gs", "abfs"})
+SCHEMES = frozenset({"s3", "gs", "abfs", "az"})
 
 
 class BucketLocation(NamedTuple):

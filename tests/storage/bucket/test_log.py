@@ -305,3 +305,14 @@ def test_upkeep_never_hits_a_topic_that_was_made_again(url: str) -> None:
     with pytest.raises(LogChangedError, match="another was created"):
         remove_topic(location, "orders", old)
     assert _values(url) == ["b"]
+
+
+def test_a_wrong_path_makes_no_directory(tmp_path: Path) -> None:
+    url = f"bucket+file://{tmp_path}/typo/log"
+    with pytest.raises(LogDirectoryError, match="no log at this place"):
+        segmentlog.open_log_dir(url)
+    with pytest.raises(LogDirectoryError, match="no log at this place"):
+        segmentlog.sweep(url)
+    assert not [*tmp_path.iterdir()]
+    _write(url, ["a"])
+    assert _values(url) == ["a"]

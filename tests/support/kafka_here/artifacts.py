@@ -17,7 +17,7 @@ import pyspark
 
 #: Kafka logs through SLF4J 1, also in version 4, and brings no provider.
 _SLF4J_SIMPLE = "1.7.36"
-_S3PROXY = "2.6.0"
+_S3PROXY = "4.1.0"
 _AZURITE = "3.37.0"
 _CHROMIUM = "153.0.0"
 _JUNIT = "5.13.4"  # a class of the small HDFS cluster refers to it

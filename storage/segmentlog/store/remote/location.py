@@ -25,6 +25,7 @@ _SHOWN = {
     "scheme", "region", "endpoint_override", "anonymous", "allow_bucket_creation",
     "allow_bucket_deletion", "force_virtual_addressing", "role_arn", "project_id",
     "enable_tls", "replication", "buffer_size", "blob_storage_authority", "dfs_storage_authority",
+    "account_name", "tenant_id", "retry_limit_seconds",
 }  # fmt: skip
 
 #: Names that Hadoop has for the same store.
@@ -43,6 +44,9 @@ _MADE = re.compile(rf"([^:;@]*@)?[^:;@]*(:\d+)?(;({'|'.join(sorted(_SHOWN))}|{_D
 _OF_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_CLIENT_SECRET",
     "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_TOKEN", "GOOGLE_BEARER_TOKEN",
+    "GOOGLE_SERVICE_ACCOUNT_KEY",
 )  # fmt: skip
 
 #: Secrets that a digest replaces: user, password, and options that are not shown.
