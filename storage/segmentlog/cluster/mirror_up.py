@@ -42,7 +42,7 @@ from segmentlog.cluster.copies import Copy
 from segmentlog.cluster.follower import MirroredPartition, differences
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.errors import LogDirectoryError, SegmentLogError
-from segmentlog.log.producer_state import ProducerStates
+from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
 from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log

@@ -38,7 +38,7 @@ from segmentlog.format.names import (
     check_topic_name,
     is_renamed_directory,
 )
-from segmentlog.log.metadata import read_topic_id
+from segmentlog.log.checkpoint import read_topic_id
 from segmentlog.maintain.restoration.plan import (
     OpenTransactions,
     Restoration,
