@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import typer
 from typer.testing import CliRunner
 
@@ -33,6 +34,9 @@ _BEGIN, _END = "<!-- public face:begin -->\n", "<!-- public face:end -->\n"
 #: Command lines that print JSON, in a copy of the examples; `own` is a directory without a broker.
 _RUNS = {
     "topics": "topics examples/data --json", "usage": "usage examples/data --json",
+    "analyze": "analyze examples/data --json",
+    "audit": "audit examples/data orders --table rows.parquet --json",
+    "clone": "clone own orders orders-v2 --json",
     "describe": "describe examples/data --json", "grep": "grep order-58 examples/data --json",
     "cat": "cat examples/data payments -c 1 --json",
     "dump": "dump examples/data --topic orders --records -f jsonl",
@@ -155,6 +159,7 @@ def _json() -> Iterator[tuple[str, str]]:
             shutil.copytree(TOP / "examples" / name, Path("examples", name))
         segmentlog.mirror("examples/data", to="own")
         Path("value.txt").write_text("a\n")
+        pyarrow.parquet.write_table(segmentlog.read("examples/data", "orders"), "rows.parquet")
         for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
             if name in _RUNS:
                 yield name, _named(sorted(_fields_of(_RUNS[name])))
