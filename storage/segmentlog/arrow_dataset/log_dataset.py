@@ -19,12 +19,7 @@ from segmentlog.arrow_dataset.count_by_time import (
 )
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.arrow_dataset.narrowing import (
-    NO_FILES,
-    narrow,
-    slice_guarantee,
-    timestamp_range,
-)
+from segmentlog.arrow_dataset.narrowing import NO_FILES, narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.format.records.columns import TextColumns

@@ -41,10 +41,7 @@ class Projection:
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        columns: _Columns,
-        condition: pc.Expression | None,
+        self, schema: pa.Schema, columns: _Columns, condition: pc.Expression | None
     ) -> None:
         self._condition = condition
         self._names: list[str] | None = None

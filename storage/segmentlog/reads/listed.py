@@ -28,12 +28,7 @@ from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.log.checkpoint import known_topic_id, read_leader_epochs, read_topic_id
-from segmentlog.log.listing import (
-    ListedFiles,
-    indexes_without_log,
-    list_segments,
-    lone_segment,
-)
+from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
 from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.producer_snapshot import ProducerSnapshot, newest_snapshot
 from segmentlog.log.segment import Segment
