@@ -119,7 +119,9 @@ def _from_json(text: str) -> _Outcome:
         return found["compacted"] and CompactedPartition(*found["compacted"])
     if found["error"] not in errors.__all__:
         raise ValueError(f"a task has sent {text[:200]!r} instead of an error of segmentlog")
-    error: SegmentLogError = getattr(errors, found["error"])(*found["arguments"])
+    # JSON has lists alone; errors have tuples.
+    arguments = (tuple(each) if isinstance(each, list) else each for each in found["arguments"])
+    error: SegmentLogError = getattr(errors, found["error"])(*arguments)
     return error
 
 
