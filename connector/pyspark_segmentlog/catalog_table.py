@@ -12,9 +12,8 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.options.names import read_names
 from pyspark_segmentlog.options.read_options import ALTERNATIVES, ReadOptions
-from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
-from pyspark_segmentlog.reads.table import table_columns
+from pyspark_segmentlog.reads.table import TableOptions, reads_table, table_columns
 from segmentlog.errors import OptionError
 from segmentlog.reads import readable_path
 

@@ -168,12 +168,8 @@ class ReadOptions:
 
         A stream starts at offsets that were looked up before, and that its checkpoint has.
         """
-        start, is_batch = self.start, self.triggers is None
-        return (
-            is_batch
-            and isinstance(start, OffsetBound)
-            and start.asked(topic_partition) == EARLIEST
-        )
+        start = self.start if self.triggers is None else None
+        return isinstance(start, OffsetBound) and start.asked(topic_partition) == EARLIEST
 
 
 def _with_tier(paths: tuple[str, ...], given: GivenOptions) -> tuple[str, ...]:

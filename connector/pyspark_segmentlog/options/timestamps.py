@@ -87,11 +87,9 @@ class TimestampBound:
         `OptionError` if there is such a partition.
         """
         if missing and self.no_match == NoMatch.ERROR:
-            named = [
-                f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)
-            ]
+            at = [f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)]
             accepted = (
-                f"every record is older: {listed(named)}; give an earlier time, or "
+                f"every record is older: {listed(at)}; give an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest to start such a partition at its end"
             )
             raise OptionError(self.option, self.text, accepted)

@@ -24,24 +24,18 @@ _HEADERS = StructField(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
-_ROW = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
+_ROW = {
+    "key": BinaryType(), "value": BinaryType(), "topic": StringType(),
+    "partition": IntegerType(), "offset": LongType(), "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}  # fmt: skip
 
 
 def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:
     """The seven columns, and ``headers`` if requested; everything is nullable."""
     fields = [
-        StructField(field.name, StringType()) if strings and field.name in TEXT_COLUMNS else field
-        for field in _ROW.fields
+        StructField(name, StringType() if strings and name in TEXT_COLUMNS else kind)
+        for name, kind in _ROW.items()
     ]
     return StructType([*fields, _HEADERS] if include_headers else fields)
 

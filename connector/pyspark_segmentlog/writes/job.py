@@ -12,11 +12,7 @@ from pyspark_segmentlog.options.write_options import write_request
 from segmentlog import ProducerConfig
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.native import check_compiled
-from segmentlog.writes import (
-    WriteJob,
-    WriteRequest,
-    columns_left_out,
-)
+from segmentlog.writes import WriteJob, WriteRequest, columns_left_out
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +29,7 @@ _ACCEPTED = {
     "headers": (_HEADERS,),
     "partition": ("int",),
 }
-_RESTORED = {
-    "timestamp": ("timestamp",),
-    "timestampType": ("int",),
-    "offset": ("bigint",),
-}
+_RESTORED = {"timestamp": ("timestamp",), "timestampType": ("int",), "offset": ("bigint",)}
 
 
 def check_sink_schema(schema: StructType, topic: str | None, config: ProducerConfig) -> None:

@@ -227,9 +227,7 @@ def _preferred(registration: Registration) -> tuple[Collection[int], str]:
 
 
 def _held(
-    copies: Sequence[Copy],
-    nodes: Collection[int],
-    registration: Registration,
+    copies: Sequence[Copy], nodes: Collection[int], registration: Registration
 ) -> list[Copy]:
     """Copies of these brokers, in the log directories that the metadata names."""
     held = [each for each in copies if each.node_id in nodes]

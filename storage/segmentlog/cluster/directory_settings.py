@@ -24,10 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, texts
-from segmentlog.cluster.cluster_metadata import (
-    ClusterSettings,
-    read_cluster_settings,
-)
+from segmentlog.cluster.cluster_metadata import ClusterSettings, read_cluster_settings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name

@@ -234,10 +234,7 @@ _quota = fields_of(lines.METADATA, "ClientQuotaRecord")
 _acl = fields_of(lines.METADATA, "AccessControlEntryRecord")
 _scram = fields_of(lines.METADATA, "UserScramCredentialRecord")
 
-_TOPICS = (
-    Column("topic", TEXT, "the topic"),
-    Column("topic_id", TEXT, "its id"),
-)
+_TOPICS = (Column("topic", TEXT, "the topic"), Column("topic_id", TEXT, "its id"))
 _PARTITIONS = (
     *_TOPICS,
     _partition("partition", "the partition", of="partition_id"),

@@ -62,11 +62,7 @@ def _payload_of(parsed: Any) -> Any:  # noqa: ANN401 (JSON)
     return parsed
 
 
-def _connect_changes(
-    source: Source,
-    log: Log,
-    read: Callable[[str, Any], Row],
-) -> Iterator[Row]:
+def _connect_changes(source: Source, log: Log, read: Callable[[str, Any], Row]) -> Iterator[Row]:
     """Every record of a topic of Connect.
 
     `read`: makes cells of a key and a value.  Raises `MalformedRecordError` if a record is not one

@@ -31,7 +31,7 @@ from segmentlog.kafka_tables.connect import (
 )
 from segmentlog.kafka_tables.group_offsets import CONSUMER_LAG, GROUP_OFFSETS
 from segmentlog.kafka_tables.groups import GROUP_MEMBERS, GROUPS
-from segmentlog.kafka_tables.producers import PRODUCERS
+from segmentlog.kafka_tables.producers import OPEN_TRANSACTIONS, PRODUCERS, TRANSACTIONS
 from segmentlog.kafka_tables.registry import SCHEMAS, warn_of_ambiguous_ids
 from segmentlog.kafka_tables.remote_segments import REMOTE_SEGMENTS, plain_segment_records
 from segmentlog.kafka_tables.share_groups import DEAD_LETTERS, SHARE_STATE
@@ -43,7 +43,6 @@ from segmentlog.kafka_tables.source import (
     PlainRecord,
     Source,
 )
-from segmentlog.kafka_tables.transactions import OPEN_TRANSACTIONS, TRANSACTIONS
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir

@@ -17,11 +17,7 @@ from segmentlog.kafka_tables.columns import (
 from segmentlog.kafka_tables.source import PlainRecord, Source
 from segmentlog.model import IsolationLevel
 from segmentlog.reads.log import Log
-from segmentlog.tiered.metadata import (
-    REMOTE_LOG_METADATA,
-    AnnouncedSegments,
-    read_metadata_record,
-)
+from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments, read_metadata_record
 
 _STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEGMENT_STARTED",
            3: "DELETE_SEGMENT_FINISHED"}  # fmt: skip

@@ -49,11 +49,7 @@ class CommittedBatches:
     """
 
     def __init__(
-        self,
-        partition: Partition,
-        *,
-        skips: bool = False,
-        ended: Iterable[tuple[int, int]] = (),
+        self, partition: Partition, *, skips: bool = False, ended: Iterable[tuple[int, int]] = ()
     ) -> None:
         self._partition = partition
         self._ended = dict(ended)
@@ -98,18 +94,18 @@ class CommittedBatches:
             with segment.opened() as opened:
                 if segment.inode not in (0, opened.file.status().inode):
                     raise FileChangedError(f"{segment.path} was replaced since it was listed")
-                for walked in self._walk_from(opened, seen_to):
-                    seen_to = max(seen_to, walked.next_offset)
-                    yield walked
-
-    def _walk_from(self, opened: OpenSegment, seen_to: int) -> Iterator[WalkedBatches]:
-        try:
-            yield from self._walk_segment(opened, opened.floor_position(seen_to))
-        except CorruptLogError as error:
-            begin = position_of(opened, seen_to)
-            if error.position >= begin:
-                raise
-            yield from self._walk_segment(opened, begin)  # the damage has nothing to be read
+                from_offset = seen_to
+                try:
+                    for walked in self._walk_segment(opened, opened.floor_position(from_offset)):
+                        seen_to = max(seen_to, walked.next_offset)
+                        yield walked
+                except CorruptLogError as error:
+                    begin = position_of(opened, from_offset)
+                    if error.position >= begin:
+                        raise
+                    for walked in self._walk_segment(opened, begin):  # damage with nothing to read
+                        seen_to = max(seen_to, walked.next_offset)
+                        yield walked
 
     def _walk_segment(self, opened: OpenSegment, begin: int) -> Iterator[WalkedBatches]:
         if not self._skips:
@@ -126,9 +122,8 @@ class CommittedBatches:
         base_offset = int(batches.headers[row, layout.BASE_OFFSET])
         if base_offset >= self._ended.get(producer_id, LARGEST_LONG):
             return ABORT
-        error = TornTransactionError(
-            batches.path, batches.position_of(row), base_offset, producer_id
-        )
+        at = batches.position_of(row)
+        error = TornTransactionError(batches.path, at, base_offset, producer_id)
         if not self._skips:
             raise error
         logger.warning("%s; records of that producer after this offset are left out", error)
@@ -223,9 +218,8 @@ def find_open_transactions(
     except (CorruptLogError, UnsupportedFormatError):
         if replay_from >= log_start_offset:
             raise
-        return _replayed(
-            segments, log_start_offset, {}, end_offset, skips=skips, passes_damage=True
-        )
+        start = log_start_offset
+        return _replayed(segments, start, {}, end_offset, skips=skips, passes_damage=True)
 
 
 def _replayed(
@@ -277,9 +271,7 @@ def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> N
     ended = markers[:, [MARKER_PRODUCER_ID, MARKER_OFFSET]]
     if not len(begun) and not len(ended):
         return
-    last_end: dict[int, int] = dict(
-        ended.tolist()
-    )  # the last marker of each producer, as the markers are in order
+    last_end: dict[int, int] = dict(ended.tolist())  # the last of each producer: they are in order
     for producer_id in last_end:
         opened.pop(producer_id, None)
     if len(begun):
@@ -316,15 +308,9 @@ def _sound_batches(
                         yield placed
                         begin = position
             except CorruptLogError as error:
-                if _reaches(opened, begin, error.position, end_offset):
+                sound = opened.headers(begin, error.position)
+                if any(each.header.last_offset + 1 >= end_offset for each in sound):
                     return
                 raise
             if position < segment.size:
                 yield None
-
-
-def _reaches(opened: OpenSegment, position: int, damage: int, end_offset: int) -> bool:
-    """Whether the sound batches before byte `damage` reach `end_offset`."""
-    return any(
-        placed.header.last_offset + 1 >= end_offset for placed in opened.headers(position, damage)
-    )

@@ -37,13 +37,7 @@ from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.paths import TieredLocation, parse_tiered
-from segmentlog.store.readable import (
-    is_directory,
-    list_entries,
-    list_names,
-    open_file,
-    status_of,
-)
+from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, status_of
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.chunked_file import BytesFile, SectionFile
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
