@@ -48,6 +48,7 @@ from segmentlog.reads.log import Log
 if TYPE_CHECKING:
     from segmentlog.log.batches import WalkedBatches
 
+
 class Fate(IntEnum):
     """The state of the transaction that a record belongs to."""
 
