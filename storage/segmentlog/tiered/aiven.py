@@ -167,7 +167,6 @@ class AivenTier:
         return segments
 
     def folder(self, log: RemoteLog) -> str:
-        """See `Layout`."""
         return f"{self._root}/{self._folder(log)}/{log.partition}"
 
     def objects(self, log: RemoteLog) -> list[RemoteObject]:

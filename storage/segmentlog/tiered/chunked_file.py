@@ -57,7 +57,6 @@ class _RemoteFile(Closing):
         """See `ReadableFile`; nothing is done, because the bytes are read once."""
 
     def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
         self._file.check_unchanged()
 
     def map(self) -> bytes | None:
@@ -65,7 +64,6 @@ class _RemoteFile(Closing):
         return None
 
     def close(self) -> None:
-        """See `ReadableFile`."""
         self._file.close()
 
 
@@ -98,20 +96,16 @@ class SectionFile(_RemoteFile):
         return found if self._inode is None else found._replace(inode=self._inode)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         return self._file.read(self._start + position, self._left(position, n_bytes))
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         n_bytes = self._left(position, len(buffer))
         return self._file.read_into(buffer[:n_bytes], self._start + position) if n_bytes else 0
 
     def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
         self._file.expect(self._start + start, self._start + self._left(0, end))
 
     def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
         self._file.spare_page_cache(self._start + start, self._start + end)
 
 
@@ -123,18 +117,15 @@ class BytesFile(_RemoteFile):
         self._data = data
 
     def status(self) -> FileStatus:
-        """See `ReadableFile`."""
         size = len(self._data)
         return FileStatus(
             stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
         )
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         return self._data[position : position + n_bytes]
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         found = self.read(position, len(buffer))
         buffer[: len(found)] = found
         return len(found)
@@ -213,13 +204,11 @@ class ChunkedFile(_RemoteFile):
             self._file.expect(chunks.place(begin), chunks.place(stop))
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         buffer = bytearray(max(0, min(n_bytes, self._chunks.file_bytes - position)))
         n_read = self.read_into(memoryview(buffer), position)
         return bytes(buffer[:n_read])
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         chunks = self._chunks
         end = min(position + len(buffer), chunks.file_bytes)
         at = position

@@ -380,14 +380,12 @@ class TieredDisk:
     # --- the contract
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
-        """See `Disk`."""
         if self.location.local:
             with contextlib.suppress(FileNotFoundError):
                 return open_file(self._local(self._rest(path)), follow=follow)
         return self._in_tier(path)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """See `Disk`."""
         rest = self._rest(path)
         if not self.location.local and (not rest or self._assembly(rest) is not None):
             return _DIRECTORY
@@ -398,7 +396,6 @@ class TieredDisk:
             return file.status()
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`."""
         found = self._assembly(self._rest(directory))
         sizes, inodes, types = [], [], {}
         for i, name in enumerate(names):
@@ -415,11 +412,9 @@ class TieredDisk:
         return Measured(sizes, inodes, types, is_remembered=False)
 
     def names(self, path: str) -> list[str]:
-        """See `Disk`."""
         return [each.name for each in self.entries(path)]
 
     def entries(self, path: str) -> list[Entry]:
-        """See `Disk`."""
         rest = self._rest(path)
         if not rest and not self.location.local:
             return [Entry(str(each), FileType.DIRECTORY) for each in self._remote_logs()]
@@ -437,7 +432,6 @@ class TieredDisk:
         return local + [Entry(name, FileType.FILE) for name in found.remote]
 
     def inodes(self, path: str) -> dict[str, int]:
-        """See `Disk`."""
         return dict.fromkeys(self.names(path), 0)
 
 
