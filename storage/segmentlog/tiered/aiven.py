@@ -199,9 +199,7 @@ class AivenTier:
         known = log.topic_id, log.partition, at, segment_id
         # A prefix without a slash is part of the folder's name.
         is_of_topic = key.topic.endswith(log.topic)
-        if not is_of_topic or known != (
-            key.topic_id, key.partition, key.base_offset, key.segment_id
-        ):  # fmt: skip
+        if not is_of_topic or known != key[1:5]:
             reason = (
                 f"it is the manifest of segment {segment_id} of {log.topic}-{log.partition} "
                 f"(topic id {log.topic_id}) at offset {at}"

@@ -118,9 +118,8 @@ class BytesFile(_RemoteFile):
 
     def status(self) -> FileStatus:
         size = len(self._data)
-        return FileStatus(
-            stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
-        )
+        mode = stat.S_IFREG | 0o444
+        return FileStatus(mode, size, 1, 0, 0, is_remembered=False, n_allocated=size)
 
     def read(self, position: int, n_bytes: int) -> bytes:
         return self._data[position : position + n_bytes]
@@ -169,11 +168,11 @@ class ChunkedFile(_RemoteFile):
         end = chunks.place(chunks.n_chunks)
         if self._found.size < end or (is_whole and self._found.size != end):
             file.close()
-            raise RemoteSegmentError(
-                self.path,
-                f"the object has {self._found.size} bytes, and its manifest describes {end}",
-                _REPLACED,
-            )
+            found = self._found.size
+            raise self._damage(f"the object has {found} bytes, and its manifest describes {end}")
+
+    def _damage(self, reason: str) -> RemoteSegmentError:
+        return RemoteSegmentError(self.path, reason, _REPLACED)
 
     def status(self) -> FileStatus:
         """See `ReadableFile`: that of the object, with the size of the file."""
@@ -217,9 +216,8 @@ class ChunkedFile(_RemoteFile):
             chunk = self._chunk(number, chunks.number_at(end - 1))
             begin = at - number * chunks.chunk_bytes
             n_bytes = min(len(chunk) - begin, end - at)
-            buffer[at - position : at - position + n_bytes] = memoryview(chunk)[
-                begin : begin + n_bytes
-            ]
+            target = buffer[at - position : at - position + n_bytes]
+            target[:] = memoryview(chunk)[begin : begin + n_bytes]
             at += n_bytes
         return max(at - position, 0)
 
@@ -271,11 +269,8 @@ class ChunkedFile(_RemoteFile):
         while n_read < len(buffer):
             n_more = self._file.read_into(buffer[n_read:], begin + n_read)
             if not n_more:
-                raise RemoteSegmentError(
-                    self.path,
-                    f"the object ends at byte {begin + n_read}, in its chunk {last}",
-                    _REPLACED,
-                )
+                at = begin + n_read
+                raise self._damage(f"the object ends at byte {at}, in its chunk {last}")
             n_read += n_more
         return buffer
 
@@ -284,19 +279,16 @@ class ChunkedFile(_RemoteFile):
         if self._key is not None:
             decrypted = self._key.decrypt(piece)
             if decrypted is None:
-                raise RemoteSegmentError(
-                    self.path,
+                reason = (
                     f"the tag of its chunk {number} does not fit: the object was damaged or "
-                    "replaced, or is not the object of this manifest",
-                    _REPLACED,
+                    "replaced, or is not the object of this manifest"
                 )
+                raise self._damage(reason)
             chunk = decrypted
         size = self._chunks.size_of(number)
         inflated = _inflate(chunk, size) if self._is_compressed else bytes(chunk)
         if inflated is None or len(inflated) != size:
-            raise RemoteSegmentError(
-                self.path, f"its chunk {number} is not a zstd frame of {size} bytes", _REPLACED
-            )
+            raise self._damage(f"its chunk {number} is not a zstd frame of {size} bytes")
         return inflated
 
 

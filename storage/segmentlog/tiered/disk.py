@@ -145,9 +145,8 @@ class TieredDisk:
             if location.layout is RemoteStorageLayout.AIVEN:
                 return AivenTier(location.remote, location.key_file)
             if location.key_file:
-                accepted = (
-                    f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
-                )
+                layout = str(location.layout)
+                accepted = f"the layout {layout!r} is not encrypted: leave the option out"
                 raise OptionError("remote_storage_key_file", location.key_file, accepted)
             return LocalTier(location.remote)
 
@@ -168,7 +167,7 @@ class TieredDisk:
             topics: dict[str, dict[str, list[RemoteLog]]] = {}
             for log in self.stored_logs():
                 topics.setdefault(log.topic, {}).setdefault(log.topic_id, []).append(log)
-            found = {}
+            found: dict[TopicPartition, RemoteLog] = {}
             for topic, by_id in topics.items():
                 newest = next(iter(by_id))
                 if len(by_id) > 1:  # partitions of two topics do not mix
@@ -178,9 +177,7 @@ class TieredDisk:
                         "last is read, with the topic id %s, and not %s",
                         topic, newest, ", ".join(each for each in by_id if each != newest),
                     )  # fmt: skip
-                found.update(
-                    {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
-                )
+                found |= {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
             return found
 
         return self._known.once("logs", learn)
@@ -264,15 +261,13 @@ class TieredDisk:
         if self.location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
-            epochs = read_leader_epochs(
-                os.path.join(path, LEADER_EPOCH_CHECKPOINT), takes_newer=True
-            )
+            path = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+            epochs = read_leader_epochs(path, takes_newer=True)
         is_old = bool(self.location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
         parsed = filter(None, map(parse_segment_file, names))
-        start = min(
-            (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG), default=None
-        )
+        live = (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG)
+        start = min(live, default=None)
         if log is None:
             if start != 0:
                 self._refuse_without_id(topic_partition)
@@ -298,9 +293,9 @@ class TieredDisk:
         if placed and not self.location.local:
             remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
             remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)
-        return _Assembled(
-            names, {name: file for name, file in remote.items() if name not in names}
-        )
+        for name in names & remote.keys():
+            del remote[name]
+        return _Assembled(names, remote)
 
     def _refuse_without_id(self, topic_partition: TopicPartition) -> None:
         """Refuse a partition of which the tier may have the first offsets, under an unknown id.
@@ -308,12 +303,8 @@ class TieredDisk:
         Raises `RemoteSegmentError` if the tier has segments of such a partition, and missing
         offsets are an error.
         """
-        topic, partition = topic_partition
-        ids = sorted(
-            each.topic_id
-            for each in self._held_logs()
-            if (each.topic, each.partition) == (topic, partition)
-        )
+        held = self._held_logs()
+        ids = sorted(each.topic_id for each in held if (each[0], each[2]) == topic_partition)
         if not ids:
             return
         path = os.path.join(self._local(str(topic_partition)), PARTITION_METADATA_FILE)
