@@ -111,8 +111,6 @@ def _metadata_rows(source: Source, is_history: bool, name: str) -> Iterable[Row]
 
     If the cluster has ZooKeeper, some tables show the contents of its log directories, and a
     warning says so.
-
-    Raises `LogDirectoryError` if there is no copy.
     """
     directory = source.directory
     is_zookeepers = is_of_zookeeper(directory)

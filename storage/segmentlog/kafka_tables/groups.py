@@ -159,8 +159,6 @@ def committing_groups(source: Source, log: Log) -> dict[str, int]:
 
     Commits in transactions count, too, whatever became of the transactions.  A commit whose key
     cannot be read is left out: ``group_offsets`` reports it.
-
-    Raises `CorruptLogError` if the log is damaged.
     """
     parts = [pa.table({"group": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})]
     for batch in source.scan(log, ("key", "value", "offset")):

@@ -234,8 +234,6 @@ class Source:
         """Key, value, and the columns `ORIGIN` of every record, in the order of the log.
 
         Committed records end at the last stable offset, with a warning if more follow.
-
-        Raises `CorruptLogError` if the log is damaged.
         """
         read_up_to = self.end_of(log)
         scan = log.scan(

@@ -142,9 +142,8 @@ class BytesFile(_RemoteFile):
 class ChunkedFile(_RemoteFile):
     """An open object whose chunks are compressed, encrypted, or both.
 
-    `is_compressed`: whether each chunk is a
-    zstd frame.  `key`: decrypts the chunks, or None.  `is_whole`: whether the chunks are all of
-    the object.  Raises `RemoteSegmentError` if the object has another size than its manifest says.
+    `is_compressed`: whether each chunk is a zstd frame.  `key`: decrypts the chunks, or None.
+    `is_whole`: whether the chunks are all of the object.
     """
 
     def __init__(

@@ -134,11 +134,7 @@ class TieredDisk:
 
     @property
     def tier(self) -> Layout:
-        """The tier.
-
-        Raises `StorageError` or `OptionError` if it is missing, or an option does not fit its
-        layout.
-        """
+        """The tier."""
 
         def learn() -> Layout:
             location = self.location
@@ -183,11 +179,7 @@ class TieredDisk:
         return self._known.once("logs", learn)
 
     def stored_logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
-        """The logs that the tier has, of all topics or of some.
-
-        Raises `OptionError` if the tier is missing, or an option does not fit its layout;
-        `StorageError` if the tier cannot be listed.
-        """
+        """The logs that the tier has, of all topics or of some."""
         try:
             return self.tier.logs(topics)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -298,11 +290,7 @@ class TieredDisk:
         return _Assembled(names, remote)
 
     def _refuse_without_id(self, topic_partition: TopicPartition) -> None:
-        """Refuse a partition of which the tier may have the first offsets, under an unknown id.
-
-        Raises `RemoteSegmentError` if the tier has segments of such a partition, and missing
-        offsets are an error.
-        """
+        """Refuse a partition of which the tier may have the first offsets, under an unknown id."""
         held = self._held_logs()
         ids = sorted(each.topic_id for each in held if (each[0], each[2]) == topic_partition)
         if not ids:

@@ -75,10 +75,7 @@ class KeyFiles:
 
     @classmethod
     def parse(cls, text: str) -> "KeyFiles":
-        """The files that an option names: one path, or ``id=path`` pairs with commas between.
-
-        Raises `OptionError` if a pair has no id or no path, or an id has two files.
-        """
+        """The files that an option names: one path, or ``id=path`` pairs with commas between."""
         if "=" not in text:
             return cls({"": text} if text else {})
         files: dict[str, str] = {}
@@ -92,9 +89,7 @@ class KeyFiles:
     def unwrap(self, path: str, encryption: Encryption) -> Unwrapped:
         """The data key of a segment.
 
-        `path`: of the manifest, for errors.  Raises `RemoteSegmentError` if there is no private
-        key for it, or the private key is another one, or the package `cryptography` is not
-        installed; `OptionError` if the file of the private key cannot be read.
+        `path`: of the manifest, for errors.
         """
         pair = encryption.key_pair
         file = self._files.get(pair) or self._files.get("")
