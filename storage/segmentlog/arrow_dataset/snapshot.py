@@ -40,7 +40,6 @@ class PartitionSnapshot:
         """The offsets, cut into pieces that can be read side by side; cut at the first call.
 
         `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
-        Raises `LogChangedError` if records were deleted since the snapshot.
         """
         with self._lock:
             if is_last not in self._slices:
