@@ -123,7 +123,7 @@ _OF_CALLS = frozenset(
     open_transactions other output own partition_column placement policy position producer
     producer_epoch producer_expiration_ms producer_id producers progress purge ranges
     read_committed remove replication_factor retention_bytes retention_ms right right_dataset roll
-    rows schema schema_id schema_ids server_properties show_keys skips sorting source spark
+    rows schema schema_id schema_ids server_properties shallow show_keys skips sorting source spark
     spill_directory target_metadata timestamps to told topic_column topic_partition
     topic_partitions transform unbuffered up_to_offset use_threads warns yes
     """.replace("_", "").split()
