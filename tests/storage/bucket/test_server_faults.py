@@ -5,6 +5,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -93,13 +94,15 @@ def test_a_refusal_says_what_is_missing(
     assert code in str(found.value)
 
 
+def _of_data(fault: Fault, _number: int, sent: Sent) -> Fault | None:
+    return fault if "/data/" in sent.target else None
+
+
 def test_a_conflict_of_an_unconditional_write(moto: Moto, proxy: FaultyServer) -> None:
     """S3 answers 409 to a write that meets another one, and 404 to a part of an ended upload."""
     url = _place(moto, proxy)
     for fault in (Fault(False, 409, "OperationAborted"), Fault(False, 404, "NoSuchUpload")):
-        proxy.choose = lambda _number, sent, fault=fault: (
-            fault if "/data/" in sent.target else None
-        )
+        proxy.choose = partial(_of_data, fault)
         with pytest.raises(StorageError, match=r"\.batches: writing failed"):
             _write(url)
 
