@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.analysis import analyze
+    from pyspark_segmentlog.auditing import audit
     from pyspark_segmentlog.cloning import clone
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "analyze", "clone", "compact", "lag", "payload",
-    "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "audit", "clone", "compact", "lag",
+    "payload", "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -74,6 +75,10 @@ def __getattr__(name: str) -> object:
         from pyspark_segmentlog.analysis import analyze
 
         return analyze
+    if name == "audit":
+        from pyspark_segmentlog.auditing import audit
+
+        return audit
     if name == "lag":
         from pyspark_segmentlog.progress import lag
 
