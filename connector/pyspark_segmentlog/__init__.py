@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.analysis import analyze
+    from pyspark_segmentlog.auditing import audit
     from pyspark_segmentlog.cloning import clone
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "analyze", "clone", "compact", "lag", "payload",
-    "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "audit", "clone", "compact", "lag",
+    "payload", "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -63,9 +64,9 @@ def sail_session() -> "SparkSession":
 
 #: The modules of the functions, most of which load the engine: when they are first asked for.
 _MODULES = {
-    "analyze": "analysis", "clone": "cloning", "compact": "compaction", "lag": "progress",
-    "payload": "framing", "read": "frames", "schema_guid": "framing", "schema_id": "framing",
-    "slow_settings": "advice",
+    "analyze": "analysis", "audit": "auditing", "clone": "cloning", "compact": "compaction",
+    "lag": "progress", "payload": "framing", "read": "frames", "schema_guid": "framing",
+    "schema_id": "framing", "slow_settings": "advice",
 }  # fmt: skip
 
 

@@ -80,8 +80,6 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     If the query's own options contain a path, the query does not read the table's directory.
     Metadata travels with columns, so a schema that was taken from a table brings the table's
     options to ``spark.read.schema(…).load(path)``, where the table's options do not apply.
-
-    Raises `OptionError` if the query asks for headers, and the table has no such column.
     """
     given = {name.lower(): value for name, value in raw.items()}
     kept = next(

@@ -27,10 +27,7 @@ class LastDuration:
 
     @classmethod
     def parse(cls, option: str, text: str) -> "LastDuration":
-        """Parse the value of ``lastDuration``.
-
-        Raises `ValueError` if it is not a duration.
-        """
+        """Parse the value of ``lastDuration``."""
         return cls(option, text, parse_duration(text))
 
     def before(self, now_ms: int) -> TimestampBound:
@@ -39,11 +36,7 @@ class LastDuration:
 
 
 def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
-    """Refuse two maps over different partitions, or with a start after its end.
-
-    Raises `OptionError` if both bounds are maps of offsets, or both of timestamps, and they do not
-    fit together.
-    """
+    """Refuse two maps over different partitions, or with a start after its end."""
     if not isinstance(start, OffsetBound | TimestampBound) or type(start) is not type(end):
         return
     starts, ends = dict(start.partitions), dict(end.partitions)

@@ -56,11 +56,7 @@ class Triggers:
 
     @classmethod
     def parse(cls, given: GivenOptions) -> "Triggers":
-        """Check the options of a stream.
-
-        Raises `OptionError` if a value is not accepted, or the least size of a micro-batch is
-        above the largest.
-        """
+        """Check the options of a stream."""
         least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
         if least and most and least > most:
             accepted = f"maxOffsetsPerTrigger is {most}: give that number or a smaller one"
@@ -113,8 +109,7 @@ class ReadOptions:
         """Check Spark's option strings; names in any case.
 
         `query`: the kind of query; None where Spark asks for the columns, because it does not say
-        there which kind it plans.  Raises `OptionError` for the first option that is refused by
-        its name, or whose value is not accepted.
+        there which kind it plans.
         """
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)

@@ -78,11 +78,7 @@ class FollowedDirectory:
         self._told = set[tuple[TopicPartition, int]]()
 
     def initial(self) -> OffsetsJson:
-        """The offsets at which the query starts; the answer stays the same.
-
-        Raises `OptionError` or `CorruptCheckpointError` or `StorageError` if the start does not
-        fit the directory, or the file that keeps it is damaged.
-        """
+        """The offsets at which the query starts; the answer stays the same."""
         if self._initial is None:
             location = self._triggers.initial_offsets_location
             file = InitialOffsets(location) if location else None
@@ -126,8 +122,7 @@ class FollowedDirectory:
         """The end of the next micro-batch; `start` if there is nothing to read.
 
         `start`: the end of the last micro-batch.  `takes_all`: whether the limits of the options
-        do not apply, as with ``Trigger.Once``.  Raises `StreamOffsetError` if the log does not
-        hold the offsets of `start`, unless ``failOnDataLoss=false``.
+        do not apply, as with ``Trigger.Once``.
         """
 
         def once() -> OffsetsJson:
@@ -170,11 +165,7 @@ class FollowedDirectory:
 
     @without_collector()
     def plan(self, start: OffsetsJson, end: OffsetsJson) -> list[tuple[LogSlice, ...]]:
-        """The slices that each task of a micro-batch reads.
-
-        Raises `StreamOffsetError` or `OffsetOutOfRangeError` if records between the offsets are
-        gone, unless ``failOnDataLoss=false``.
-        """
+        """The slices that each task of a micro-batch reads."""
         if start == end:
             return []
         check_compiled()

@@ -69,8 +69,6 @@ def plan_tasks(
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
     With `bounds`, parts are left out that hold none of the rows within them.
-
-    Raises the errors of `plan_slices`, and `KernelsError`.
     """
     check_compiled()
     parts: list[LogSlice | LateRange] = []
@@ -82,24 +80,13 @@ def plan_tasks(
 
 
 def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogSlice]:
-    """Slices of all records that `options` select, sorted by topic, partition and offset.
-
-    Raises `OptionError` if offsets are given for partitions that are not read, a start lies after
-    its end, or every record is older than a starting timestamp; `UnknownTopicOrPartitionError` if
-    a subscribed or assigned topic does not exist; `OffsetOutOfRangeError` if requested offsets are
-    gone or do not exist yet, unless ``failOnDataLoss=false``; `LogDirectoryError` or
-    `CorruptCheckpointError` or `CorruptLogError` if the directory cannot be read;
-    `LogChangedError` if records were removed during each attempt to plan.
-    """
+    """Slices of all records that `options` select, sorted by topic, partition and offset."""
     *_, cuts = _plan(options, bounds)
     return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
 def plan_late_ranges(options: ReadOptions, bounds: Bounds | None = None) -> list[LateRange]:
-    """The ranges of `plan_slices`, with earliest and latest left to the tasks.
-
-    Raises the errors of `plan_slices`.
-    """
+    """The ranges of `plan_slices`, with earliest and latest left to the tasks."""
     ids, asked, cuts = _plan(options, bounds)
     found = []
     for each, (start, end) in asked.items():
@@ -213,9 +200,6 @@ class PlannedMoment:
         """The range of each partition that the options ask for.
 
         It has `EARLIEST` and `LATEST` where they were asked for.
-
-        Raises `OptionError` if a start lies after its end, or every record is older than a
-        starting timestamp.
         """
         start, end = self._options.start, self._options.end
         for bound in (start, end):
@@ -238,11 +222,7 @@ class PlannedMoment:
         return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
 
     def starts(self) -> dict[TopicPartition, int]:
-        """The offset of each partition at which a stream starts by the options.
-
-        Raises `OptionError` if the start names other partitions, or every record is older than a
-        timestamp.
-        """
+        """The offset of each partition at which a stream starts by the options."""
         latest = self._ends
         found = self._starts(latest)
         words = {each: at for each, at in found.items() if at < 0}
@@ -294,8 +274,7 @@ class PlannedMoment:
 
         `asked`: by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.  A
         stream may ask for records up to the log end: its checkpoint shows that an earlier run saw
-        them below a high watermark.  Raises `OffsetOutOfRangeError` if offsets are gone or do not
-        exist yet, unless ``failOnDataLoss=false``.
+        them below a high watermark.
         """
         options = self._options
         ranges = []

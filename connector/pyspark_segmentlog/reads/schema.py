@@ -56,8 +56,6 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
     A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
     Columns that are left out are not decoded.  Keys and values may be binary or string.
-
-    Raises `ColumnError` if a column does not exist, is repeated, or has a wrong type.
     """
     from segmentlog.errors import ColumnError
 
@@ -83,10 +81,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def text_columns(schema: StructType, *, strings: bool = False) -> tuple[str, ...]:
-    """Names of the keys and values that a checked schema has as ``string``.
-
-    Raises `OptionError` if the option ``strings`` asks for strings, and the schema has binary.
-    """
+    """Names of the keys and values that a checked schema has as ``string``."""
     from segmentlog.errors import OptionError
 
     either = [field for field in schema.fields if field.name in TEXT_COLUMNS]

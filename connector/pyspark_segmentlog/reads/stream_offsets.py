@@ -56,8 +56,7 @@ def from_json(logged: object) -> dict[TopicPartition, int]:
 class InitialOffsets:
     """The file with the initial offsets of one source of a query.
 
-    `location`: its directory; ``file:`` URLs are accepted.  Raises `OptionError` if the location
-    is not on this machine.
+    `location`: its directory; ``file:`` URLs are accepted.
     """
 
     def __init__(self, location: str) -> None:
@@ -68,11 +67,7 @@ class InitialOffsets:
         self.path = Path(readable_path(location)) / "0"
 
     def read(self) -> tuple[dict[TopicPartition, int], dict[str, str]] | None:
-        """The offsets, and known ids of their topics, by topic; None if there is no file.
-
-        Raises `CorruptCheckpointError` if the file is torn, has another format, or a later
-        version; `StorageError` if it cannot be read.
-        """
+        """The offsets, and known ids of their topics, by topic; None if there is no file."""
         try:
             if not self.path.exists():
                 return None
@@ -89,10 +84,7 @@ class InitialOffsets:
         return found, topic_ids
 
     def write(self, offsets: Offsets, topic_ids: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Keep the offsets, unless another run has just kept its own; durable when it returns.
-
-        Raises `StorageError` if the file cannot be written.
-        """
+        """Keep the offsets, unless another run has just kept its own; durable when it returns."""
         # The name appears when the content is on the disk, and no other content takes its place:
         # a query that reads half a file cannot be started again.
         content = f"\0v1\n{offsets_as_json(offsets, topic_ids)}"

@@ -55,11 +55,7 @@ class TableOptions:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> "TableOptions":
-        """Check Spark's option strings; names in any case.
-
-        Raises `OptionError` for the first option that is refused by its name, whose value is not
-        accepted, or that selects records.
-        """
+        """Check Spark's option strings; names in any case."""
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
         for option in READ_OPTIONS:
@@ -88,11 +84,7 @@ _PLAIN: dict[str, DataType] = {
 
 
 def table_columns(options: TableOptions) -> StructType:
-    """The columns of a table.
-
-    Raises `OptionError` if there is no such table, it has no history, or its topic has a fixed
-    name.
-    """
+    """The columns of a table."""
     from segmentlog.kafka_tables import table_schema
 
     schema = table_schema(options.table, history=options.history, topic=options.topic)
@@ -122,8 +114,7 @@ def _type(kind: "pa.DataType") -> DataType:
 class TableReader(DataSourceReader):
     """Reads a table in one task: it is small, or its state is that of all of its records.
 
-    `schema`: the columns wanted, in order.  Raises `ColumnError` if a column does not exist, or
-    has another type.
+    `schema`: the columns wanted, in order.
     """
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:

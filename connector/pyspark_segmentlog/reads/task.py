@@ -37,10 +37,6 @@ def read_slice(
 
     Retention may delete records while a query runs.  A read that starts at earliest continues at
     the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
-
-    Raises `LogChangedError` or `OffsetOutOfRangeError` if records that planning promised are gone,
-    and may not be left out; `CorruptLogError` or `UnsupportedFormatError` or `StorageError` if
-    records cannot be read.
     """
     check_compiled()
     slices = [log_slice]
@@ -80,12 +76,7 @@ def _left(options: ReadOptions, log: "Log", asked: OffsetRange, end_offset: int)
 def read_late_range(
     late: "LateRange", columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
-    """Arrow batches of a range whose edges are looked up now.
-
-    Raises `OffsetOutOfRangeError` if fixed offsets of the range are gone, unless
-    ``failOnDataLoss=false``; `LogChangedError` or `CorruptLogError` or `UnsupportedFormatError` or
-    `StorageError` as from `read_slice`.
-    """
+    """Arrow batches of a range whose edges are looked up now."""
     asked, policy = OffsetRange(late.start_offset, late.end_offset), options.policy
     log = _log(options, late, asked)
     if log is None:

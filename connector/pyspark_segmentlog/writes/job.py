@@ -36,8 +36,7 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
     """Refuse columns that cannot be records, before any task starts; other columns are ignored.
 
     `topic`: value of the option, which replaces the column.  `config`: decides which other columns
-    are used.  Raises `ColumnError` naming the column, its type, and what is accepted;
-    `OptionError` if there is no topic.
+    are used.
     """
     needed = ["value"]
     needed += ["timestamp"] * config.use_timestamps
@@ -65,8 +64,7 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
     """Check the options and columns of a write, and begin its job.
 
     `raw`: Spark's option strings.  `overwrite`: whether the write was asked for with
-    ``mode("overwrite")``.  Raises `OptionError` if an option or a column is wrong, or does not go
-    with the mode.
+    ``mode("overwrite")``.
     """
     check_compiled()
     request = write_request(raw)
@@ -80,8 +78,7 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
 def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteRequest:
     """Check the options and columns of a stream.
 
-    `overwrite`: whether the query's output mode is complete.  Raises `OptionError` if an option or
-    a column is wrong, or does not go with the output mode.
+    `overwrite`: whether the query's output mode is complete.
     """
     request = write_request(raw, is_stream=True)
     check_sink_schema(schema, request.topic, request.config)

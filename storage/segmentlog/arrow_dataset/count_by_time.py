@@ -33,10 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def interval_milliseconds(interval: timedelta) -> int:
-    """Milliseconds of an interval.
-
-    Raises `OptionError` if it is not a positive, whole number of them.
-    """
+    """Milliseconds of an interval."""
     accepted = "give a timedelta of whole milliseconds, such as timedelta(minutes=1)"
     instance_of("interval", interval, timedelta, accepted)
     if interval <= timedelta() or interval % _MILLISECOND:

@@ -36,8 +36,7 @@ class Projection:
 
     `columns`: names, or expressions by name; None for all.  `condition`: rows for which it is true
     are kept; None keeps all.  `needed`: names of the columns to decode, in the order of the
-    dataset; at least one.  Raises `pyarrow.ArrowInvalid` if a column does not exist, or a filter
-    compares what cannot be compared.
+    dataset; at least one.
     """
 
     def __init__(

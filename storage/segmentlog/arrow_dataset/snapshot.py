@@ -40,7 +40,6 @@ class PartitionSnapshot:
         """The offsets, cut into pieces that can be read side by side; cut at the first call.
 
         `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
-        Raises `LogChangedError` if records were deleted since the snapshot.
         """
         with self._lock:
             if is_last not in self._slices:
@@ -92,13 +91,23 @@ def _open_again(
     opens: Callable[..., LogDirectory],
 ) -> Snapshot:
     directory = opens(*paths)
-    partitions = []
-    for each, offsets in ranges.items():
-        log = directory.log(*each)
-        log.known_topic_id = ids[each]
-        log.check_topic(offsets)
-        partitions.append(PartitionSnapshot(log, offsets))
-    return Snapshot(paths, tuple(partitions), policy, opens)
+    partitions = tuple(
+        reopened(directory, each, offsets, ids[each]) for each, offsets in ranges.items()
+    )
+    return Snapshot(paths, partitions, policy, opens)
+
+
+def reopened(
+    directory: LogDirectory, topic_partition: TopicPartition, offsets: OffsetRange, topic_id: str
+) -> PartitionSnapshot:
+    """A partition of a snapshot, in another process.
+
+    Raises `LogChangedError` if its topic was created again.
+    """
+    log = directory.log(*topic_partition)
+    log.known_topic_id = topic_id
+    log.check_topic(offsets)
+    return PartitionSnapshot(log, offsets)
 
 
 def take_snapshot(

@@ -243,10 +243,7 @@ def _held(
 
 
 def refuse_two_clusters(brokers: Mapping[str, Mapping[str, str]], remedy: str) -> None:
-    """Refuse log directories of two clusters, given the ``meta.properties`` of each.
-
-    Raises `LogDirectoryError` for the second one.
-    """
+    """Refuse log directories of two clusters, given the ``meta.properties`` of each."""
     clusters: dict[str, str] = {}
     for directory, properties in brokers.items():
         if cluster := properties.get("cluster.id"):

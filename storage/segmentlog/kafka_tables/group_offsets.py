@@ -206,11 +206,15 @@ _HISTORY_COLUMNS = (
 
 
 def _group_offsets(source: Source, is_history: bool) -> pa.Table:
-    parts = source.of_logs(
-        CONSUMER_OFFSETS, lambda log: [_of_log(source, log, is_history=is_history)]
-    )
-    schema = schema_of(GROUP_OFFSETS.history if is_history else GROUP_OFFSETS.columns)
-    return pa.concat_tables([schema.empty_table(), *parts])
+    def read(log: Log) -> list[pa.Table]:
+        fates = transaction_fates(log, skips=source.on_corrupt_batch is OnCorruptBatch.SKIP)
+        commits = _commits(source, log, fates)
+        if is_history:
+            return [_history(source, log, each) for each in commits]
+        return [_latest(source, log, commits)]
+
+    parts = source.of_logs(CONSUMER_OFFSETS, read)
+    return pa.concat_tables([(_HISTORY if is_history else _STATE).empty_table(), *parts])
 
 
 GROUP_OFFSETS = Table(
@@ -240,20 +244,6 @@ class _Commits(NamedTuple):
     rows: pa.RecordBatch
     fates: np.ndarray
     producer_ids: np.ndarray
-
-
-def _of_log(source: Source, log: Log, *, is_history: bool) -> pa.Table:
-    """The offsets in one partition: every commit and removal, or those that count.
-
-    Raises `MalformedRecordError` if a commit cannot be read; `CorruptLogError` if the log is
-    damaged.
-    """
-    fates = transaction_fates(log, skips=source.on_corrupt_batch is OnCorruptBatch.SKIP)
-    commits = _commits(source, log, fates)
-    if is_history:
-        parts = [_history(source, log, each) for each in commits]
-        return pa.concat_tables([_HISTORY.empty_table(), *parts])
-    return _latest(source, log, commits)
 
 
 def _commits(source: Source, log: Log, fates: Fates) -> Iterator[_Commits]:
@@ -355,12 +345,10 @@ def _history(source: Source, log: Log, commits: _Commits) -> pa.Table:
 
 def _decoded(source: Source, log: Log, rows: pa.Table) -> pa.Table:
     """The fields of commits in place of keys and values; further columns stay."""
+    kept = [rows.schema.field(i) for i in range(len(_SCANNED), rows.num_columns)]
+    nothing = pa.schema([*schema_of((*_COMMIT, *ORIGIN)), *kept]).empty_table()
     parts = [_fields(source, log, each) for each in rows.to_batches(_MOST_ROWS)]
-    if not parts:
-        kept = [rows.schema.field(i) for i in range(len(_SCANNED), rows.num_columns)]
-        schema = schema_of((*_COMMIT, *ORIGIN))
-        return pa.schema([*schema, *kept]).empty_table()
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts) if parts else nothing
 
 
 def _fields(source: Source, log: Log, rows: pa.RecordBatch) -> pa.Table:

@@ -77,9 +77,8 @@ def _rows(source: Source) -> Iterator[Row]:
                 _refuse(error, source.on_corrupt_batch)
             known = sorted(states.known)
         for producer in known:
-            row = {
-                name: None if value == -1 else value for name, value in producer._asdict().items()
-            }
+            fields = producer._asdict().items()
+            row = {name: None if value == -1 else value for name, value in fields}
             yield row | each._asdict() | {"timestamp": time_of(producer.timestamp_ms)}
 
 
@@ -241,7 +240,7 @@ def _open_transactions(source: Source, _is_history: bool) -> Iterator[Row]:
             found = log.open_transactions(
                 ReadUpTo.LOG_END, source.on_corrupt_batch, fail_on_data_loss=False
             )
-            opened = [(first, each, _time_at(log, first)) for each, first in found.items()]
+            opened = [(first, by, _time_at(log, first)) for by, first in found.items()]
         for first_offset, producer_id, time in sorted(opened, key=itemgetter(0)):
             yield known.get(producer_id, {}) | each._asdict() | {
                 "producer_id": producer_id, "first_offset": first_offset, "first_timestamp": time,

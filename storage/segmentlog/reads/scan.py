@@ -73,8 +73,7 @@ class PlannedFile(Closing):
 
     `planned`: the file, and the bytes to read.  `policy`: of the read: its limit of bytes a
     second, and its care for the page cache.  `workspace`: of the slice; the file may be open in
-    it.  `was_open`: whether the slice before this one has opened it.  Raises `FileChangedError` if
-    another file has taken its name; `OSError` if it cannot be opened.
+    it.  `was_open`: whether the slice before this one has opened it.
     """
 
     def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:

@@ -156,10 +156,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
 
 
 def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
-    """Refuse a damaged batch that may have been an end marker before it was damaged.
-
-    Raises `ChecksumMismatchError` for the first such batch.
-    """
+    """Refuse a damaged batch that may have been an end marker before it was damaged."""
     headers = batches.headers
     flags = headers[:, layout.ATTRIBUTES] & (layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK)
     is_small = headers[:, layout.SIZE] <= _MOST_MARKER_BYTES
@@ -175,8 +172,6 @@ def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
     """Refuse batches of one file whose offsets do not rise.
 
     No checksum covers a base offset, and a marker with a wrong one decides about other batches.
-
-    Raises `MalformedBatchError` for the first batch that does not follow the batch before it.
     """
     headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]
@@ -202,8 +197,7 @@ def find_open_transactions(
     whether damage is left out, and logged.  It may have been the end marker of any transaction
     that is open before it.  Such a transaction does not count as open: the read that meets its
     records finds no marker, says so, and leaves them out.  Returns their first offset by producer
-    id.  Raises `CorruptLogError` or `UnsupportedFormatError` if a batch that may have ended a
-    transaction is damaged.
+    id.
     """
     start_offset = segments[0].base_offset if segments else 0
     found = partition.snapshot(start_offset, end_offset)
