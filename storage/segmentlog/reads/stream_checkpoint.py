@@ -323,8 +323,6 @@ def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str,
 
     The offsets are None if they are those of another source.  The first byte of the file is 0 for
     the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
-
-    `path`: of the file, ``…/sources/0/0``.
     """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":
