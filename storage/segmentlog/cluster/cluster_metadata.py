@@ -16,8 +16,7 @@ from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
-from segmentlog.store.readable import list_names
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, list_names
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 

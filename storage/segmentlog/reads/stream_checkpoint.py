@@ -33,8 +33,8 @@ from segmentlog.dialects import one_dialect
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import readable_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, list_names, read_whole
-from segmentlog.store.remote.location import is_url, without_options
+from segmentlog.store.readable import exists, is_directory, is_url, list_names, read_whole
+from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
 
 #: The next offset by partition; -2 is earliest and -1 latest.
