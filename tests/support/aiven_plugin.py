@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from segmentlog.testing.reference_log import split_batches
+
 _INDEXES = {
     "offset": ".index",
     "timestamp": ".timeindex",
@@ -134,11 +136,9 @@ class AivenPlugin:
     @staticmethod
     def _end_offset(partition: Path, base: int) -> int:
         data = (partition / f"{base:020}.log").read_bytes()
-        at = end = 0
-        while at + 61 <= len(data):
-            first, size = struct.unpack_from(">qi", data, at)
-            end = first + struct.unpack_from(">i", data, at + 23)[0] + 1
-            at += 12 + size
+        end = 0
+        for batch, _ in split_batches(data):
+            end = struct.unpack_from(">q", batch)[0] + struct.unpack_from(">i", batch, 23)[0] + 1
         return end
 
     def copy_segment(self, partition: Path, topic_id: str, base: int, end: int) -> str:
@@ -201,7 +201,9 @@ class AivenPlugin:
             },
             "startOffset": base,
             "endOffset": end,
-            "maxTimestampMs": self._max_timestamp(data),
+            "maxTimestampMs": max(
+                struct.unpack_from(">q", batch, 35)[0] for batch, _ in split_batches(data)
+            ),
             "brokerId": 1,
             "eventTimestampMs": 1_700_000_000_000,
             "segmentLeaderEpochs": {str(each): first for each, first in in_segment.items()},
@@ -248,11 +250,3 @@ class AivenPlugin:
             elif first <= end:
                 found[epoch] = first
         return found
-
-    @staticmethod
-    def _max_timestamp(data: bytes) -> int:
-        at, most = 0, -1
-        while at + 61 <= len(data):
-            most = max(most, struct.unpack_from(">q", data, at + 35)[0])
-            at += 12 + struct.unpack_from(">i", data, at + 8)[0]
-        return most

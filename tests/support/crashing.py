@@ -1,5 +1,6 @@
 """Hooks for the calls by which the engine changes a disk: watch them, fail them, end there."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -26,6 +27,15 @@ Forward = partial[object]
 #: A loop over the calls at which something is cut: each seventh call, and each night all of them.
 #: `tests/storage/txn/test_change.py` always cuts each call of the steps that all changes share.
 cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
+def refuse_copies(patch: pytest.MonkeyPatch) -> None:
+    """Let the system not copy files by itself: a recorder of changes sees writes."""
+
+    def copy_file_range(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    patch.setattr(os, "copy_file_range", copy_file_range)
 
 
 class Crash(BaseException):

@@ -424,16 +424,14 @@ def _dataset(log: FlippedLog, on_corrupt: str) -> LogDataset:
     return segmentlog.dataset(log.directory, on_corrupt_batch=on_corrupt)
 
 
-def _whole_dataset(log: FlippedLog, on_corrupt: str) -> Rows:
-    return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, use_threads=False))
-
-
 READS: dict[str, Callable[[FlippedLog, str], Rows]] = {
     "scan": _scan,
     "slices of one batch": _sliced(1),
     "slices of some batches": _sliced(300),
     "ranges": _ranges,
-    "dataset": _whole_dataset,
+    "dataset": lambda log, on_corrupt: taken(
+        _dataset(log, on_corrupt).to_batches(COLUMNS, use_threads=False)
+    ),
 }
 
 

@@ -9,7 +9,6 @@ import os
 import threading
 import urllib.request
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["BUCKET", "CREDENTIALS", "Moto"]
@@ -56,11 +55,6 @@ class Moto:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()

@@ -1,5 +1,6 @@
 """The exploration of everything that a run may leave; each directory is opened once."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,8 @@ from crash_disk.states import CrashState, crash_states
 
 #: Odd, because states in which nothing is lost alternate with states in which everything is.
 SHARED_EVERY = 5
+
+_UNFINISHED = re.compile(r"\.unfinished\.|\.(cleaned|swap)$")
 
 
 class Explorer:
@@ -83,7 +86,7 @@ class Explorer:
         """Recoveries with a guard or an interrupted compaction; each is recorded once."""
         for tree, promise in states:
             key = frozenset(tree.items())
-            if key in self._recovered or not any(_is_unfinished(name) for name in tree):
+            if key in self._recovered or not any(map(_UNFINISHED.search, tree)):
                 continue
             self._recovered.add(key)
             root = self.new_root(tree)
@@ -111,10 +114,6 @@ class Explorer:
         finally:
             shutil.rmtree(root)
         self._kept.add(key)
-
-
-def _is_unfinished(name: str) -> bool:
-    return ".unfinished." in name or name.endswith((".cleaned", ".swap"))
 
 
 def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:

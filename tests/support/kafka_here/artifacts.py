@@ -55,10 +55,6 @@ def cache() -> Path:
     return Path(base) / "segmentlog-tests"
 
 
-def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
-    _run_ivy(into, coordinates, ["-dependency", *coordinates, *options])
-
-
 def _run_ivy(into: Path, coordinates: Sequence[str], options: Sequence[str]) -> None:
     command = [java(), "-cp", str(pyspark_jars() / "*"), "org.apache.ivy.Main"]
     command += ["-cache", os.environ.get("IVY_CACHE") or str(cache() / "ivy"), *options]
@@ -97,7 +93,7 @@ def _fetched(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
 
     def fetch(into: Path) -> None:
         for coordinates, options in wanted:
-            _retrieve(into, coordinates, *options)
+            _run_ivy(into, coordinates, ["-dependency", *coordinates, *options])
 
     return kept(name, fetch)
 

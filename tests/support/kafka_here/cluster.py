@@ -3,13 +3,13 @@
 import contextlib
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ports import free_port
 from py4j.protocol import Py4JJavaError
+from waiting import wait_for
 
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient
@@ -127,9 +127,7 @@ class ClusterClient(JavaClient):
 
         A topic of this name may be in the course of its deletion.
         """
-        replicas = self.jvm.java.util.HashMap()
-        for partition, each in enumerate(assignment):
-            replicas.put(partition, list(each))
+        replicas = self._map({number: [*each] for number, each in enumerate(assignment)})
         new = self.jvm.org.apache.kafka.clients.admin.NewTopic(topic, replicas)
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
 
@@ -152,11 +150,7 @@ class ClusterClient(JavaClient):
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Move a partition to these brokers, and wait until they have it."""
-        admin = self.jvm.org.apache.kafka.clients.admin
-        wanted = self.jvm.java.util.HashMap()
-        target = admin.NewPartitionReassignment(list(replicas))
-        wanted.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(target))
-        self._wait(self._admin.alterPartitionReassignments(wanted).all())
+        super().reassign(topic, partition, replicas)
         self.wait_for(lambda: self.replicas(topic, partition) == [*replicas])
 
     def _described(self, topic: str, partition: int) -> Any:
@@ -184,9 +178,4 @@ class ClusterClient(JavaClient):
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + _SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                message = f"the cluster did not come to a state in {_SECONDS} s"
-                raise RuntimeError(message)
-            time.sleep(0.1)
+        wait_for(holds, lambda: "the cluster did not come to a state", _SECONDS)

@@ -1,9 +1,7 @@
 """Play a sequence of operations on a new directory, and shorten a sequence that fails."""
 
 import contextlib
-import errno
 import itertools
-import os
 import random
 import shutil
 import tempfile
@@ -18,7 +16,7 @@ from crash_disk.image import write_tree
 from crash_disk.recorder import Recorder
 from crash_disk.runs import same_names_again
 from crash_disk.states import CrashDisk
-from crashing import Crash
+from crashing import Crash, refuse_copies
 
 from random_operations.faults import KINDS, POWER, Calls, Fault, met
 from random_operations.looking import (
@@ -145,7 +143,7 @@ class _Play:
     def begin_to_record(self) -> None:
         """Record each change, so that the power may be cut."""
         self._patch.setattr("segmentlog.txn.change.boot_id", lambda: self._boot)
-        self._patch.setattr(os, "copy_file_range", _not_supported)
+        refuse_copies(self._patch)
         self._disk = _Disk(self._root, self._patch)
 
     def step(self, step: Step) -> Calls:
@@ -218,11 +216,6 @@ class _Play:
             self._lacks_indexes |= step.fault is not None and step.fault.kind == "full"
         elif step.name == "reindex" or (step.name == "recover" and not self._lacks_indexes):
             self._is_disturbed = self._lacks_indexes = False
-
-
-def _not_supported(*_: object) -> int:
-    """The recorder sees writes, and the system must not copy by itself."""
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
