@@ -148,10 +148,8 @@ def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:
         assert not moved.run(name), "an idle source has begun a batch"
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "moved", [pytest.param("v1", marks=pytest.mark.slow), "named"], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", ["v1", "named"], indirect=True)
 def test_ours_comes_first(moved: Moved) -> None:
     """A checkpoint that our source has begun is continued by ``kafka``."""
     moved.run("segmentlog")
@@ -179,14 +177,8 @@ def test_an_uncommitted_batch_is_repeated_by_the_other_source(
     moved.assert_each_once()
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        ("kafka", "segmentlog"),
-        pytest.param("segmentlog", "kafka", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
 def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str
 ) -> None:
@@ -225,7 +217,7 @@ def test_state_moves_with_the_query(moved: Moved) -> None:
     assert dict(expected) == counts
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_offsets_are_logged_as_kafka_logs_them(moved: Moved, tmp_path: Path) -> None:
     """Both sources log equal numbers, with partitions in the order of their numbers.
 

@@ -277,7 +277,7 @@ def a_rolled_back_checkpoint(world: World) -> Any:
     return _to_topic(world, lambda frame: frame.select("key", "value"), between=roll_back)
 
 
-@body()
+@body(slow=True)
 def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     """Threads write the parts of a micro-batch to two topics."""
     world.write(*[{"key": f"k{i}", "value": "ab"[i % 2]} for i in range(6)])
@@ -301,7 +301,7 @@ def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     return [rows(world.read(subscribe=each), "key", "value") for each in topics.values()]
 
 
-@body()
+@body(slow=True)
 def a_function_after_or_before_the_format(world: World) -> Any:
     """The last of the calls names the sink; a function needs no checkpoint and no topic.
 

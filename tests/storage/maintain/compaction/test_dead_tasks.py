@@ -65,7 +65,6 @@ STEPS = pytest.mark.parametrize(
     "step",
     [
         23,
-        pytest.param(7, marks=pytest.mark.thorough),
         pytest.param(1, marks=pytest.mark.slow),
     ],
 )
