@@ -79,6 +79,8 @@ _MEANINGS = (
         "open_writer": "give it in 'config', a ProducerConfig"}),
     _Meaning("checkpoint checkpointLocation", "",
              _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
+    _Meaning("schema_ids --schema-id"),
+    _Meaning("key_schema_ids --key-schema-id"),
     _Meaning("table", "name"),
     _Meaning("columns", "", _in_reads(
         "select columns of the DataFrame: df.select('offset', 'value'); or name them in "
@@ -121,7 +123,7 @@ _OF_CALLS = frozenset(
     open_transactions other output own partition_column placement policy position producer
     producer_epoch producer_expiration_ms producer_id producers progress purge ranges
     read_committed remove replication_factor retention_bytes retention_ms right right_dataset roll
-    rows schema schema_id schema_ids server_properties show_keys skips sorting source spark
+    rows schema schema_id schema_ids server_properties shallow show_keys skips sorting source spark
     spill_directory target_metadata timestamps to told topic_column topic_partition
     topic_partitions transform unbuffered up_to_offset use_threads warns yes
     """.replace("_", "").split()

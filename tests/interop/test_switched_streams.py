@@ -178,7 +178,13 @@ def test_an_uncommitted_batch_is_repeated_by_the_other_source(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "then"), [("kafka", "segmentlog"), ("segmentlog", "kafka")])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("kafka", "segmentlog"),
+        ("segmentlog", "kafka"),
+    ],
+)
 def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(
     moved: Moved, first: str, then: str
 ) -> None:
@@ -217,7 +223,7 @@ def test_state_moves_with_the_query(moved: Moved) -> None:
     assert dict(expected) == counts
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_offsets_are_logged_as_kafka_logs_them(moved: Moved, tmp_path: Path) -> None:
     """Both sources log equal numbers, with partitions in the order of their numbers.
 

@@ -285,7 +285,7 @@ def test_a_union_advances_both_of_its_sources(query: Query) -> None:
     assert [*range(15), *range(100, 107)] == sorted(number for batch in found for number in batch)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_event_time_and_state(query: Query) -> None:
     """A watermark on `timestamp` closes windows, and null keys and values pass."""
     logs = query.logs.parent / "timed"
