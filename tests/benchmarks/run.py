@@ -1,8 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics`` or
-``databases``.
+``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``
+or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
