@@ -118,7 +118,7 @@ def test_a_topic_that_was_made_again_and_is_empty_takes_the_records(
 def test_records_of_a_topic_that_was_made_again_stay_and_take_the_old_ones(
     deleted: tuple[Path, pa.Table],
 ) -> None:
-    """The old offsets belong to other records now: a writer appends with new ones, as documented."""
+    """The old offsets belong to other records now: a writer appends with new ones."""
     directory, records = deleted
     fill(directory, 7)
     with pytest.raises(LogDirectoryError, match="has offsets up to 27"):
