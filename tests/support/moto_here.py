@@ -21,12 +21,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
 
 class Moto:
-    """A server with one bucket; a context that stops it.
-
-    Attributes
-    ----------
-    requests : method and path of each request.
-    """
+    """A server with one bucket; a context that stops it."""
 
     def __init__(self, *, locked: bool = True) -> None:
         # Read by moto once: tests of uploads in parts need few bytes for many parts.
