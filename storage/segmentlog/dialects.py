@@ -79,6 +79,8 @@ _MEANINGS = (
         "open_writer": "give it in 'config', a ProducerConfig"}),
     _Meaning("checkpoint checkpointLocation", "",
              _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
+    _Meaning("schema_ids --schema-id"),
+    _Meaning("key_schema_ids --key-schema-id"),
     _Meaning("table", "name"),
     _Meaning("columns", "", _in_reads(
         "select columns of the DataFrame: df.select('offset', 'value'); or name them in "

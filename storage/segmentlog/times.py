@@ -145,10 +145,7 @@ def parse_time(text: str) -> int:
 
 
 def _since_1970(when: datetime) -> int:
-    """Milliseconds, rounded up.
-
-    Raises `ValueError` if the time has no zone, or lies before 1970.
-    """
+    """Milliseconds, rounded up."""
     if when.utcoffset() is None:
         raise ValueError(_NO_ZONE)
     milliseconds = -((_EPOCH - when) // _MILLISECOND)

@@ -33,13 +33,7 @@ def new_id() -> str:
 
 
 class KeyPair:
-    """An RSA key pair, and the file of its private key.
-
-    Parameters
-    ----------
-    directory : for the file.
-    name : id of the pair.
-    """
+    """An RSA key pair, and the file of its private key."""
 
     def __init__(self, directory: Path, name: str = "key-1", bits: int = 2048) -> None:
         self.name = name
@@ -114,31 +108,20 @@ def custom_metadata(size: int | None, prefix: str | None, key: str | None) -> by
 
 @dataclass
 class AivenPlugin:
-    """Settings of the plugin, and the directory of its objects.
+    """Settings of the plugin, and the directory of its objects."""
 
-    Attributes
-    ----------
-    root : directory of the objects.
-    prefix : ``key.prefix``.
-    chunk_bytes : ``chunk.size``.
-    compresses : ``compression.enabled``.
-    keys : the key pair of ``encryption.enabled``, or None.
-    """
-
-    root: Path
-    prefix: str = ""
-    chunk_bytes: int = 4096
-    compresses: bool = False
-    keys: KeyPair | None = None
+    root: Path  # directory of the objects
+    prefix: str = ""  # ``key.prefix``
+    chunk_bytes: int = 4096  # ``chunk.size``
+    compresses: bool = False  # ``compression.enabled``
+    keys: KeyPair | None = None  # the key pair of ``encryption.enabled``, or None
 
     def copy_partition(
         self, partition: Path, topic_id: str, *, with_last: bool = False
     ) -> list[str]:
         """Copy closed segments of a partition's directory, as its leader does.
 
-        Returns
-        -------
-        keys : of the segments without suffix, in the order of their offsets.
+        Returns `keys`: of the segments without suffix, in the order of their offsets.
         """
         bases = sorted(int(each.stem) for each in partition.glob("*.log"))
         ends = [*bases[1:], self._end_offset(partition, bases[-1])]

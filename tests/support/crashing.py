@@ -65,9 +65,7 @@ def around_calls(
 def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
     """Let `number` calls of `CALLS` through and raise `Crash` from all others, until undone.
 
-    Returns
-    -------
-    made : names of the calls that went through, as they come.
+    Returns `made`: names of the calls that went through, as they come.
     """
 
     def before(made: Sequence[str], name: str, _: Sequence[object]) -> None:
@@ -87,9 +85,7 @@ def fail_at(
 ) -> list[str]:
     """Have call `number` of `calls` fail with `code`; if `is_final`, and all that come later.
 
-    Returns
-    -------
-    made : names of the calls that do not fail, in order, until undone.
+    Returns `made`: names of the calls that do not fail, in order, until undone.
     """
     n_failed = 0
 
@@ -105,12 +101,7 @@ def fail_at(
 
 
 def act_at(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
-    """Call a function right before call `number` of `CALLS`.
-
-    Returns
-    -------
-    made : names of the calls, as they come, until undone.
-    """
+    """Call a function right before call `number` of `CALLS`."""
     is_done = False
 
     def before(made: Sequence[str], name: str, arguments: Sequence[object]) -> None:
@@ -144,16 +135,10 @@ def copy_states(
 ) -> list[Path]:
     """Change a directory, and copy it at each step, as a crash there would leave it.
 
-    Parameters
-    ----------
-    directory : what is changed.
-    act : makes calls of `CALLS`.
-    to : an empty or missing directory for the copies.
-    passing : ends of names of files whose contents do not make a state: no one reads them.
-
-    Returns
-    -------
-    copies : one of each state, in their order, from before `act` to after it.
+    `directory`: what is changed. `act`: makes calls of `CALLS`. `to`: an empty or missing
+    directory for the copies. `passing`: ends of names of files whose contents do not make a state:
+    no one reads them. Returns `copies`: one of each state, in their order, from before `act` to
+    after it.
     """
     copies: list[Path] = []
     seen = set[tuple[tuple[str, bytes], ...]]()

@@ -20,16 +20,13 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 class Batch(NamedTuple):
     """A batch in its file.
 
-    Attributes
-    ----------
-    base_offset, position : where it is.
-    fields : the header without sizes and checksum.
-    records : with their offsets and timestamps; of a control batch, its key and value.
+    `base_offset`, `position`: where it is.
     """
 
     base_offset: int
     position: int
-    fields: tuple[int, ...]
+    fields: tuple[int, ...]  # the header without sizes and checksum
+    # with their offsets and timestamps; of a control batch, its key and value
     records: list[Record]
 
     @property

@@ -113,11 +113,8 @@ Fault = Callable[[socket.socket, Request, bytes], bool]
 class Proxy:
     """A proxy that passes requests on to a server and notes them; a context that stops it.
 
-    Attributes
-    ----------
-    requests : in the order in which they came.
-    fault : spoils answers, if it is not None.
-    at_once : the largest number of reads that were under way together.
+    `requests`: in the order in which they came. `fault`: spoils answers, if it is not None.
+    `at_once`: the largest number of reads that were under way together.
     """
 
     def __init__(self, server: S3Server) -> None:

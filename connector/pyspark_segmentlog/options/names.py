@@ -83,8 +83,6 @@ def check_read_names(raw: Mapping[str, str]) -> None:
 
     These are client options that the ``kafka`` source refuses, options of writes, a push-down of
     filters, and names that are nearly those of an option.
-
-    Raises `OptionError` for the first one.
     """
     reads = read_names(raw)
     used = [
@@ -120,10 +118,7 @@ def check_read_names(raw: Mapping[str, str]) -> None:
 
 
 def check_write_names(raw: Mapping[str, str]) -> None:
-    """Refuse each unknown name: silence would write other rows than the user meant.
-
-    Raises `OptionError` for the first one.
-    """
+    """Refuse each unknown name: silence would write other rows than the user meant."""
     for name, value in raw.items():
         lowered = name.lower()
         if lowered in _WRITES or lowered in _IGNORED_BY_WRITES:

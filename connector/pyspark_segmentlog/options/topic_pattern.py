@@ -33,11 +33,7 @@ _SET_OPERATORS = ("&&", "--", "~~", "||")
 
 
 def compile_topic_pattern(text: str) -> re.Pattern[str]:
-    """The pattern, whose ``search`` finds the names that Java's ``find`` does.
-
-    Raises `OptionError` if it is not a pattern, or has syntax that Python's ``re`` lacks or reads
-    in another way.
-    """
+    """The pattern, whose ``search`` finds the names that Java's ``find`` does."""
     ignores_case = text.startswith("(?i)")
     body = text.removeprefix("(?i)")
     translated = _Translator(text, body, ignores_case=ignores_case or "(?i:" in body).translate()

@@ -54,10 +54,7 @@ class SegmentLogReader(DataSourceReader):
 
     @classmethod
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
-        """The reader of a query; a schema that the user gave selects columns.
-
-        Raises `OptionError` if an option is not accepted, or a column does not exist.
-        """
+        """The reader of a query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.options.names import warn_of_unused
         from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 

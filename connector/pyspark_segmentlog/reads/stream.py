@@ -112,21 +112,7 @@ class RefusedStream(DataSourceStreamReader):
         self._error = error
 
     @PlainErrors(asked=False)
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise self._error
 
-    def initialOffset(self) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def latestOffset(self, start: object, limit: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def partitions(self, start: object, end: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def read(self, partition: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
+    initialOffset = latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815

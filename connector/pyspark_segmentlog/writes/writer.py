@@ -87,10 +87,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
 
     @PlainErrors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the rows of all tasks visible at once, in the order of the tasks.
-
-        Raises `LogDirectoryError` if the message of a task is missing: its rows would be left out.
-        """
+        """Make the rows of all tasks visible at once, in the order of the tasks."""
         staged = in_task_order(StagedMessage, messages, self._job.directory)
         self._job.commit(message.extents for message in staged)
         freeze_modules()

@@ -59,9 +59,8 @@ class _Source:
             if n_rows == len(first.places):
                 yield self.held.popleft()
                 continue
-            self.held[0] = first._replace(
-                rows=first.rows.slice(n_rows), places=first.places[n_rows:]
-            )
+            rows, places = first.rows.slice(n_rows), first.places[n_rows:]
+            self.held[0] = first._replace(rows=rows, places=places)
             if n_rows:
                 yield _Placed(first.rows.slice(0, n_rows), first.places[:n_rows], 0)
             return

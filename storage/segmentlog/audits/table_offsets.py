@@ -6,7 +6,7 @@ Larger ones go to a temporary file, and are merged when the offsets are asked fo
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,25 +42,21 @@ class _Run(NamedTuple):
         return Stretches(*(each[begin:end] for each in self.stretches))
 
 
-class TableOffsets:
-    """The offsets of all rows; first `add` is called for all of them, then `parts`.
+class OffsetCollector:
+    """Packs the offsets of rows as stretches, many at a time.
 
-    `spill`: the temporary file for runs that are too large for memory.
+    `take`: gets each run, the stretches by partition.
     """
 
-    def __init__(self, spill: SpillFile) -> None:
-        self._spill = spill
+    def __init__(self, take: Callable[[dict[int, Stretches]], object]) -> None:
+        self._take = take
         self._collected: defaultdict[int, list[Int64s]] = defaultdict(list)
         self._n_collected = 0
         #: Ranges that came in order, and of which only the bounds are kept, by partition.
         self._in_order: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        self._runs: list[_Run] = []
-        self._spilled: list[_Run] = []
-        self.n_rows: defaultdict[int, int] = defaultdict(int)  #: by partition
 
     def add(self, code: int, offsets: Int64s) -> None:
         """Take rows of a partition, which has a number of the caller's; not empty."""
-        self.n_rows[code] += len(offsets)
         first, last = int(offsets[0]), int(offsets[-1])
         # The end of a stretch is a number, too.  Neither offset was ever written by a broker.
         if last - first == len(offsets) - 1 and last < _LARGEST and (np.diff(offsets) == 1).all():
@@ -74,10 +70,10 @@ class TableOffsets:
             self._collected[code].append(np.minimum(offsets, _LARGEST - 1))
             self._n_collected += len(offsets)
         if self._n_collected >= _MOST_COLLECTED:
-            self._sort()
+            self.finish()
 
-    def _sort(self) -> None:
-        """Make a run of what was collected."""
+    def finish(self) -> None:
+        """All rows were added."""
         by_code = {}
         for code in sorted({*self._collected, *self._in_order}):
             parts = []
@@ -90,7 +86,47 @@ class TableOffsets:
             by_code[code] = joined(parts)
         self._n_collected = 0
         if by_code:
-            self._keep(by_code)
+            self._take(by_code)
+
+
+class TableOffsets:
+    """The offsets of all rows; first `add` is called for all of them, then `cursor`.
+
+    `spill`: the temporary file for runs that are too large for memory.
+    """
+
+    def __init__(self, spill: SpillFile) -> None:
+        self._spill = spill
+        self._collector = OffsetCollector(self._keep)
+        self._pieces: defaultdict[int, list[Stretches]] = defaultdict(list)
+        self._n_pieces = 0  # stretches
+        self._runs: list[_Run] = []
+        self._spilled: list[_Run] = []
+        self.n_rows: defaultdict[int, int] = defaultdict(int)  #: by partition
+
+    def add(self, code: int, offsets: Int64s) -> None:
+        """Take rows of a partition, which has a number of the caller's; not empty."""
+        self.n_rows[code] += len(offsets)
+        self._collector.add(code, offsets)
+
+    def add_stretches(self, code: int, stretches: Stretches) -> None:
+        """Take rows of a partition that are in any order, and may overlap; not empty."""
+        first, end, times = stretches
+        self.n_rows[code] += int(((end - first) * times).sum())
+        self._pieces[code].append(stretches)
+        self._n_pieces += len(first)
+        if self._n_pieces >= _MOST_IN_MEMORY // 2:
+            self._keep_pieces()
+
+    def _keep_pieces(self) -> None:
+        if not self._pieces:
+            return
+        pieces = sorted(self._pieces.items())
+        self._pieces, self._n_pieces = defaultdict(list), 0
+        self._keep(
+            {code: in_order(Stretches(*map(np.concatenate, zip(*each, strict=True))))
+             for code, each in pieces}
+        )  # fmt: skip
 
     def _keep(self, by_code: dict[int, Stretches]) -> None:
         self._runs.append(_as_run(by_code))
@@ -112,7 +148,8 @@ class TableOffsets:
 
     def finish(self) -> None:
         """All rows were added."""
-        self._sort()
+        self._collector.finish()
+        self._keep_pieces()
 
     def cursor(self, code: int) -> "Cursor":
         """The offsets of a partition, from the first one on."""

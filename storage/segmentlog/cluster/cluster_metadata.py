@@ -36,9 +36,7 @@ class ClusterSettings:
 def read_cluster_settings(path: str) -> ClusterSettings:
     """The settings in a metadata log.
 
-    `path`: of the directory ``__cluster_metadata-0``.  Raises `LogDirectoryError` if a record
-    cannot be decoded, or has a newer version and is left as bytes; if records between the snapshot
-    and the log are missing.  Raises `CorruptLogError` if a batch is damaged.
+    `path`: of the directory ``__cluster_metadata-0``.
     """
     tables = _tables(path, "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})

@@ -24,10 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, texts
-from segmentlog.cluster.cluster_metadata import (
-    ClusterSettings,
-    read_cluster_settings,
-)
+from segmentlog.cluster.cluster_metadata import ClusterSettings, read_cluster_settings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
@@ -202,10 +199,6 @@ class DirectorySettings:
         defaults.  `kafka_defaults`: whether Kafka's defaults may remove records, where no setting
         was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
         empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
-        Raises `OptionError` if a given setting is unknown or not accepted; if a broker's directory
-        has no metadata, and ``cleanup.policy`` is not given.  Raises `LogDirectoryError` if
-        `metadata` holds no metadata log, or a log that cannot be decoded.  Raises
-        `CorruptLogError` or `CorruptCheckpointError` if the metadata log, or a file, is damaged.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -295,10 +288,7 @@ class DirectorySettings:
         return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
-        """The settings of a topic as a `TopicConfig`.
-
-        Raises `OptionError` if a value is not accepted; it names the setting.
-        """
+        """The settings of a topic as a `TopicConfig`."""
         if topic not in self._configs:
             settings = {name: each.value for name, each in self.of(topic).items()}
             self._configs[topic] = TopicConfig.parse(settings)

@@ -538,12 +538,7 @@ class Follower:
             indexes = [status_of(each).size if exists(each) else 0 for each in paths]
             sizes = SegmentSizes(own.base_offset, own.size, indexes[0], indexes[1])
         return PartitionIntent(
-            *self.log.topic_partition,
-            sizes,
-            self.own_end,
-            visible_end,
-            max(end, start),
-            start,
+            *self.log.topic_partition, sizes, self.own_end, visible_end, max(end, start), start
         )
 
     def grow(self) -> None:

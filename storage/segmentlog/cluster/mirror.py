@@ -366,11 +366,7 @@ def _assigned_of(
 
 
 def _refuse_destination(directory: str, sources: Collection[str]) -> None:
-    """Refuse a directory that cannot follow the sources.
-
-    Raises `LogDirectoryError` if it is not apart from the sources; if the path cannot be a log
-    directory; if it belongs to another cluster.
-    """
+    """Refuse a directory that cannot follow the sources."""
     refuse_overlap(directory, sources)
     if not exists(directory):
         if not is_directory(os.path.dirname(directory)):
@@ -395,11 +391,7 @@ def _refuse_destination(directory: str, sources: Collection[str]) -> None:
 
 
 def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
-    """Refuse partitions of the destination that cannot follow the logs.
-
-    Raises `LogDirectoryError` if the path of one is not a directory, or not writable; if one is of
-    another topic.
-    """
+    """Refuse partitions of the destination that cannot follow the logs."""
     for log in logs:
         path = partition_path(directory, log.topic_partition)
         check_partition_path(path)

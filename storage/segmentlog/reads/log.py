@@ -10,13 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.arguments import (
-    LEAST_LONG,
-    one_of,
-    refuse_two,
-    scan_policy,
-    whole_number,
-)
+from segmentlog.arguments import LEAST_LONG, one_of, refuse_two, scan_policy, whole_number
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import (
     CorruptCheckpointError,

@@ -288,10 +288,7 @@ class LogDirectory:
         return self._open(topic_partition, *self._places[topic_partition])
 
     def _state_of(self, parent: str) -> State:
-        """The state of one of the log directories, at the moment at which it was opened.
-
-        Raises `CorruptCheckpointError` if it cannot be understood.
-        """
+        """The state of one of the log directories, at the moment at which it was opened."""
         return self._snapshots[parent].state.decoded()
 
     def _open(
@@ -532,10 +529,7 @@ def _held(topics: list[str]) -> str:
 
 
 def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
-    """Paths of the partitions in use in a log directory.
-
-    Raises `LogDirectoryError` if it is none.
-    """
+    """Paths of the partitions in use in a log directory."""
     path = snapshot.path
     is_known = snapshot.partitions or snapshot.renamed() or _is_of_a_broker(path)
     if not is_known:

@@ -53,6 +53,7 @@ from segmentlog.reads.plan import UNCHECKED, find_again
 from segmentlog.reads.transactions import CommittedBatches
 from segmentlog.store.contract import Closing
 from segmentlog.store.pace import Pace, pace_of
+from segmentlog.store.readable import is_directory
 from segmentlog.store.system_errors import is_gone, storage_errors
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,7 @@ class PlannedFile(Closing):
 
     `planned`: the file, and the bytes to read.  `policy`: of the read: its limit of bytes a
     second, and its care for the page cache.  `workspace`: of the slice; the file may be open in
-    it.  `was_open`: whether the slice before this one has opened it.  Raises `FileChangedError` if
-    another file has taken its name; `OSError` if it cannot be opened.
+    it.  `was_open`: whether the slice before this one has opened it.
     """
 
     def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
@@ -233,8 +233,7 @@ class DamagePolicy:
             return batches
         if len(batches.headers) > 1:
             least_offset = int(batches.headers[-2, layout.LAST_OFFSET]) + 1
-        head = file.opened.read(at, layout.HEADER_BYTES)
-        header = parse_header(head)
+        header = parse_header(file.opened.read(at, layout.HEADER_BYTES))
         first = first_offset(file.opened, at, header)
         if not is_too_high(header, first, least_offset, next_base):
             return batches
@@ -350,7 +349,7 @@ def _find_again(
     try:
         found = find_again(log_slice, partition, next_offset) if attempt <= _ATTEMPTS else None
     except LogDirectoryError:
-        if partition.is_there():
+        if is_directory(path):
             raise
         found = None  # the topic was deleted, or the partition moved away
     except OSError as error:  # tried again: the file was there when the directory was listed

@@ -332,7 +332,8 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         sums.fail(of_log, error)
         entries = []
     parsed = {name: parse_segment_file(name) for name, _ in entries}
-    active = max((each.offset for each in parsed.values() if each and _is_log(each)), default=-1)
+    live = [each for each in parsed.values() if each and each.state is FileState.LIVE]
+    active = max((each.offset for each in live if each.kind is FileKind.LOG), default=-1)
     for name, file_type in entries:
         path = os.path.join(partition.path, name)
         file = parsed[name]
@@ -357,10 +358,6 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         else:
             sums.add(kind, path, split)
     yield from sums.result()
-
-
-def _is_log(file: SegmentFileName) -> bool:
-    return file.kind is FileKind.LOG and file.state is FileState.LIVE
 
 
 def _end_of(path: str, file: SegmentFileName) -> Callable[[FileStatus], int] | None:

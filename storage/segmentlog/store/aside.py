@@ -44,11 +44,7 @@ def names_aside(path: str, inode: int) -> tuple[str, str]:
 
 
 def remove_deleted(
-    path: str,
-    delay_ms: int,
-    before: Callable[[], None] | None = None,
-    *,
-    below: int | None = None,
+    path: str, delay_ms: int, before: Callable[[], None] | None = None, *, below: int | None = None
 ) -> bool:
     """Remove files that left the log `delay_ms` ago or longer; a failure is only a warning.
 

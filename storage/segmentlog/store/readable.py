@@ -59,10 +59,7 @@ def _disk_at_url(path: str) -> SurveyedDisk:
 
 
 def survey(path: str) -> None:
-    """List a log directory at a URL once, to answer later questions; a local path is left alone.
-
-    Raises `StorageError` if the store cannot be asked.
-    """
+    """List a log directory at a URL, to answer later questions; a local path is left alone."""
     if "://" in path:
         _disk_at_url(path).survey(path)
 

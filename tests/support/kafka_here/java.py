@@ -61,12 +61,7 @@ class TransactionalProducer:
 
 
 class JavaClient:
-    """The clients of the broker's version.
-
-    Parameters
-    ----------
-    broker : a running broker.
-    """
+    """The clients of the broker's version."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -239,13 +234,9 @@ class JavaClient:
     ) -> None:
         """Send `records` with the Java producer, in one batch where the settings allow it.
 
-        Parameters
-        ----------
-        topic : where to.
-        records : what.
-        transactions : send everything once in each of these: ``"commit"`` or ``"abort"``.
-        one_by_one : wait for each record before the next one is sent.
-        settings : of the producer; underscores for dots.
+        `topic`: where to. `records`: what. `transactions`: send everything once in each of these:
+        ``"commit"`` or ``"abort"``. `one_by_one`: wait for each record before the next one is
+        sent. `settings`: of the producer; underscores for dots.
         """
         if transactions:
             settings = {"transactional_id": f"{topic}-{time.monotonic_ns()}"} | settings

@@ -57,11 +57,6 @@ class Mirrored:
 
         Until a mirror that removes records is finished, they see the offsets that both models
         have, before or after the exchange of segments; a recovery finishes it then.
-
-        Raises
-        ------
-        AssertionError
-            If it is none of those that may be.
         """
         found = look(self.directory, twice=False)
         models = self.models
@@ -111,31 +106,22 @@ class Mirrored:
 class Scene:
     """The directory that an operation is planned on.
 
-    Attributes
-    ----------
-    rng : details are drawn from it.
-    now_ms : the time of the clock.
-    wait : moves the clock by some milliseconds.
-    mirrored : the directory beside, to which this one is mirrored.
-    is_powered : whether the power may be cut, so that writers have to sync.
-    topics : with their numbers of partitions.
-    made : topics that exist; by default those with records.
-    keys, segment_bytes : what rows and segments are drawn from.
-    slot : of the process, if several work side by side.
+    `keys`, `segment_bytes`: what rows and segments are drawn from.
     """
 
     directory: Path
     model: Model
-    rng: random.Random
-    now_ms: int
-    wait: Callable[[int], None]
-    mirrored: Mirrored
-    is_powered: bool
+    rng: random.Random  # details are drawn from it
+    now_ms: int  # the time of the clock
+    wait: Callable[[int], None]  # moves the clock by some milliseconds
+    mirrored: Mirrored  # the directory beside, to which this one is mirrored
+    is_powered: bool  # whether the power may be cut, so that writers have to sync
+    # with their numbers of partitions
     topics: Mapping[str, int] = field(default_factory=lambda: TOPICS)
-    made: Sequence[str] | None = None
+    made: Sequence[str] | None = None  # topics that exist; by default those with records
     keys: Sequence[bytes | None] = _KEYS
     segment_bytes: Sequence[int] = (400, 1000, 100_000)
-    slot: int = 0
+    slot: int = 0  # of the process, if several work side by side
 
     def topic(self) -> str:
         """A random topic."""
@@ -178,32 +164,26 @@ Effect = Callable[[Model], Model]
 
 @dataclass(frozen=True)
 class Plan:
-    """An operation and the models that may hold after it.
+    """An operation and the models that may hold after it."""
 
-    Attributes
-    ----------
-    act : does it; it calls its argument after each part that is done for good.
-    states : models before the first part, and after each part.
-    refusal : the error that has to be raised, if one has to.
-    is_open : whether an error leaves it open if the operation was done.
-    delay_ms : for how long replaced files stay: readers that have planned to read them still can.
-    judge : the model that holds after an operation whose result depends on segments, by what a
-        reader sees and how the operation has ended; None if `states` have it.
-    follow : is called without a fault once the operation has ended, and with how it did; before
-        anybody looks, but after a power cut.  What it returns are the models that may hold then;
-        None if it did nothing to the directory.
-    is_settled : whether what was not synced before is synced once the operation is done.
-    effects : what each part does to any model, so that others may come between the parts.
-    """
-
+    # does it; it calls its argument after each part that is done for good
     act: Callable[[Callable[[], None]], object]
-    states: Sequence[Model]
-    refusal: type[Exception] | None = None
+    states: Sequence[Model]  # models before the first part, and after each part
+    refusal: type[Exception] | None = None  # the error that has to be raised, if one has to
+    # whether an error leaves it open if the operation was done
     is_open: bool = field(default=False, kw_only=True)
+    # for how long replaced files stay: readers that have planned to read them still can
     delay_ms: int = field(default=60_000, kw_only=True)
+    # the model that holds after an operation whose result depends on segments, by what a reader
+    # sees and how the operation has ended; None if `states` have it
     judge: Callable[[Seen, str], Model] | None = None
+    # is called without a fault once the operation has ended, and with how it did; before anybody
+    # looks, but after a power cut.  What it returns are the models that may hold then; None if
+    # it did nothing to the directory
     follow: Callable[[str], Sequence[Model] | None] | None = field(default=None, kw_only=True)
+    # whether what was not synced before is synced once the operation is done
     is_settled: bool = field(default=True, kw_only=True)
+    # what each part does to any model, so that others may come between the parts
     effects: Sequence[Effect] = field(default=(), kw_only=True)
 
     @classmethod
@@ -215,13 +195,7 @@ class Plan:
         return cls(act, [*states], effects=effects)
 
     def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
-        """The models that may hold, by how the operation has ended and how many parts it did.
-
-        Raises
-        ------
-        AssertionError
-            If what is seen follows from no such operation.
-        """
+        """The models that may hold, by how the operation has ended and how many parts it did."""
         if self.judge is not None:
             return [self.judge(seen, ending)]
         if ending == DONE:

@@ -226,13 +226,7 @@ def _not_supported(*_: object) -> int:
 
 
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
-    """Carry out a plan, and return how it ended.
-
-    Raises
-    ------
-    AssertionError
-        If it has raised an error that it must not raise, or none that it must.
-    """
+    """Carry out a plan, and return how it ended."""
     try:
         plan.act(done)  # type: ignore[arg-type]
     except (Crash, KeyboardInterrupt):
@@ -303,10 +297,7 @@ def _played(player: _Play, done: Sequence[Step], step: Step) -> Calls:
 def play(steps: Sequence[Step]) -> None:
     """Play these steps.
 
-    Raises
-    ------
-    BrokenSequenceError
-        With the steps up to the first one that has broken something.
+    Raises `BrokenSequenceError`, with the steps up to the first one that has broken something.
     """
     with _new_play() as player:
         for number, step in enumerate(steps):
@@ -318,14 +309,8 @@ def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
 
     In half of the sequences the power may be cut.  The last step is a recovery.
 
-    Parameters
-    ----------
-    counts : takes how often each operation was done, and how often each fault was met.
-
-    Raises
-    ------
-    BrokenSequenceError
-        With the steps so far.
+    `counts`: takes how often each operation was done, and how often each fault was met. Raises
+    `BrokenSequenceError`, with the steps so far.
     """
     names, weights = [*OPERATIONS], [each.weight for each in OPERATIONS.values()]
     known = dict[str, Calls]()

@@ -128,10 +128,7 @@ def path_of_url(url: str) -> str:
 
 
 def location_of(path: str) -> Location:
-    """The parts of a path that `path_of_url` has made, or names joined to one.
-
-    Raises `LogDirectoryError` if the path stands for credentials that this process was not given.
-    """
+    """The parts of a path that `path_of_url` has made, or names joined to one."""
     scheme, _, rest = path.partition("://")
     authority, _, key = rest.partition("/")
     server, *given = authority.split(";")

@@ -206,10 +206,7 @@ def _whole_seconds(time: object) -> str:
 
 
 def store_at(location: Location) -> Store:
-    """The store with the root of `location`.
-
-    Raises `LogDirectoryError` if its scheme is not supported here, or an option is not accepted.
-    """
+    """The store with the root of `location`."""
     try:
         if location.scheme == "s3":
             return _s3(location)
