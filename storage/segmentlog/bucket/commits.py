@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Key = TypeVar("_Key")
-_Row = TypeVar("_Row", bound=tuple[Any, int])
+_Found = TypeVar("_Found")
 
 COMMIT_FORMAT = 1
 
@@ -474,7 +474,7 @@ class State:
         # then: what is kept for longer costs a few bytes.
         forgets = commit.number % _FORGETS_EVERY == 0 or now_ms - self.time_ms > FORGOTTEN_AFTER_MS
 
-        def kept(table: Growing[_Key, _Row]) -> Growing[_Key, _Row]:
+        def kept(table: Growing[_Key, tuple[_Found, int]]) -> Growing[_Key, tuple[_Found, int]]:
             return Growing(forget_old(table, self.time_ms, now_ms)) if forgets else table
 
         state = State(

@@ -69,6 +69,10 @@ def _refused(status: int, code: str) -> Callable[[int, Sent], Fault | None]:
     return lambda _number, _sent: Fault(False, status, code)
 
 
+def _of_data(fault: Fault) -> Callable[[int, Sent], Fault | None]:
+    return lambda _number, sent: fault if "/data/" in sent.target else None
+
+
 @pytest.mark.parametrize(
     ("status", "code", "number", "said"),
     [
@@ -97,9 +101,7 @@ def test_a_conflict_of_an_unconditional_write(moto: Moto, proxy: FaultyServer) -
     """S3 answers 409 to a write that meets another one, and 404 to a part of an ended upload."""
     url = _place(moto, proxy)
     for fault in (Fault(False, 409, "OperationAborted"), Fault(False, 404, "NoSuchUpload")):
-        proxy.choose = lambda _number, sent, fault=fault: (
-            fault if "/data/" in sent.target else None
-        )
+        proxy.choose = _of_data(fault)
         with pytest.raises(StorageError, match=r"\.batches: writing failed"):
             _write(url)
 
