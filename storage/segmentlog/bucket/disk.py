@@ -432,7 +432,7 @@ def _top_file(state: State, name: str) -> bytes | None:
     if name == STATE_FILE:
         deleted = tuple(Deletion(topic, *each) for topic, each in state.deleted.items())
         return DirectoryState(
-            sequence=state.number, time_ms=state.time_ms, versions=state.versions,
+            sequence=state.number, time_ms=state.time_ms, versions=dict(state.versions),
             deleted=deleted, streams=state.streams,
         ).encode()  # fmt: skip
     if name == HIGH_WATERMARK_CHECKPOINT:
