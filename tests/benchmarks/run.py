@@ -1,8 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics`` or
-``databases``.
+``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``
+or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -22,6 +22,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import auditing  # noqa: E402
 import beside_broker  # noqa: E402
 import choosing  # noqa: E402
 import codecs_alone  # noqa: E402
@@ -243,6 +244,7 @@ def main() -> None:
     parts: Sequence[str] = (
         "reads",
         "queries",
+        "audits",
         "writes",
         "streams",
         "polls",
@@ -272,6 +274,9 @@ def main() -> None:
             rows["reads"] = measure_reads(scratch, n_records, rounds, n_partitions)
         if "queries" in parts:
             rows["queries"] = measure_queries(scratch, asked, rounds, quick=quick)
+        if "audits" in parts:
+            (scratch / "audits").mkdir()
+            rows["audits"] = auditing.rows(scratch / "audits", n_records, rounds)
         if "writes" in parts:
             n_bytes = 5 * 10 ** (7 if quick else 9)
             rows["writes"] = measure_writes(scratch, n_records, rounds, n_bytes)

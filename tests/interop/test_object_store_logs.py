@@ -60,7 +60,7 @@ def _in_order(found: list[KafkaRecord]) -> list[KafkaRecord]:
     )
 
 
-@pytest.mark.parametrize("way", ["mirror", "restore"])
+@pytest.mark.parametrize("way", ["mirror", pytest.param("restore", marks=pytest.mark.slow)])
 def test_a_broker_serves_it(way: str, tmp_path: Path) -> None:
     url = f"bucket+file://{tmp_path}/log"
     _write(url)

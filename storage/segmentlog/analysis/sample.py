@@ -187,11 +187,11 @@ def formats_of(column: pa.Array) -> dict[str, int]:
     ends = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
     data = column.buffers()[2]
     # A decoder reserves more room for values than the few of a sample need.
-    first, end = int(ends[0]), int(ends[-1])
-    found: Bytes = np.zeros(end - first + FRAME_BYTES, np.uint8)
-    if end > first:
-        found[: end - first] = np.frombuffer(data, np.uint8)[first:end]
-    ends -= first
+    start, end = int(ends[0]), int(ends[-1])
+    found: Bytes = np.zeros(end - start + FRAME_BYTES, np.uint8)
+    if end > start:
+        found[: end - start] = np.frombuffer(data, np.uint8)[start:end]
+    ends -= start
     begins, lengths = ends[:-1], np.diff(ends)
     left = lengths > 0
     if not left.any():

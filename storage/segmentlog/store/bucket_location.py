@@ -51,10 +51,7 @@ def is_bucket(path: str) -> bool:
 
 
 def bucket_at(url: str) -> BucketLocation | None:
-    """The place that a URL names; None if its store has no conditional write.
-
-    Raises `LogDirectoryError` if the URL names no bucket.
-    """
+    """The place that a URL names; None if its store has no conditional write."""
     if is_bucket(url) and _PREFIX in url:
         return parse_bucket(url)[0]
     url = url.removeprefix(_BEGIN)

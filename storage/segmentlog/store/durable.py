@@ -403,8 +403,7 @@ class OutputFile(Closing):
 
     `option`: the argument that names the file, for messages.  `path`: of the file.  An earlier
     file of this name is replaced, and its permissions stay; a link is followed.  A pipe or a
-    device takes the bytes as they come.  Raises `OptionError` if the path names a directory; if
-    its directory does not exist.  Raises `OSError` if the file cannot be made.
+    device takes the bytes as they come.
     """
 
     def __init__(self, option: str, path: str | os.PathLike[str]) -> None:
@@ -496,10 +495,7 @@ class SyncTogether:
         self._directories[path] = None
 
     def finish(self) -> None:
-        """Sync everything, files before names.
-
-        Raises `SyncFailedError` if the disk reports an error for any of them.
-        """
+        """Sync everything, files before names."""
         self._sync_files()
         directories, self._directories = [*self._directories], {}
         do_together(sync_directory, directories)

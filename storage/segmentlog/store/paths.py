@@ -185,14 +185,7 @@ def tiered_paths(
     *,
     fail_on_data_loss: bool = True,
 ) -> list[str | os.PathLike[str]]:
-    """Log directories, each with the tier if there is one.
-
-    `paths`: log directories; none for the tier alone.  `remote_storage`: the tier: a directory, or
-    a URL with the prefix of its keys; or None.  `remote_storage_layout`: `RemoteStorageLayout`; by
-    default ``local``.  `fail_on_data_loss`: whether missing offsets in the tier are an error, or
-    are left out.  Raises `OptionError` if the layout is unknown; if there is neither a directory
-    nor a tier, or no tier for the other options.  Raises `LogDirectoryError` if a path is not one.
-    """
+    """Log directories, each with the tier if there is one."""
     directories = list(paths)
     if remote_storage is None:
         for name, given in (
