@@ -383,7 +383,7 @@ class _SliceReader:
                 log_slice.topic_partition, schema, log_slice.offsets,
                 policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
             )  # fmt: skip
-            self._windows.window_bytes = _SMALL_WINDOW_BYTES
+            self._windows.window_bytes = min(_SMALL_WINDOW_BYTES, self._window_bytes)
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
         self._reached = -1  # offset after the files that are done
         self._scanned_to = 0  # byte of the file after the last batch whose checksum is right
@@ -487,7 +487,8 @@ class _SliceReader:
         # in ever smaller batches.
         is_rare = window.begin - begin >= self._careful_bytes
         self._n_careful = _FEW_BATCHES if is_rare else min(4 * self._n_careful, _MOST_BATCHES)
-        self._windows.window_bytes = _SMALL_WINDOW_BYTES if is_rare else self._window_bytes
+        most = _SMALL_WINDOW_BYTES if is_rare else _WINDOW_BYTES
+        self._windows.window_bytes = min(most, self._window_bytes)
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         """Rows that are decoded, but not yet yielded."""
