@@ -71,7 +71,7 @@ def test_a_wrong_column_is_refused_before_spark_is_asked(
         pyspark_segmentlog.read(spark, example_data, ["key", "key"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_python_without_the_package_is_named_in_one_sentence(example_data: str) -> None:
     """An environment that is not activated: Spark starts the system's Python for its workers."""
     code = (

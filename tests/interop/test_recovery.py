@@ -225,7 +225,7 @@ def far_segment(topic: Path) -> list[int]:
     return [o for at in starts for o in range(at, at + 10)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_segment_is_split_and_served_as_by_a_broker(new_version: str, tmp_path: Path) -> None:
     """A segment whose indexes cannot hold its offsets: files are equal, and all records come."""
     broker = Broker(tmp_path / "kafka", new_version)

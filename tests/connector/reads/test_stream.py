@@ -109,7 +109,7 @@ def test_restarts_neither_lose_nor_repeat(query: Query) -> None:
     assert {} == query.batches, "nothing is new"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_once_ignores_limits(query: Query) -> None:
     """``Trigger.Once`` takes all in one micro-batch, as with ``kafka``."""
     query.run({"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 5}, once=True)
@@ -144,7 +144,7 @@ def test_a_running_query_follows_the_log(query: Query) -> None:
     assert sum(map(bool, query.batches.values())) == 6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_idle_query_begins_no_batch(query: Query) -> None:
     """A broker rewrites its checkpoints with equal bytes; partition 10 follows partition 2."""
     write(query.logs, rows(15), topic="a", num_partitions=12)
@@ -308,7 +308,7 @@ def test_event_time_and_state(query: Query) -> None:
     assert {2: 1, 1: 1} == counts
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_progress_is_tracked_asynchronously(query: Query) -> None:
     """The source goes with Spark's asynchronous progress tracking."""
     stream = query.reader().load(str(query.logs))
