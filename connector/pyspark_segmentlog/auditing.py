@@ -178,7 +178,8 @@ def audit(
     work = AuditWork.of(plan, columns, directory)
     found = _found(spark, table, work)
     try:
-        outcomes = found.where("outcome is not null").select("outcome").toLocalIterator()
+        # A few KB for each part; an iterator would run one task after the other.
+        outcomes = found.where("outcome is not null").select("outcome").collect()
         merged = merge(work, (bytes(row.outcome) for row in outcomes))
     except BaseException:
         found.unpersist()
