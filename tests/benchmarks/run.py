@@ -1,7 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction`` or ``databases``.
+``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction``, ``stores`` or
+``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -32,6 +33,7 @@ import doubles  # noqa: E402
 import engine  # noqa: E402
 import first_record  # noqa: E402
 import group_state  # noqa: E402
+import object_stores  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
@@ -245,6 +247,7 @@ def main() -> None:
         "streams",
         "polls",
         "compaction",
+        "stores",
         "databases",
     )
     parser.add_argument("--only", choices=parts, help="part of the table")
@@ -281,6 +284,10 @@ def main() -> None:
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
+        if "stores" in parts:
+            made_here = scratch / "stores"
+            made_here.mkdir()
+            rows["stores"] = object_stores.rows(made_here, quick=quick)
         compared = ""
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]
