@@ -1,8 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction``, ``stores`` or
-``databases``.
+``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
+``stores`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -22,6 +22,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import auditing  # noqa: E402
 import beside_broker  # noqa: E402
 import choosing  # noqa: E402
 import codecs_alone  # noqa: E402
@@ -45,6 +46,7 @@ import spark_write  # noqa: E402
 import staging  # noqa: E402
 import streams  # noqa: E402
 import tier_scan  # noqa: E402
+import whole_topics  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, figures, goal_here, processor, rows_of, table  # noqa: E402
@@ -243,10 +245,12 @@ def main() -> None:
     parts: Sequence[str] = (
         "reads",
         "queries",
+        "audits",
         "writes",
         "streams",
         "polls",
         "compaction",
+        "topics",
         "stores",
         "databases",
     )
@@ -272,6 +276,9 @@ def main() -> None:
             rows["reads"] = measure_reads(scratch, n_records, rounds, n_partitions)
         if "queries" in parts:
             rows["queries"] = measure_queries(scratch, asked, rounds, quick=quick)
+        if "audits" in parts:
+            (scratch / "audits").mkdir()
+            rows["audits"] = auditing.rows(scratch / "audits", n_records, rounds)
         if "writes" in parts:
             n_bytes = 5 * 10 ** (7 if quick else 9)
             rows["writes"] = measure_writes(scratch, n_records, rounds, n_bytes)
@@ -284,6 +291,8 @@ def main() -> None:
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
+        if "topics" in parts:
+            rows["topics"] = whole_topics.rows(scratch / "topics", n_records, 3)
         if "stores" in parts:
             made_here = scratch / "stores"
             made_here.mkdir()

@@ -264,8 +264,8 @@ def test_every_error_of_a_task_reaches_the_driver(name: str) -> None:
     found = compaction._from_json(sent)
 
     assert sent.isascii()
-    assert (type(error), str(error)) == (type(found), str(found))
-    assert error.args == found.args
+    assert isinstance(found, errors.SegmentLogError)
+    assert (type(error), error.args, str(error)) == (type(found), found.args, str(found))
 
 
 def test_the_driver_runs_nothing_that_a_task_names() -> None:
