@@ -1,8 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``
-or ``databases``.
+``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``,
+``stores`` or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -34,6 +34,7 @@ import doubles  # noqa: E402
 import engine  # noqa: E402
 import first_record  # noqa: E402
 import group_state  # noqa: E402
+import object_stores  # noqa: E402
 import planning  # noqa: E402
 import pyarrow  # noqa: E402
 import pyspark  # noqa: E402
@@ -250,6 +251,7 @@ def main() -> None:
         "polls",
         "compaction",
         "topics",
+        "stores",
         "databases",
     )
     parser.add_argument("--only", choices=parts, help="part of the table")
@@ -291,6 +293,10 @@ def main() -> None:
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
         if "topics" in parts:
             rows["topics"] = whole_topics.rows(scratch / "topics", n_records, 3)
+        if "stores" in parts:
+            made_here = scratch / "stores"
+            made_here.mkdir()
+            rows["stores"] = object_stores.rows(made_here, quick=quick)
         compared = ""
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]
