@@ -636,6 +636,7 @@ class State:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             metadata = (table.schema.metadata or {})[b"segmentlog"]
             about = from_json(metadata, path, (CHECKPOINT_FORMAT,))
+            _check_checkpoint(about, table)
             return cls._of(about, table)
         except (
             pa.ArrowException, KeyError, TypeError, ValueError, IndexError, AttributeError,
@@ -684,6 +685,51 @@ class State:
             Growing({key: ("", time_ms) for key, time_ms in about["left"]}),
             Growing({topic: (token, time_ms) for topic, token, time_ms in about["deleted"]}),
         )
+
+
+def _check_checkpoint(about: Mapping[str, Any], table: "pa.Table") -> None:
+    """Refuse what `State.encode` does not make: Arrow would take it, or end the process."""
+    import numpy as np
+    import pyarrow as pa
+
+    table.validate(full=True)
+    for name in ("log", "shift", *_ALL_NUMBERS):
+        column = table[name]
+        if column.type != pa.int64() or column.null_count:
+            raise TypeError(f"expected integers in column {name}, found {column.type}")
+    keys = table["object"].unique()
+    keys = (keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys).to_pylist()
+    snapshots = [each[5] for each in about["logs"] if each[5] is not None]
+    for key in (*keys, *(each[1] for each in snapshots)):
+        if _KEY.fullmatch(key) is None:
+            raise ValueError(f"expected the key of a data object, found {key[:80]!r}")
+    _numbers([about["number"]], 1)
+    _numbers([about["time_ms"]])
+    _numbers([each for snapshot in snapshots for each in (snapshot[0], *snapshot[2:])])
+    for topic, topic_id, n_partitions, lacks in about["topics"]:
+        check_types((topic, topic_id), (str, str))
+        _numbers([n_partitions], 1, _MOST_PARTITIONS)
+        _numbers(lacks, 0, n_partitions - 1)
+    for topic, partition, start, end, epochs, _ in about["logs"]:
+        check_types((topic,), (str,))
+        _numbers([partition, start, end])
+        _numbers([number for each in epochs for number in each])
+    for key, time_ms in (*about["ended"], *about["left"]):
+        check_types((key, time_ms), (str, int))
+    for topic, token, time_ms in about["deleted"]:
+        check_types((topic, token, time_ms), (str, str, int))
+    log, base, end = (table[name].to_numpy() for name in ("log", "base_offset", "end_offset"))
+    n_logs = len(about["logs"])
+    in_order = bool((log[:-1] <= log[1:]).all())
+    if len(log) and not 0 <= log[0] <= log[-1] < n_logs:
+        in_order = False
+    follows = (end[:-1] <= base[1:]) | (log[:-1] != log[1:])
+    if not in_order or not follows.all() or (base >= end).any():
+        raise ValueError("its extents are not in the order of their offsets")
+    for name in _ALL_NUMBERS:
+        least = -1 if name == "max_timestamp" else 1 if name == "size" else 0
+        if len(log) and int(np.min(table[name].to_numpy())) < least:
+            raise ValueError(f"expected {name} of at least {least}")
 
 
 def _objects_of(log: PartitionLog) -> list[str]:

@@ -114,6 +114,47 @@ def test_a_damaged_checkpoint_or_hint_costs_time_only(tmp_path: Path, name: str)
         assert good == Sequence(objects, location).refresh().encode()
 
 
+_CHECKPOINTS: dict[str, tuple[str, list[object]]] = {
+    "a key outside": ("object", ["../../other"]),
+    "a log that is none": ("log", [2**40]),
+    "a missing number": ("base_offset", [None]),
+    "a float": ("size", [1.5]),
+    "an end before the base": ("end_offset", [0]),
+    "a negative start": ("start", [-(2**62)]),
+    "a snapshot that is none": ("", [5, "/etc/hostname", 0, 10]),
+}
+
+
+@pytest.mark.parametrize("name", _CHECKPOINTS)
+def test_a_hostile_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
+    """One with the right digest: Arrow took such numbers, or ended the process."""
+    url = f"bucket+file://{tmp_path}/log"
+    for number in range(32):
+        _write(url, [str(number)])
+    location = bucket_at(url)
+    assert location is not None
+    objects = sequence_at(location).objects
+    good = Sequence(objects, location).refresh().encode()
+    data = objects.get(checkpoint_key(32))
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    column, values = _CHECKPOINTS[name]
+    if column:
+        at, old = table.schema.get_field_index(column), table[column].to_pylist()
+        table = table.set_column(at, column, pa.array([*values, *old[1:]]))
+    else:
+        about = json.loads(table.schema.metadata[b"segmentlog"])
+        about["logs"][0][5] = values
+        table = table.replace_schema_metadata({"segmentlog": json.dumps(about)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    hostile = sink.getvalue().to_pybytes()
+    objects.put(checkpoint_key(32), [hostile])
+    hint = {"checkpoint": 32, "digest": sequence._digest(hostile)}
+    objects.put("segmentlog/newest.json", [json.dumps(hint).encode()])
+    assert good == Sequence(objects, location).refresh().encode()
+
+
 def test_a_forked_process_is_told_to_spawn(tmp_path: Path) -> None:
     """The threads of the client do not outlive a fork: a request would never end."""
     url = f"bucket+file://{tmp_path}/log"
