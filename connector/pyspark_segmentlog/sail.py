@@ -80,7 +80,7 @@ def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
 class ArrowReader(DataSourceReader):
     """A reader for Sail, whose batches have exactly the schema that was asked for.
 
-    `reader`: of the same columns.  Times in a schema of the user's have the zone of the session.
+    Times in a schema of the user's have the zone of the session.
     """
 
     def __init__(self, reader: DataSourceReader, schema: "pa.Schema") -> None:

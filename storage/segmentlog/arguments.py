@@ -39,10 +39,7 @@ def refused(option: str, value: object, accepted: str) -> OptionError:
 def whole_number(
     option: str, value: SupportsIndex, least: int = 0, most: int = LARGEST_LONG, what: str = ""
 ) -> int:
-    """A whole number within bounds, of Python or NumPy; a bool is not one.
-
-    `what`: what is counted, for the message; by default "a whole number".
-    """
+    """A whole number within bounds, of Python or NumPy; a bool is not one."""
     try:
         number = None if isinstance(value, bool) else index(value)
     except TypeError:

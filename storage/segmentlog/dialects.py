@@ -183,11 +183,7 @@ def nearest(word: str, names: Iterable[str], similarity: float = 0.6) -> str | N
 
 
 def rename(error: OptionError, taken: Iterable[str]) -> None:
-    """Let an error of a lower floor name an option as the place does that has taken it.
-
-    `error`: it may name an argument of the function that has raised it.  `taken`: the words that
-    are taken here.
-    """
+    """Let an error of a lower floor name an option as the place does that has taken it."""
     if type(error) is not OptionError or error.is_unknown:  # others name columns, or a function
         return
     known = {spelled(each): each for each in reversed([*taken])}

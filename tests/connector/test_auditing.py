@@ -76,8 +76,8 @@ def test_as_in_plain_python(
     assert 20 < len(ranges)
     assert ranges == sorted_rows(found.ranges(), *BY_OFFSET)
     place = ("topic", "partition", "offset")
-    every: dict[str, Any] = {"include_headers": True, "strings": True}
-    for options in ({}, every):
+    every: list[dict[str, Any]] = [{}, {"include_headers": True, "strings": True}]
+    for options in every:
         records = sorted_rows(expected.missing(**options), *place)
         assert records == sorted_rows(found.missing(**options), *place)
     assert found.missing(["offset"]).columns == ["offset"]
@@ -87,8 +87,8 @@ def test_as_in_plain_python(
 def test_a_complete_table_and_bounds(spark: SparkSession, tmp_path: Path) -> None:
     """The rows of a read are complete; a bound leaves the others out."""
     write(tmp_path)
-    options: dict[str, Any] = {"kafka.isolation.level": "read_committed", "subscribe": "t"}
-    rows = pyspark_segmentlog.read(spark, tmp_path, **options)
+    options: dict[str, Any] = {"kafka.isolation.level": "read_committed"}
+    rows = pyspark_segmentlog.read(spark, tmp_path, subscribe="t", **options)
 
     assert pyspark_segmentlog.audit(spark, tmp_path, "t", rows).is_complete
     ends = {("t", 0): 10, ("t", 1): 10, ("t", 2): 0}

@@ -69,10 +69,7 @@ _SIMILAR, _SUGGESTED = 0.8, 0.6
 
 
 def read_names(raw: Mapping[str, str]) -> dict[str, str]:
-    """Names of the options that a read may have, by lower-cased names.
-
-    `raw`: options; with the option ``table``, those of tables are among the names.
-    """
+    """Names of the options that a read may have, by lower-cased names."""
     if any(name.lower() == "table" for name in raw):
         return _READS
     return {lowered: name for lowered, name in _READS.items() if lowered not in _OF_TABLES}

@@ -175,9 +175,8 @@ def check_partitions(
 ) -> None:
     """Refuse a map of other partitions than those that are read.
 
-    `option`, `text`: name of the option, and its text.  `found`: partitions that the map names.
-    `wanted`: partitions that are read, sorted.  `idle`: topics that the map names and that have no
-    partition among these.  `hint`: what to give for a partition.
+    `option`, `text`: name of the option, and its text.  `idle`: topics that the map names and that
+    have no partition among these.  `hint`: what to give for a partition.
     """
     wanted = list(wanted)
     if set(found) != set(wanted) or set(idle):

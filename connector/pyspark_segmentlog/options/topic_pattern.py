@@ -46,11 +46,7 @@ def compile_topic_pattern(text: str) -> re.Pattern[str]:
 
 
 class _Translator:
-    """One pass over a pattern.
-
-    `text`: the whole value of the option, for errors.  `body`: the part of it to translate.
-    `ignores_case`: whether the case of a part of it is ignored.
-    """
+    """One pass over a pattern."""
 
     def __init__(self, text: str, body: str, *, ignores_case: bool) -> None:
         self._text = text

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 class TaskPartition(InputPartition):
-    """Slices, or ranges with edges to look up, on their way to the task that reads them.
-
-    `plan`: id of the plan that has made them.
-    """
+    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
     def __init__(self, parts: "tuple[LogSlice | LateRange, ...]", plan: str) -> None:
         super().__init__(parts)
@@ -40,8 +37,7 @@ class TaskPartition(InputPartition):
 class SegmentLogReader(DataSourceReader):
     """Reads the records that `options` select; it is pickled into every task, so it holds no more.
 
-    `columns`: the columns wanted, in order.  `text`: the columns among them that are wanted as
-    text.
+    `text`: the columns among them that are wanted as text.
     """
 
     def __init__(

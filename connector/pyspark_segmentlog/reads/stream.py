@@ -31,8 +31,6 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     Spark keeps one reader on the driver for the whole query, and pickles another one into each
     task.
-
-    `tasks`: reads the records in the tasks; its options are those of a stream.
     """
 
     def __init__(self, tasks: SegmentLogReader) -> None:

@@ -54,10 +54,7 @@ def from_json(logged: object) -> dict[TopicPartition, int]:
 
 
 class InitialOffsets:
-    """The file with the initial offsets of one source of a query.
-
-    `location`: its directory; ``file:`` URLs are accepted.
-    """
+    """The file with the initial offsets of one source of a query."""
 
     def __init__(self, location: str) -> None:
         # `hdfs:/checkpoints` is a usual form of URLs in Spark.

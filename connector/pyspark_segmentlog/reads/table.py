@@ -112,10 +112,7 @@ def _type(kind: "pa.DataType") -> DataType:
 
 
 class TableReader(DataSourceReader):
-    """Reads a table in one task: it is small, or its state is that of all of its records.
-
-    `schema`: the columns wanted, in order.
-    """
+    """Reads a table in one task: it is small, or its state is that of all of its records."""
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         known = {each.name: each.dataType for each in table_columns(options).fields}

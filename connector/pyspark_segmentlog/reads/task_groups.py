@@ -37,8 +37,7 @@ def group_slices(
 
     Kafka's assignors keep the slices of a topic-partition together, in one task; `BYTES` does not.
 
-    `slices`: sorted by topic, partition and offset.  `max_groups`: the most tasks; at least 1.
-    Returns slices of each task, none of them empty, each sorted like `slices`.
+    Each task has at least one slice, and its slices are sorted like `slices`.
     """
     if assignor is PartitionAssignor.BYTES:
         return _by_bytes(slices, max_groups)
@@ -88,9 +87,8 @@ def assign_range(
     both gets the same partition numbers.  So the first members get the partitions of all topics
     that have few partitions.
 
-    `partitions`: the partitions to share, in any order.  `members`: the topics that each member
-    subscribes to.  ``org.apache.kafka.clients.consumer.RangeAssignor``.  Returns partitions of
-    each member, sorted by topic and number; an empty list for a member without any.
+    ``org.apache.kafka.clients.consumer.RangeAssignor``, for the topics of each of `members`; the
+    partitions of a member are sorted.
     """
     assignment: Assignment = {member: [] for member in sorted(members)}
     for topic, of_topic in _by_topic(partitions).items():
@@ -112,9 +110,8 @@ def assign_round_robin(
     Members take turns by name; a member that does not subscribe to the topic is skipped.
     With equal subscriptions, the numbers of partitions differ by at most one.
 
-    `partitions`: the partitions to share, in any order.  `members`: the topics that each member
-    subscribes to.  ``org.apache.kafka.clients.consumer.RoundRobinAssignor``.  Returns partitions
-    of each member, sorted by topic and number; an empty list for a member without any.
+    ``org.apache.kafka.clients.consumer.RoundRobinAssignor``, for the topics of each of `members`;
+    the partitions of a member are sorted.
     """
     names = sorted(members)
     assignment: Assignment = {member: [] for member in names}
@@ -139,9 +136,9 @@ def assign_sticky(
     partitions differ by at most one, and no other assignment with this property moves fewer
     partitions.
 
-    `partitions`: the partitions to share, in any order.  `owned`: the partitions that each member
-    had; an empty collection for a new member. Partitions that no longer exist are dropped.  A
-    partition that two members claim belongs to neither.  ``ConstrainedAssignmentBuilder`` of
+    `owned`: the partitions that each member had; an empty collection for a new member. Partitions
+    that no longer exist are dropped.  A partition that two members claim belongs to neither.
+    ``ConstrainedAssignmentBuilder`` of
     ``org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor``.  In Kafka, members
     choose what they keep in the order of a hash table, so two runs may keep different partitions;
     here they choose in the order of their names.

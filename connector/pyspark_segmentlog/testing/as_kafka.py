@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException
@@ -98,7 +97,9 @@ class AsKafka:
             _BEGUN.remove(self)
         _tell_servers()
         if not _BEGUN:
-            _put_methods_back()
+            while _ORIGINALS:
+                (owner, name), method = _ORIGINALS.popitem()
+                setattr(owner, name, method)
             other_clients.release()
             initial_offsets.remove_links()
             query_progress.forget()
@@ -107,12 +108,7 @@ class AsKafka:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -257,14 +253,14 @@ def _ending(name: str) -> Callable[..., Any]:
     return end
 
 
-def _schema(self: Builder, schema: object) -> Builder:
-    self._kafka_schema = schema
-    return _original(self, "schema")(self, schema)
+def _noted(name: str, attribute: str) -> Callable[..., Builder]:
+    """A method of one argument, which is kept as an attribute."""
 
+    def note(self: Builder, *args: object, **rest: object) -> Builder:
+        setattr(self, attribute, next(iter((*args, *rest.values())), None))
+        return _original(self, name)(self, *args, **rest)
 
-def _mode(self: Builder, saveMode: str | None) -> Builder:  # noqa: N803 - pyspark's name
-    self._kafka_mode = saveMode
-    return _original(self, "mode")(self, saveMode)
+    return note
 
 
 def _laid_out(name: str) -> Callable[..., Builder]:
@@ -273,11 +269,6 @@ def _laid_out(name: str) -> Callable[..., Builder]:
         return _original(self, name)(self, *args, **rest)
 
     return lay_out
-
-
-def _output_mode(self: Builder, outputMode: str) -> Builder:  # noqa: N803
-    self._kafka_mode = outputMode
-    return _original(self, "outputMode")(self, outputMode)
 
 
 def _trigger(self: Builder, **given: Any) -> Builder:  # noqa: ANN401
@@ -296,38 +287,23 @@ def _partition_by(self: Builder, *cols: object) -> Builder:
     return self
 
 
-def _query_name(self: Builder, queryName: str) -> Builder:  # noqa: N803
-    self._kafka_query_name = queryName
-    return _original(self, "queryName")(self, queryName)
-
-
-def _load_batch(self: Builder, path: object = None, format: str | None = None,
-                schema: object = None, **options: object) -> Any:  # noqa: ANN401 # fmt: skip
-    return _load(self, path, format, schema, options, is_stream=False)
-
-
-def _load_stream(self: Builder, path: object = None, format: str | None = None,
-                 schema: object = None, **options: object) -> Any:  # noqa: ANN401 # fmt: skip
-    return _load(self, path, format, schema, options, is_stream=True)
-
-
-def _load(
-    self: Builder,
-    path: object,
-    source: str | None,
-    schema: object,
-    options: Mapping[str, object],
-    *,
-    is_stream: bool,
-) -> Any:  # noqa: ANN401
-    if source is not None:
-        self.format(source)
-    if schema is not None:
-        self.schema(schema)
-    self.options(**options)
-    if not _is_kafka(self):
+def _loads(*, is_stream: bool) -> Callable[..., Any]:
+    def load(self: Builder, path: object = None, format: str | None = None,
+             schema: object = None, **options: object) -> Any:  # noqa: ANN401 # fmt: skip
+        if format is not None:
+            self.format(format)
+        if schema is not None:
+            self.schema(schema)
+        self.options(**options)
+        if _is_kafka(self):
+            return _load(self, is_stream=is_stream)
         _use_other_format(self)
         return _original(self, "load")(self, path)
+
+    return load
+
+
+def _load(self: Builder, *, is_stream: bool) -> Any:  # noqa: ANN401
     check_schema(self.__dict__.get("_kafka_schema"), is_stream=is_stream)
     given = _given(self)
     check_read(given, is_stream=is_stream)
@@ -478,8 +454,7 @@ def _follow(writer: Builder, begin: Callable[[], Any]) -> Any:  # noqa: ANN401
 
 def _checkpoint_of_session(writer: Builder) -> str | None:
     """The checkpoint that a setting of the session gives a query, by Spark's own rule."""
-    session = writer._session if _is_of_connect(writer) else writer._spark
-    location = session.conf.get("spark.sql.streaming.checkpointLocation", None)
+    location = _session_of(writer).conf.get("spark.sql.streaming.checkpointLocation", None)
     name = writer.__dict__.get("_kafka_query_name") or uuid.uuid4()
     return f"{location.rstrip('/')}/{name}" if location else None
 
@@ -508,11 +483,6 @@ def _foreach_batch(self: Builder, func: Callable[[Any, int], None]) -> Builder:
     _use_other_format(self)  # Spark's sink is what the last of these calls names
     given = _Elsewhere(func) if _is_of_connect(self) else func
     return _original(self, "foreachBatch")(self, given)
-
-
-def _foreach(self: Builder, f: object) -> Builder:
-    _use_other_format(self)
-    return _original(self, "foreach")(self, f)
 
 
 class _Elsewhere:
@@ -575,17 +545,12 @@ def _create_table(self: Builder, tableName: str, path: str | None = None,  # noq
     return _original(self, "createTable")(self, tableName, path, source, *args, **rest)
 
 
-def _await_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
-    return _waited(partial(_original(self, "awaitTermination"), self), timeout)
+def _waits(name: str) -> Callable[..., Any]:
+    def await_end(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
+        wait, run = partial(_original(self, name), self), until_idle.running()
+        return wait(timeout) if run is None else run.wait(wait, timeout)
 
-
-def _await_any_termination(self: Any, timeout: float | None = None) -> Any:  # noqa: ANN401
-    return _waited(partial(_original(self, "awaitAnyTermination"), self), timeout)
-
-
-def _waited(wait: Callable[[float | None], Any], timeout: float | None) -> Any:  # noqa: ANN401
-    run = until_idle.running()
-    return wait(timeout) if run is None else run.wait(wait, timeout)
+    return await_end
 
 
 def _is_active(self: Any) -> bool:  # noqa: ANN401
@@ -644,58 +609,53 @@ def run_until_idle(job: Callable[[], _T], *, timeout: float = 60.0) -> _T | None
         return until_idle.Run(timeout, keeps_session=keeps_session)(job)
 
 
-def _get_or_create(self: Builder) -> Any:  # noqa: ANN401
-    """The first session of Spark Connect loads classes that are yet to be changed."""
-    session = _original(self, "getOrCreate")(self)
-    _replace_methods()
-    return session
+def _makes_session(name: str) -> Callable[[Builder], Any]:
+    def make(self: Builder) -> Any:  # noqa: ANN401
+        session = _original(self, name)(self)
+        _replace_methods()  # the first session of Spark Connect loads classes
+        return session
 
-
-def _create(self: Builder) -> Any:  # noqa: ANN401
-    session = _original(self, "create")(self)
-    _replace_methods()
-    return session
+    return make
 
 
 #: Methods of a class, and its properties.
 Methods: TypeAlias = Mapping[str, Any]
 
 _CHAIN: Methods = {"format": _format, "option": _option, "options": _options}
-_BATCH_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_batch}
-_STREAM_READER: Methods = {**_CHAIN, "schema": _schema, "load": _load_stream}
+_READER: Methods = {**_CHAIN, "schema": _noted("schema", "_kafka_schema")}
 _BATCH_WRITER: Methods = {
-    **_CHAIN, "mode": _mode, "save": _save, "saveAsTable": _save_as_table,
+    **_CHAIN, "mode": _noted("mode", "_kafka_mode"), "save": _save, "saveAsTable": _save_as_table,
     "bucketBy": _laid_out("bucketBy"), "sortBy": _laid_out("sortBy"),
 }  # fmt: skip
 _STREAM_WRITER: Methods = {
-    **_CHAIN, "outputMode": _output_mode, "queryName": _query_name, "start": _start,
-    "toTable": _to_table, "foreachBatch": _foreach_batch, "foreach": _foreach,
-    "partitionBy": _partition_by, "trigger": _trigger,
+    **_CHAIN, "outputMode": _noted("outputMode", "_kafka_mode"),
+    "queryName": _noted("queryName", "_kafka_query_name"), "start": _start, "toTable": _to_table,
+    "foreachBatch": _foreach_batch, "partitionBy": _partition_by, "trigger": _trigger,
 }  # fmt: skip
 
-#: Methods of readers and writers that need no options yet; any other method may end the chain.
+#: Methods of readers and writers that need no options yet; any other public one may end the chain.
 _WITHOUT_OPTIONS = {
     *_CHAIN, "schema", "name", "mode", "outputMode", "partitionBy", "bucketBy", "sortBy",
-    "clusterBy", "queryName", "trigger", "foreach", "foreachBatch",
+    "clusterBy", "queryName", "trigger", "foreachBatch",
 }  # fmt: skip
 
 #: The methods to replace, by module and class.  Those of Spark Connect are classes of their own.
 _REPLACED: dict[str, dict[str, Methods]] = {
     "readwriter": {
-        "DataFrameReader": _BATCH_READER,
+        "DataFrameReader": {**_READER, "load": _loads(is_stream=False)},
         "DataFrameWriter": _BATCH_WRITER,
         "DataFrameWriterV2": {"using": _using},
     },
     "streaming.readwriter": {
-        "DataStreamReader": _STREAM_READER,
+        "DataStreamReader": {**_READER, "load": _loads(is_stream=True)},
         "DataStreamWriter": _STREAM_WRITER,
     },
     "streaming.query": {
         "StreamingQuery": {
-            "awaitTermination": _await_termination,
+            "awaitTermination": _waits("awaitTermination"),
             "isActive": property(_is_active),
         },
-        "StreamingQueryManager": {"awaitAnyTermination": _await_any_termination},
+        "StreamingQueryManager": {"awaitAnyTermination": _waits("awaitAnyTermination")},
     },
     "session": {"SparkSession": {"sql": _sql, "stop": _stop}},
     "catalog": {"Catalog": {"createTable": _create_table}},
@@ -710,20 +670,16 @@ def _replace_methods() -> None:
             module = importlib.import_module(f"{package}.{name}")
             for class_name, methods in classes.items():
                 owner = getattr(module, class_name)
-                others = _endings(owner) if "option" in methods else {}
+                endings = set(vars(owner)) - _WITHOUT_OPTIONS if "option" in methods else set()
+                others = {each: _ending(each) for each in endings if each[0] != "_"}
                 _replace(owner, {**others, **methods})
     from pyspark.sql import SparkSession
 
-    _replace(SparkSession.Builder, {"getOrCreate": _get_or_create, "create": _create})
+    makers = {name: _makes_session(name) for name in ("getOrCreate", "create")}
+    _replace(SparkSession.Builder, makers)
     _replace(CloudPickleSerializer, {"dumps": _dumps})
     of_json, of_jobject = _progress_of_json, _progress_of_jobject
     _replace(StreamingQueryProgress, {"fromJson": of_json, "fromJObject": of_jobject})
-
-
-def _endings(owner: type) -> Methods:
-    """Methods of a reader or a writer that may end its chain."""
-    names = {name for name in vars(owner) if not name.startswith("_")} - _WITHOUT_OPTIONS
-    return {name: _ending(name) for name in names}
 
 
 def _replace(owner: type, methods: Methods) -> None:
@@ -731,9 +687,3 @@ def _replace(owner: type, methods: Methods) -> None:
         if (owner, name) not in _ORIGINALS:
             _ORIGINALS[owner, name] = getattr(owner, name)
             setattr(owner, name, method)
-
-
-def _put_methods_back() -> None:
-    while _ORIGINALS:
-        (owner, name), method = _ORIGINALS.popitem()
-        setattr(owner, name, method)

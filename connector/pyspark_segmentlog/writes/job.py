@@ -63,8 +63,7 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
 def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
     """Check the options and columns of a write, and begin its job.
 
-    `raw`: Spark's option strings.  `overwrite`: whether the write was asked for with
-    ``mode("overwrite")``.
+    `overwrite`: whether the write was asked for with ``mode("overwrite")``.
     """
     check_compiled()
     request = write_request(raw)

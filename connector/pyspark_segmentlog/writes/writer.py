@@ -72,10 +72,7 @@ def in_task_order(
 
 
 class SegmentLogWriter(DataSourceArrowWriter):
-    """Writes rows of one job.
-
-    `job`: a job that has begun; it travels to the tasks.
-    """
+    """Writes rows of one job."""
 
     def __init__(self, job: "WriteJob") -> None:
         self._job = job

@@ -126,10 +126,7 @@ class Scannable:
 
 @class_of_one_dialect()
 class LogFragment(Scannable):
-    """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
-
-    `condition`: rows for which it is not true are left out.
-    """
+    """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``."""
 
     def __init__(
         self,

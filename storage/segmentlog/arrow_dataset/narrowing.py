@@ -67,8 +67,7 @@ def narrow(
 ) -> Iterator[LogSlice]:
     """Slices that may hold rows for which `condition` is true, in the order of their rows.
 
-    `condition`: a filter over the columns of a record, or None for all.  `timestamps`: times of
-    all rows for which it can be true, if they are known.
+    `timestamps`: times of all rows for which it can be true, if they are known.
     """
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:

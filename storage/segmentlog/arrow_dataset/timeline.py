@@ -30,10 +30,7 @@ class _Placed(NamedTuple):
 
 
 class _Source:
-    """One partition: the rows that are read and not yet handed out.
-
-    `tables`: its rows in order, with a column ``timestamp``.
-    """
+    """One partition: the rows that are read and not yet handed out."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self._tables = iter(tables)
@@ -117,8 +114,6 @@ class _Pieces:
 
     The rows of one result are copied together: they are few enough to stay in a cache, and all
     rows are not.
-
-    `tables`: not empty; they are numbered through, row by row.
     """
 
     def __init__(self, tables: list[pa.Table]) -> None:

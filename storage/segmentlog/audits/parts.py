@@ -120,7 +120,7 @@ class AuditWork(NamedTuple):
     def collect(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of some batches of the table, as `STRETCHES`; errors are rows, too."""
         runs: list[dict[int, Stretches]] = []
-        collector = OffsetCollector(runs.append)
+        collector = OffsetCollector(SpillFile(self.spill_directory), runs.append)
         codes = {each.topic_partition: code for code, each in enumerate(self.partitions)}
         rows = RowCollector(self.columns, codes, self.others, collector)
         begins = self._first_parts()
@@ -130,6 +130,10 @@ class AuditWork(NamedTuple):
                 while runs:
                     yield from self._cut(runs.pop(), begins)
             collector.finish()
+            for code, numbers in collector.bitmaps.by_code().items():
+                for number in numbers:
+                    runs.append({code: collector.bitmaps.stretches(code, number)})
+                    yield from self._cut(runs.pop(), begins)
             while runs:
                 yield from self._cut(runs.pop(), begins)
         except SegmentLogError as error:

@@ -63,7 +63,13 @@ def open_table(table: Table) -> RowsOfTable:
             lambda names: table.scan(selected_fields=tuple(names)).to_arrow_batch_reader(),
         )
     if isinstance(table, ds.Dataset):
-        return RowsOfTable(table.schema, lambda names: table.to_batches(columns=[*names]))
+        return RowsOfTable(
+            table.schema,
+            # By default, Arrow reads four files and 16 batches ahead: twice the memory, no faster.
+            lambda names: table.to_batches(
+                columns=[*names], batch_readahead=2, fragment_readahead=1
+            ),
+        )
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if isinstance(table, pa.Table):
@@ -248,8 +254,8 @@ class RowCounts:
 class TakesOffsets(Protocol):
     """Where the offsets of rows go: `TableOffsets`, or an `OffsetCollector`."""
 
-    def add(self, code: int, offsets: Int64s) -> None:
-        """Take rows of a partition; not empty."""
+    def add(self, codes: Int64s, offsets: Int64s) -> None:
+        """Take rows, by the numbers of their partitions; there may be none."""
 
 
 class RowCollector:
@@ -308,25 +314,12 @@ class RowCollector:
         """Add rows of one topic."""
         if not len(partitions):
             return
-        if partitions[0] == partitions[-1] and (partitions == partitions[0]).all():
-            code = int(lookup.of(partitions[:1])[0])
-            if code >= 0:
-                self._to.add(code, offsets)
-            elif code == lookup.UNKNOWN:
-                self._count_unknown(lookup.topic, partitions)
-            return
         codes = lookup.of(partitions)
-        # Whole numbers of 16 bits are sorted by radix.
-        small = codes.astype(np.int16) if lookup.codes.max() < 1 << 15 else codes
-        order = small.argsort(kind="stable")
-        codes, offsets = codes[order], offsets[order]
-        cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
-        for begin, end in zip([0, *cuts], [*cuts, len(codes)], strict=True):
-            code = int(codes[begin])
-            if code >= 0:
-                self._to.add(code, offsets[begin:end])
-            elif code == lookup.UNKNOWN:
-                self._count_unknown(lookup.topic, partitions[order[begin:end]])
+        if codes.min() < 0:
+            self._count_unknown(lookup.topic, partitions[codes == lookup.UNKNOWN])
+            is_audited = codes >= 0
+            codes, offsets = codes[is_audited], offsets[is_audited]
+        self._to.add(codes, offsets)
 
     def _count_unknown(self, topic: str, partitions: Int64s) -> None:
         values, numbers = np.unique(partitions, return_counts=True)
@@ -354,6 +347,8 @@ class _Lookup:
     def of(self, partitions: Int64s) -> Int64s:
         """The number of each, or what it is instead."""
         last = len(self.codes) - 1  # which is unknown
+        if partitions.min() >= 0 and partitions.max() <= last:
+            return self.codes[partitions]
         inside = np.where((partitions < 0) | (partitions > last), last, partitions)
         return self.codes[inside]
 

@@ -76,10 +76,7 @@ _SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 
 
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Defaults of topics that a broker's settings give: name, value, and the broker's name.
-
-    `broker`: settings by the broker's names; other settings are ignored.
-    """
+    """Defaults of topics that a broker's settings give: name, value, and the broker's name."""
     for name, synonyms in _SYNONYMS.items():
         for synonym in synonyms:
             text = broker.get(synonym.name, "").strip()
@@ -135,12 +132,8 @@ def is_of_a_broker(directory: str) -> bool:
 class DirectorySettings:
     """The settings of a directory's topics, as they were when they were read.
 
-    `cluster`: the settings in a cluster's metadata.  `node_id`: of the directory's broker, in
-    text.  `server_properties`: a broker's static settings, by its own names.  `file`: the settings
-    in ``segmentlog.settings``, in a directory without a broker.  `is_unseen`: whether the broker
-    may have static settings that were not given.  `kafka_defaults`: whether Kafka's defaults may
-    remove records.  `topics`: to which the settings of the call apply; all but brokers' own if
-    empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+    `file`: the settings in ``segmentlog.settings``, in a directory without a broker.  `is_unseen`:
+    whether the broker may have static settings that were not given.
     """
 
     def __init__(
@@ -278,8 +271,6 @@ class DirectorySettings:
         backup, so somebody has to ask for that.  The default policy ``delete`` is harmless while
         the limit is set; but an unseen ``server.properties`` may contain
         ``log.cleanup.policy=compact``.
-
-        `limit`: ``retention.ms`` or ``retention.bytes``.
         """
         found = self.of(topic)
         if found["cleanup.policy"].source is Source.UNSEEN:

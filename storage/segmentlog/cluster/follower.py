@@ -395,10 +395,7 @@ class Follower:
         expected: bytes | None = None,
         on_bytes: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Copy the first bytes of an open file to a new one, durably, and read them again.
-
-        `expected`: their digest, if it is known.  By default, the whole file is copied.
-        """
+        """Copy the first bytes of an open file to a new one, durably, and read them again."""
         if size is None:
             size = size_of(source)
         if expected is None:

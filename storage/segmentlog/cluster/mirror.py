@@ -173,12 +173,7 @@ def mirror(
 
 
 class _Mirror:
-    """All partitions of one mirror.
-
-    `source`: the log directories, opened at the moment that is copied.  `on_bytes`: called with
-    the number of bytes that are copied.  `failures`: is told of each partition that cannot be
-    copied.
-    """
+    """All partitions of one mirror."""
 
     def __init__(
         self,
@@ -344,9 +339,6 @@ def _assigned_of(
     """The chosen partitions that the metadata assigns to a log directory.
 
     A warning names assigned partitions that no source has.
-
-    `source`: the log directories of the cluster.  `topics`, `partitions`: the names and numbers
-    that were asked for; all if empty.
     """
     cluster = TargetCluster([directory], [directory, *source.paths])
     found = [each for each in chosen if cluster.has_replica(directory, each)]

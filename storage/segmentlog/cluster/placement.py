@@ -57,8 +57,7 @@ def place_replicas(
 ) -> list[list[int]]:
     """The brokers of each partition of a new topic; the first one is the preferred leader.
 
-    `brokers`: of the cluster, in the order in which the controller lists them.
-    `replication_factor`: number of replicas of each partition.  `next_int`: returns a random
+    `brokers`: in the order in which the controller lists them.  `next_int`: returns a random
     number that is at least 0 and below its argument.
     """
     racks = _Racks(brokers, next_int)

@@ -69,10 +69,7 @@ class Fates(NamedTuple):
     end_offset: int  # of the log when it was walked; nothing is known about later records
 
     def of(self, offsets: Int64s) -> tuple[Int64s, Int64s]:
-        """Fates and producer ids of records; -1 is the producer id outside of transactions.
-
-        `offsets`: int64 array, shape (n_records,), below `end_offset`.
-        """
+        """Fates and producer ids of records; -1 is the producer id outside of transactions."""
         if not len(self.base_offsets):
             return np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int64)
         batch = np.searchsorted(self.base_offsets, offsets, side="right") - 1

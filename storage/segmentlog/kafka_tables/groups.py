@@ -183,10 +183,7 @@ def _last(commits: pa.Table) -> pa.Table:
 
 
 def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator[Row]:
-    """Rows of ``groups``.
-
-    `commits`: the offset of the last commit of each group.
-    """
+    """Rows of ``groups``."""
     groups = read_groups(source, log)
     for group in groups.present.values():
         yield (

@@ -293,10 +293,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[PlainRecord]:
 
 
 def record_types(keys: pa.Array) -> Int64s:
-    """The type of each record, which its key begins with; -1 for a key of fewer bytes.
-
-    `keys`: binary array, shape (n_records,).
-    """
+    """The type of each record, which its key begins with; -1 for a key of fewer bytes."""
     offsets, data = keys.buffers()[1:3]
     places = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     types = np.full(len(keys), -1, np.int64)

@@ -18,8 +18,7 @@ from segmentlog.format.messages.reader import UNKNOWN_TAGS
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
-from segmentlog.store.readable import list_names, open_file, status_of
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, list_names, open_file, status_of
 from segmentlog.store.remote.requests import side_by_side
 
 if TYPE_CHECKING:

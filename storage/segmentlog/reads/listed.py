@@ -37,8 +37,7 @@ from segmentlog.reads.lookup import NewestTimestampOfSlices, NewestTimestamps
 from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
-from segmentlog.store.readable import open_file
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, open_file
 from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:

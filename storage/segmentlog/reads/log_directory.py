@@ -39,8 +39,7 @@ from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
-from segmentlog.store.readable import exists, is_file, list_entries, survey
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_file, is_url, list_entries, survey
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE, State

@@ -304,10 +304,7 @@ def _values(
     policy: ScanPolicy,
     end_offset: int | None = None,
 ) -> Iterator[tuple[str, int, int, bytes]]:
-    """File, offset, time in milliseconds and value of the records at or after an offset.
-
-    `begin`: the offset; None for where the log begins.
-    """
+    """File, offset, time in milliseconds and value of the records at or after an offset."""
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
     listed = ListedSegments(Listing(files))

@@ -28,7 +28,7 @@ from segmentlog.log.segment import OpenSegment
 from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing, Partition
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import side_by_side
 
 logger = logging.getLogger(__name__)

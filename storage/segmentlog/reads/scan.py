@@ -69,12 +69,7 @@ See: TypeAlias = Callable[[str, Bytes, int, int, int], None]
 
 
 class PlannedFile(Closing):
-    """A file of a slice, opened; a context that closes it, or leaves it to the next slice.
-
-    `planned`: the file, and the bytes to read.  `policy`: of the read: its limit of bytes a
-    second, and its care for the page cache.  `workspace`: of the slice; the file may be open in
-    it.  `was_open`: whether the slice before this one has opened it.
-    """
+    """A file of a slice, opened; a context that closes it, or leaves it to the next slice."""
 
     def __init__(self, planned: SliceFile, policy: ScanPolicy, workspace: Workspace) -> None:
         self.planned, self._workspace = planned, workspace
@@ -153,10 +148,7 @@ class PlannedFile(Closing):
 
 
 class DamagePolicy:
-    """Decides about damage in the files of one slice.
-
-    `skips`: whether damage is left out.
-    """
+    """Decides about damage in the files of one slice."""
 
     def __init__(self, offsets: OffsetRange, *, skips: bool) -> None:
         self._offsets = offsets
@@ -291,20 +283,12 @@ def scan_slice(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Records of a slice in the order of their offsets, control records left out.
 
-    `log_slice`: offsets and bytes, as `segmentlog.reads.plan` cuts them.  `columns`: names of the
-    requested columns, in order; by default all.  `include_headers`: whether "all" includes
-    ``headers``. `policy`: isolation level, treatment of corrupt batches, the bound of
-    inflating, times, the columns that are text, and the limit of bytes a second. `memory`: of
-    the read that the slice is a part of, if there are more slices. `see`: is shown all bytes
-    that are read; after a change of files, or damage, it may see the same batches again.
-    Yields batches with the schema of `segmentlog.format.records.schema.record_schema`, of at
-    most 50,000 rows and about 32 MiB; the first one is smaller. Raises `CorruptLogError` with
-    file, byte and offset, unless the policy is to skip. Raises `UnsupportedFormatError` with
-    file and byte. Raises `LogChangedError` if records that planning promised are gone. Raises
-    `InvalidUtf8Error` if a column that is wanted as text is not UTF-8, and the policy is to
-    fail. Raises `TimestampOverflowError` if a timestamp does not fit microseconds in 64 bits,
-    and these are wanted. Raises `StorageError` if the disk fails, or a file is not this user's
-    to read.
+    `columns`: by default all; `include_headers`: whether "all" includes ``headers``.  `memory`: of
+    the read that the slice is a part of, if there are more slices.  `see`: is shown all bytes that
+    are read; after a change of files, or damage, it may see the same batches again.
+
+    Batches have at most 50,000 rows and about 32 MiB; the first one is smaller.  Raises
+    `LogChangedError` if records that planning promised are gone.
     """
     policy = policy or ScanPolicy()
     wanted = record_schema(columns, include_headers=include_headers).names

@@ -54,12 +54,12 @@ from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.readable import (
     exists,
     is_directory,
+    is_url,
     list_entries,
     list_inodes,
     list_names,
     status_of,
 )
-from segmentlog.store.remote.location import is_url
 from segmentlog.txn.guard import GUARD_PREFIX, PartitionIntent, list_guards
 from segmentlog.txn.stamp import read_stamp
 from segmentlog.txn.state import STATE_FILE, LazyState, State

@@ -33,8 +33,8 @@ from segmentlog.dialects import one_dialect
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import readable_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, list_names, read_whole
-from segmentlog.store.remote.location import is_url, without_options
+from segmentlog.store.readable import exists, is_directory, is_url, list_names, read_whole
+from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -323,8 +323,6 @@ def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str,
 
     The offsets are None if they are those of another source.  The first byte of the file is 0 for
     the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
-
-    `path`: of the file, ``…/sources/0/0``.
     """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":

@@ -15,7 +15,6 @@ from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
     PARTITION_METADATA_FILE,
-    DirectoryState,
     FileKind,
     FileState,
     SegmentFileName,
@@ -102,17 +101,6 @@ LEFTOVERS = frozenset(
         UsageKind.SWAP, UsageKind.STAGED, UsageKind.BROKEN,
     }
 )  # fmt: skip
-
-_OF_A_DIRECTORY = {
-    DirectoryState.DELETE: UsageKind.DELETE,
-    DirectoryState.STRAY: UsageKind.STRAY,
-    DirectoryState.FUTURE: UsageKind.FUTURE,
-}
-_OF_A_FILE = {
-    FileState.DELETED: UsageKind.DELETED,
-    FileState.CLEANED: UsageKind.CLEANED,
-    FileState.SWAP: UsageKind.SWAP,
-}
 
 
 class UsedSpace(NamedTuple):
@@ -319,7 +307,7 @@ def _kind_at_the_top(name: str, *, is_directory: bool) -> UsageKind:
 def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> Iterator[UsedSpace]:
     sums = _Sums(wanted, partition.path, partition.topic_partition)
     if not partition.is_current:
-        sums.below(_OF_A_DIRECTORY[partition.state], partition.path)
+        sums.below(UsageKind(f"-{partition.state}"), partition.path)
         yield from sums.result()
         return
     is_metadata = partition.is_metadata
@@ -340,8 +328,9 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         split = None
         if file is not None:
             of_file = of_log if file.kind is FileKind.LOG else UsageKind.INDEXES
-            kind = _OF_A_FILE.get(file.state, of_file)
-            is_active = file.state is FileState.LIVE and file.offset == active
+            is_live = file.state is FileState.LIVE
+            kind = of_file if is_live else UsageKind(f".{file.state}")
+            is_active = is_live and file.offset == active
             if is_active and UsageKind.PREALLOCATED in wanted:
                 split = _end_of(path, file)
         elif name.startswith("segmentlog.") and _BROKEN in name:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url
 
 
 def identity_of(path: str) -> tuple[object, ...]:

@@ -185,13 +185,7 @@ def tiered_paths(
     *,
     fail_on_data_loss: bool = True,
 ) -> list[str | os.PathLike[str]]:
-    """Log directories, each with the tier if there is one.
-
-    `paths`: log directories; none for the tier alone.  `remote_storage`: the tier: a directory, or
-    a URL with the prefix of its keys; or None.  `remote_storage_layout`: `RemoteStorageLayout`; by
-    default ``local``.  `fail_on_data_loss`: whether missing offsets in the tier are an error, or
-    are left out.
-    """
+    """Log directories, each with the tier if there is one."""
     directories = list(paths)
     if remote_storage is None:
         for name, given in (

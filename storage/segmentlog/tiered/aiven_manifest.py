@@ -230,11 +230,7 @@ class _MalformedError(Exception):
 
 
 def parse_manifest(path: str, data: bytes) -> Manifest:
-    """Parse a manifest.
-
-    `path`: of the object, for errors.  Raises `RemoteSegmentError` if it is not a manifest of this
-    plugin, contradicts itself, or is of Iceberg mode.
-    """
+    """Parse a manifest of this plugin; one of Iceberg mode is a `RemoteSegmentError`, too."""
     if len(data) > MOST_MANIFEST_BYTES:
         reason = f"a manifest of {len(data)} bytes; the largest has {MOST_MANIFEST_BYTES}"
         raise RemoteSegmentError(path, reason, _RESTORE)

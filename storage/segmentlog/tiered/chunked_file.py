@@ -35,10 +35,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _RemoteFile(Closing):
-    """What the files have in common; see `ReadableFile`.
-
-    `file`: the open object; it is closed with this file.
-    """
+    """What the files have in common; see `ReadableFile`."""
 
     #: As for objects: a new object takes the name instead.
     never_cut = True

@@ -111,10 +111,7 @@ class _Assembled(NamedTuple):
 
 
 class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.store.paths`.
-
-    `location`: of the log directory and the tier.
-    """
+    """See `Disk`.  Paths are those of `segmentlog.store.paths`."""
 
     def __init__(self, location: TieredLocation) -> None:
         self.location = location

@@ -38,10 +38,7 @@ class Encryption(NamedTuple):
 
 
 class Unwrapped:
-    """The data key of a segment, which decrypts chunks.
-
-    `cipher`: AES-GCM with the data key.
-    """
+    """The data key of a segment, which decrypts chunks."""
 
     def __init__(self, cipher: Any, aad: bytes) -> None:  # noqa: ANN401 - of an optional package
         self._cipher = cipher
@@ -87,10 +84,7 @@ class KeyFiles:
         return cls(files)
 
     def unwrap(self, path: str, encryption: Encryption) -> Unwrapped:
-        """The data key of a segment.
-
-        `path`: of the manifest, for errors.
-        """
+        """The data key of a segment."""
         pair = encryption.key_pair
         file = self._files.get(pair) or self._files.get("")
         where = f"in {_OPTION} (in Spark remoteStorageKeyFile)"

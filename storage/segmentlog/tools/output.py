@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from segmentlog.store.paths import readable_path
-from segmentlog.store.readable import is_file
-from segmentlog.store.remote.location import is_url, without_options
+from segmentlog.store.readable import is_file, is_url
+from segmentlog.store.remote.location import without_options
 from segmentlog.times import iso_time
 from segmentlog.tools.text import escape, to_json
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import segmentlog
-from segmentlog.audits import log_offsets, spill, table_offsets
+from segmentlog.audits import bitmaps, log_offsets, spill, table_offsets
 from segmentlog.audits.audit import FINDINGS
 from segmentlog.errors import (
     ColumnError,
@@ -337,6 +337,10 @@ def test_findings_are_those_of_every_offset(
 ) -> None:
     """Random logs and tables, compared with sets; runs of a table go to the file at once."""
     draw = random.Random(seed)
+    if seed % 3:
+        monkeypatch.setattr(bitmaps, "_LEAST_ROWS", draw.choice([1, 4]))
+        monkeypatch.setattr(bitmaps, "_MANY_ROWS", draw.choice([1, 4]))
+        monkeypatch.setattr(bitmaps, "_MOST_WINDOWS", draw.choice([1, 2]))
     if seed % 2:
         monkeypatch.setattr(table_offsets, "_MOST_COLLECTED", 16)
         monkeypatch.setattr(table_offsets, "_MOST_IN_MEMORY", draw.choice([8, 64]))

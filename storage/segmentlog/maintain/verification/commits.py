@@ -224,6 +224,7 @@ class ExtentCheck:
         self._extent, self._path = extent, f"{place}/{extent.object}"
         self._digest = blake2b(digest_size=8)
         self._n_bytes = self._n_records = 0
+        self._has_legacy = False
         self._max_timestamp, self._next_offset = -1, extent.base_offset
 
     def follow(self, batches: "ScannedBatches") -> None:
@@ -232,7 +233,8 @@ class ExtentCheck:
         self._n_bytes += len(data)
         if self._extent.digest:
             self._digest.update(data.data)
-        # As a mirror counts: a wrapper of magic 0 or 1 has more records than its header shows.
+        is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+        self._has_legacy |= bool(is_legacy.any())
         self._n_records += int(np.maximum(headers[:, layout.RECORDS_COUNT], 0).sum())
         newest = int(headers[:, layout.MAX_TIMESTAMP].max())
         self._max_timestamp = max(self._max_timestamp, newest)
@@ -244,10 +246,9 @@ class ExtentCheck:
         if self._n_bytes != extent.size:
             return
         n_records = min(self._n_records, extent.end_offset - extent.base_offset)
-        found = {
-            "records": (extent.n_records, n_records),
-            "newest timestamp": (extent.max_timestamp, self._max_timestamp),
-        }
+        found = {"newest timestamp": (extent.max_timestamp, self._max_timestamp)}
+        if not self._has_legacy:  # a commit counts a wrapper of many records as one
+            found["records"] = extent.n_records, n_records
         if extent.digest:
             digest = int.from_bytes(self._digest.digest(), "big") >> 1 or 1
             found["digest"] = extent.digest, digest

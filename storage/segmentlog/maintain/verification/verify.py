@@ -43,8 +43,7 @@ from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
 from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
 from segmentlog.store.paths import is_tiered, opened_path, plain_path
-from segmentlog.store.readable import exists, is_directory
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.store.system_errors import storage_errors
 
 #: Batches at which a recovery cuts a log.

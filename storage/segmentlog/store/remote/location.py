@@ -78,11 +78,6 @@ class Location(NamedTuple):
         return f"Location(root={self.root!r}, key={self.key!r})"
 
 
-def is_url(path: str) -> bool:
-    """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
-    return "://" in path
-
-
 def path_of_url(url: str) -> str:
     """The path for a URL that a user gives; a path that was made here stays as it is.
 

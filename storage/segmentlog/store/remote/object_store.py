@@ -155,10 +155,7 @@ def _status(facts: Facts) -> FileStatus:
 
 
 class _Object:
-    """An object, opened at the first read.
-
-    `listed`: facts by a listing, or None.
-    """
+    """An object, opened at the first read."""
 
     def __init__(
         self, path: str, key: str, store: Store, listed: Facts | None, kept: KeptRanges
