@@ -39,6 +39,10 @@ EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 #: Fixtures that are slow to make: the tests of one folder that need one run in one process.
 SHARED = ("spark", "any_spark", "cluster", "connect", "explorer")
 
+#: Folders with so few of these tests that they run in the process of another folder: a session of
+#: Spark takes longer to start than they take.
+BESIDE = {"architecture": "interop", "golden": "connector"}
+
 #: Folders without Spark and brokers, and the files there that take more than three seconds.
 FAST = ("storage", "properties", "connector/options", "architecture/test_house",
         "architecture/test_door", "architecture/test_documents",
@@ -156,8 +160,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             if not shared or config.option.engine == "sail":  # whose sessions are in this process
                 return path
             folder = path.split("/")[1]
-            # One test in `golden` needs a session, which takes longer to start than the test.
-            return f"{shared} of {'connector' if folder == 'golden' else folder}"
+            return f"{shared} of {BESIDE.get(folder, folder)}"
 
     return BySharing(config, log)
 
