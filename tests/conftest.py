@@ -7,7 +7,6 @@ import importlib
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -74,15 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile kernels of a checkout again if their sources have changed."""
     if hasattr(config, "workerinput"):
         return
-    with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore", RuntimeWarning)
-        if importlib.import_module("segmentlog.native").VARIANT is not None:
-            return
     storage = Path(importlib.import_module("segmentlog").__file__ or "").parents[1]
-    if (storage / "kernel_compiler").is_dir() and "SEGMENTLOG_PYTHON_KERNELS" not in os.environ:
+    if not (storage / "kernel_compiler").is_dir() or "SEGMENTLOG_PYTHON_KERNELS" in os.environ:
+        return
+    # In another process: one that has imported the old kernels keeps them.
+    fits = "import segmentlog.native; raise SystemExit(segmentlog.native.VARIANT is None)"
+    asked = [sys.executable, "-c", fits]
+    if subprocess.run(asked, cwd=storage, capture_output=True, check=False).returncode:
         command = [sys.executable, "-m", "kernel_compiler.build"]
         subprocess.run(command, cwd=storage, check=True, timeout=1500)
-        sys.modules.pop("segmentlog.native", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
