@@ -7,7 +7,6 @@ import importlib
 import os
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -38,6 +37,10 @@ EXAMPLE_DATA = TESTS.parent / "examples" / "data"
 
 #: Fixtures that are slow to make: the tests of one folder that need one run in one process.
 SHARED = ("spark", "any_spark", "cluster", "connect", "explorer")
+
+#: Folders with so few of these tests that they run in the process of another folder: a session of
+#: Spark takes longer to start than they take.
+BESIDE = {"architecture": "interop", "golden": "connector"}
 
 #: Folders without Spark and brokers, and the files there that take more than three seconds.
 FAST = ("storage", "properties", "connector/options", "architecture/test_house",
@@ -70,15 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile kernels of a checkout again if their sources have changed."""
     if hasattr(config, "workerinput"):
         return
-    with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore", RuntimeWarning)
-        if importlib.import_module("segmentlog.native").VARIANT is not None:
-            return
     storage = Path(importlib.import_module("segmentlog").__file__ or "").parents[1]
-    if (storage / "kernel_compiler").is_dir() and "SEGMENTLOG_PYTHON_KERNELS" not in os.environ:
+    if not (storage / "kernel_compiler").is_dir() or "SEGMENTLOG_PYTHON_KERNELS" in os.environ:
+        return
+    # In another process: one that has imported the old kernels keeps them.
+    fits = "import segmentlog.native; raise SystemExit(segmentlog.native.VARIANT is None)"
+    asked = [sys.executable, "-c", fits]
+    if subprocess.run(asked, cwd=storage, capture_output=True, check=False).returncode:
         command = [sys.executable, "-m", "kernel_compiler.build"]
         subprocess.run(command, cwd=storage, check=True, timeout=1500)
-        sys.modules.pop("segmentlog.native", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
@@ -156,8 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             if not shared or config.option.engine == "sail":  # whose sessions are in this process
                 return path
             folder = path.split("/")[1]
-            # One test in `golden` needs a session, which takes longer to start than the test.
-            return f"{shared} of {'connector' if folder == 'golden' else folder}"
+            return f"{shared} of {BESIDE.get(folder, folder)}"
 
     return BySharing(config, log)
 

@@ -71,8 +71,8 @@ def test_numbered_writes_and_streams_continue(written: Path) -> None:
         assert_continues(written / name, 1)
 
 
-#: A plain run continues every third directory that a kill has left, and each night all of them.
-every = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+#: A plain run continues every sixth directory that a kill has left, and each night all of them.
+every = pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @every
