@@ -155,7 +155,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 shared = "cluster" if "cluster" in case.rstrip("]").split("-") else "spark"
             if not shared or config.option.engine == "sail":  # whose sessions are in this process
                 return path
-            return f"{shared} of {path.split('/')[1]}"
+            folder = path.split("/")[1]
+            # One test in `golden` needs a session, which takes longer to start than the test.
+            return f"{shared} of {'connector' if folder == 'golden' else folder}"
 
     return BySharing(config, log)
 

@@ -5,6 +5,7 @@ import breaks the look-up of all formats.  So this module, and `source` after it
 standard library and ``pyspark.sql.datasource``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyspark_segmentlog.source import SegmentLogDataSource
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark_segmentlog.advice import slow_settings
     from pyspark_segmentlog.analysis import analyze
+    from pyspark_segmentlog.auditing import audit
     from pyspark_segmentlog.cloning import clone
     from pyspark_segmentlog.compaction import compact
     from pyspark_segmentlog.frames import read
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark_segmentlog.progress import lag
 
 __all__ = [
-    "DefaultSource", "SegmentLogDataSource", "analyze", "clone", "compact", "lag", "payload",
-    "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
+    "DefaultSource", "SegmentLogDataSource", "analyze", "audit", "clone", "compact", "lag",
+    "payload", "read", "register", "sail_session", "schema_guid", "schema_id", "slow_settings",
 ]  # fmt: skip
 
 #: The name under which Spark looks for a data source in a ``pyspark_*`` package.
@@ -60,35 +62,16 @@ def sail_session() -> "SparkSession":
     return session
 
 
+#: The modules of the functions, most of which load the engine: when they are first asked for.
+_MODULES = {
+    "analyze": "analysis", "audit": "auditing", "clone": "cloning", "compact": "compaction",
+    "lag": "progress", "payload": "framing", "read": "frames", "schema_guid": "framing",
+    "schema_id": "framing", "slow_settings": "advice",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> object:
-    """The functions, most of which load the engine, when they are first asked for."""
-    if name == "clone":
-        from pyspark_segmentlog.cloning import clone
-
-        return clone
-    if name == "compact":
-        from pyspark_segmentlog.compaction import compact
-
-        return compact
-    if name == "analyze":
-        from pyspark_segmentlog.analysis import analyze
-
-        return analyze
-    if name == "lag":
-        from pyspark_segmentlog.progress import lag
-
-        return lag
-    if name == "slow_settings":
-        from pyspark_segmentlog.advice import slow_settings
-
-        return slow_settings
-    if name == "read":
-        from pyspark_segmentlog.frames import read
-
-        return read
-    if name in ("payload", "schema_guid", "schema_id"):
-        from pyspark_segmentlog import framing
-
-        return getattr(framing, name)
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,9 +12,8 @@ from pyspark.sql.types import StructField, StructType
 
 from pyspark_segmentlog.options.names import read_names
 from pyspark_segmentlog.options.read_options import ALTERNATIVES, ReadOptions
-from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema
-from pyspark_segmentlog.reads.table import table_columns
+from pyspark_segmentlog.reads.table import TableOptions, reads_table, table_columns
 from segmentlog.errors import OptionError
 from segmentlog.reads import readable_path
 
@@ -81,8 +80,6 @@ def options_of_query(raw: Mapping[str, str], schema: StructType) -> dict[str, st
     If the query's own options contain a path, the query does not read the table's directory.
     Metadata travels with columns, so a schema that was taken from a table brings the table's
     options to ``spark.read.schema(…).load(path)``, where the table's options do not apply.
-
-    Raises `OptionError` if the query asks for headers, and the table has no such column.
     """
     given = {name.lower(): value for name, value in raw.items()}
     kept = next(

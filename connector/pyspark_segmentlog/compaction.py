@@ -86,9 +86,8 @@ def _run(spark: "SparkSession", tasks: Sequence[CompactionTask]) -> dict[int, _O
         for batch in batches:
             for place in batch.column("id").to_pylist():
                 task = by_size[place]
-                yield pa.record_batch(
-                    {"number": [task.number], "outcome": [_as_json(_outcome(task))]}
-                )
+                outcome = _as_json(_outcome(task))
+                yield pa.record_batch({"number": [task.number], "outcome": [outcome]})
 
     # One row a Spark partition, so one log a task.
     places = spark.range(0, len(by_size), 1, len(by_size))
@@ -120,25 +119,21 @@ def _from_json(text: str) -> _Outcome:
         return found["compacted"] and CompactedPartition(*found["compacted"])
     if found["error"] not in errors.__all__:
         raise ValueError(f"a task has sent {text[:200]!r} instead of an error of segmentlog")
-    error: SegmentLogError = getattr(errors, found["error"])(*found["arguments"])
+    # JSON has lists alone; errors have tuples.
+    arguments = (tuple(each) if isinstance(each, list) else each for each in found["arguments"])
+    error: SegmentLogError = getattr(errors, found["error"])(*arguments)
     return error
 
 
 def _outcome(task: CompactionTask) -> _Outcome:
-    """The outcome of a partition.
-
-    An error is returned, too: Spark would try it three more times.
-    """
     try:
         return clean_task(task)
-    except SegmentLogError as error:
+    except SegmentLogError as error:  # returned: Spark would try it three more times
         return error
 
 
 def _ended(
-    job: CompactionJob,
-    tasks: Sequence[CompactionTask],
-    outcomes: Mapping[int, _Outcome],
+    job: CompactionJob, tasks: Sequence[CompactionTask], outcomes: Mapping[int, _Outcome]
 ) -> list[CompactedPartition]:
     """Keep the checkpoint of what was compacted, and note the errors, which end the job."""
     done, failed = [], []

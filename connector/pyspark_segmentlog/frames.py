@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from pyspark_segmentlog.options.names import check_read_names
-from pyspark_segmentlog.options.table_options import TableOptions, reads_table
 from pyspark_segmentlog.reads.schema import row_schema, unknown_column
-from pyspark_segmentlog.reads.table import table_columns, unknown_table_column
+from pyspark_segmentlog.reads.table import (
+    TableOptions,
+    reads_table,
+    table_columns,
+    unknown_table_column,
+)
 from segmentlog.errors import ColumnError
 
 if TYPE_CHECKING:

@@ -30,9 +30,8 @@ def schema_id(
     if headers is not None:
         framed = functions.coalesce(_last_header(headers, is_key=is_key), framed)
     digits = functions.hex(functions.substring(framed, 2, 4))
-    return functions.when(
-        _begins(framed, "00", _ID_BYTES), functions.conv(digits, 16, 10).try_cast("int")
-    )
+    number = functions.conv(digits, 16, 10).try_cast("int")
+    return functions.when(_begins(framed, "00", _ID_BYTES), number)
 
 
 @one_dialect()

@@ -45,10 +45,7 @@ IsKnown = Callable[[str], bool]
 
 
 def guard(is_known: IsKnown) -> None:
-    """Let clients of servers that `as_kafka` knows raise an error where they are made.
-
-    `is_known`: whether a value of ``bootstrap.servers`` has a log directory.
-    """
+    """Let clients of servers that `as_kafka` knows raise an error where they are made."""
     if any(isinstance(each, _Finder) for each in sys.meta_path):
         return
     finder = _Finder(is_known)

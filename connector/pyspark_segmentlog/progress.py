@@ -25,9 +25,7 @@ class PartitionLag(NamedTuple):
 
 
 @one_dialect()
-def lag(
-    progress: "StreamingQueryProgress | Mapping[str, Any] | str | None",
-) -> list[PartitionLag]:
+def lag(progress: "StreamingQueryProgress | Mapping[str, Any] | str | None") -> list[PartitionLag]:
     """The number of offsets that a streaming query has yet to read, for each partition.
 
     ::
@@ -64,9 +62,8 @@ def lag(
             continue
         for each, latest_offset in latest.items():
             offset = max(ends.get(each, 0), 0)
-            found.append(
-                PartitionLag(number, *each, offset, latest_offset, latest_offset - offset)
-            )
+            left = latest_offset - offset
+            found.append(PartitionLag(number, *each, offset, latest_offset, left))
     return found
 
 

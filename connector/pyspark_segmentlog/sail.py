@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["ArrowReader", "Columns", "new_session", "refuse_stream", "spark_schema"]
-
 _servers: list[Any] = []  # a server stops when it is collected, and its clients wait for ever
 
 
@@ -66,13 +64,7 @@ def spark_schema(schema: "StructType | pa.Schema") -> StructType:
 
 
 def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """Refuse options that only a stream has: Sail runs a stream's source and sink as a batch's.
-
-    Raises
-    ------
-    OptionError
-        Naming the first of them.
-    """
+    """Refuse options that only a stream has: Sail runs a stream's source and sink as a batch's."""
     from segmentlog.errors import OptionError
 
     asked = {name.lower(): text for name, text in given.items()}
@@ -88,10 +80,7 @@ def refuse_stream(given: Mapping[str, str], names: Iterable[str]) -> None:
 class ArrowReader(DataSourceReader):
     """A reader for Sail, whose batches have exactly the schema that was asked for.
 
-    Parameters
-    ----------
-    reader : of the same columns.
-    schema : the columns; times in a schema of the user's have the zone of the session.
+    Times in a schema of the user's have the zone of the session.
     """
 
     def __init__(self, reader: DataSourceReader, schema: "pa.Schema") -> None:
@@ -122,10 +111,7 @@ class ArrowReader(DataSourceReader):
         import pyarrow as pa
 
         batches: Iterator[Any] = iter(self._reader.read(partition))
-        types = self._schema.types
         for batch in batches:
-            columns = [
-                each if each.type == kind else each.cast(kind)
-                for each, kind in zip(batch.columns, types, strict=True)
-            ]
+            places = zip(batch.columns, self._schema.types, strict=True)
+            columns = [each if each.type == kind else each.cast(kind) for each, kind in places]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)

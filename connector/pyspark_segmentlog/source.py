@@ -37,9 +37,9 @@ class SegmentLogDataSource(DataSource):
         """Columns of the rows; the options are checked here, as early as Spark asks."""
         from pyspark_segmentlog.catalog_table import schema_of_table
         from pyspark_segmentlog.options.read_options import ReadOptions
-        from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.python_worker import freeze_modules
         from pyspark_segmentlog.reads.schema import row_schema
+        from pyspark_segmentlog.reads.table import TableOptions, reads_table
         from pyspark_segmentlog.sail import Columns
 
         of_table = schema_of_table(self.options)
@@ -60,9 +60,9 @@ class SegmentLogDataSource(DataSource):
         from pyspark_segmentlog.catalog_table import options_of_query
         from pyspark_segmentlog.options.option import Query
         from pyspark_segmentlog.options.reference import READ_OPTIONS
-        from pyspark_segmentlog.options.table_options import TableOptions, reads_table
         from pyspark_segmentlog.python_worker import is_spark_worker
         from pyspark_segmentlog.reads.reader import PushableReader, SegmentLogReader
+        from pyspark_segmentlog.reads.table import TableOptions, reads_table
         from pyspark_segmentlog.sail import ArrowReader, refuse_stream, spark_schema
 
         columns = spark_schema(schema)

@@ -114,11 +114,7 @@ from segmentlog.maintain.restoration.restore import (
     offsets_csv,
     restore,
 )
-from segmentlog.maintain.restoration.undelete import (
-    RenamedPartition,
-    renamed_partitions,
-    undelete,
-)
+from segmentlog.maintain.restoration.undelete import RenamedPartition, renamed_partitions, undelete
 from segmentlog.maintain.retain import Hold, KeptSegment, Reason, RemovedSegment, retain
 from segmentlog.maintain.start.preflight import preflight
 from segmentlog.maintain.start.steps import StartAction, StartStep

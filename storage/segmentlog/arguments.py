@@ -1,4 +1,7 @@
-"""Checks of the arguments of public functions: an error names the argument in one sentence."""
+"""Checks of the arguments of public functions, each of which raises an `OptionError`.
+
+The error names the argument in one sentence.
+"""
 
 import functools
 import inspect
@@ -36,11 +39,7 @@ def refused(option: str, value: object, accepted: str) -> OptionError:
 def whole_number(
     option: str, value: SupportsIndex, least: int = 0, most: int = LARGEST_LONG, what: str = ""
 ) -> int:
-    """A whole number within bounds, of Python or NumPy; a bool is not one.
-
-    `what`: what is counted, for the message; by default "a whole number".  Raises `OptionError` if
-    the value is not such a number.
-    """
+    """A whole number within bounds, of Python or NumPy; a bool is not one."""
     try:
         number = None if isinstance(value, bool) else index(value)
     except TypeError:
@@ -52,38 +51,26 @@ def whole_number(
 
 
 def instance_of(option: str, value: object, kind: type | tuple[type, ...], accepted: str) -> None:
-    """Refuse a value of another type.
-
-    Raises `OptionError` with `accepted`, the end of the message.
-    """
+    """Refuse a value of another type."""
     if not isinstance(value, kind):
         raise refused(option, value, accepted)
 
 
 def path_text(option: str, value: object) -> str:
-    """A path as text, from a ``str``, ``bytes`` or an ``os.PathLike``.
-
-    Raises `OptionError` if the value is none of these.
-    """
+    """A path as text, from a ``str``, ``bytes`` or an ``os.PathLike``."""
     instance_of(option, value, (str, bytes, os.PathLike), "give a path")
     return os.fsdecode(cast("str | bytes | os.PathLike[str]", value))
 
 
 def seconds(option: str, value: object) -> float:
-    """A duration in seconds, from 0 to infinity.
-
-    Raises `OptionError` if the value is not such a number.
-    """
+    """A duration in seconds, from 0 to infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise refused(option, value, "give seconds, 0 or more")
     return value
 
 
 def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
-    """Several names, in their order; a single text is one name.
-
-    Raises `OptionError` if a name is not text.
-    """
+    """Several names, in their order; a single text is one name."""
     if isinstance(values, str):
         return (values,)
     if not isinstance(values, Iterable):
@@ -95,18 +82,12 @@ def texts(option: str, values: object, accepted: str) -> tuple[str, ...]:
 
 
 def topic_names(option: str, values: str | Iterable[str] | None) -> Collection[str]:
-    """One name or several, as a collection; empty if none is given.
-
-    Raises `OptionError` if a name is not text.
-    """
+    """One name or several, as a collection; empty if none is given."""
     return texts(option, values or (), "give the name of a topic, or several names")
 
 
 def one_of(option: str, value: object, words: type[_Word]) -> _Word:
-    """One of a few words, in Kafka's or Spark's spelling.
-
-    Raises `OptionError` if the value is another word, or not a word.
-    """
+    """One of a few words, in Kafka's or Spark's spelling."""
     for word in words:
         if value == word:
             return word
@@ -123,22 +104,18 @@ def scan_policy(
     max_bytes_per_second: int | None = None,
     spare_page_cache: bool = False,
 ) -> ScanPolicy:
-    """The policy of a read, checked.
-
-    Raises `OptionError` for the first argument that is not accepted.  A negative bound of inflated
-    bytes would be a size of memory to the kernels.
-    """
-    if max_bytes_per_second is not None:
-        max_bytes_per_second = whole_number(
-            "max_bytes_per_second", max_bytes_per_second, 1, what="bytes"
-        )
+    """The policy of a read, checked."""
+    limit = max_bytes_per_second
+    if limit is not None:
+        limit = whole_number("max_bytes_per_second", limit, 1, what="bytes")
     return ScanPolicy(
         one_of("isolation_level", isolation_level, IsolationLevel),
         one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch),
+        # A negative bound would be a size of memory to the kernels.
         whole_number("max_inflated_batch_bytes", max_inflated_batch_bytes, 1),
         text=BYTES_OR_TEXT if strings else (),
         on_invalid_utf8=one_of("on_invalid_utf8", on_invalid_utf8, OnInvalidUtf8),
-        max_bytes_per_second=max_bytes_per_second,
+        max_bytes_per_second=limit,
         spare_page_cache=bool(spare_page_cache),
     )
 
@@ -182,9 +159,6 @@ class keywords_of(Generic[_Fields, _Settings]):  # noqa: N801 - a decorator
 
 
 def refuse_two(first: str, of_first: object, second: str, of_second: object) -> None:
-    """Refuse two options for the same bound.
-
-    Raises `OptionError` if neither value is None.
-    """
+    """Refuse two options for the same bound."""
     if of_first is not None and of_second is not None:
         raise OptionError(second, str(of_second), f"give {first} or {second}, not both")

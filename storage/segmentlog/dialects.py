@@ -79,6 +79,8 @@ _MEANINGS = (
         "open_writer": "give it in 'config', a ProducerConfig"}),
     _Meaning("checkpoint checkpointLocation", "",
              _in_reads("give checkpoint:PATH as 'startingOffsets', or as 'endingOffsets'")),
+    _Meaning("schema_ids --schema-id"),
+    _Meaning("key_schema_ids --key-schema-id"),
     _Meaning("table", "name"),
     _Meaning("columns", "", _in_reads(
         "select columns of the DataFrame: df.select('offset', 'value'); or name them in "
@@ -121,7 +123,7 @@ _OF_CALLS = frozenset(
     open_transactions other output own partition_column placement policy position producer
     producer_epoch producer_expiration_ms producer_id producers progress purge ranges
     read_committed remove replication_factor retention_bytes retention_ms right right_dataset roll
-    rows schema schema_id schema_ids server_properties show_keys skips sorting source spark
+    rows schema schema_id schema_ids server_properties shallow show_keys skips sorting source spark
     spill_directory target_metadata timestamps to told topic_column topic_partition
     topic_partitions transform unbuffered up_to_offset use_threads warns yes
     """.replace("_", "").split()
@@ -181,11 +183,7 @@ def nearest(word: str, names: Iterable[str], similarity: float = 0.6) -> str | N
 
 
 def rename(error: OptionError, taken: Iterable[str]) -> None:
-    """Let an error of a lower floor name an option as the place does that has taken it.
-
-    `error`: it may name an argument of the function that has raised it.  `taken`: the words that
-    are taken here.
-    """
+    """Let an error of a lower floor name an option as the place does that has taken it."""
     if type(error) is not OptionError or error.is_unknown:  # others name columns, or a function
         return
     known = {spelled(each): each for each in reversed([*taken])}

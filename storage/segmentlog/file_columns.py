@@ -37,8 +37,6 @@ class LogPaths(Sequence[str]):
 
     Nearly all of them are named by their base offset and lie in one directory, so that the base
     offset is enough.  The others are kept by their number.
-
-    `base_offsets`: of the segments, in the order of the files.
     """
 
     __slots__ = ("_directory", "_others", "base_offsets")
@@ -100,10 +98,7 @@ class LogPaths(Sequence[str]):
 
 
 class SliceFiles(Sequence[SliceFile]):
-    """The files of a slice; the columns are those of `SliceFile`.
-
-    `paths`: of the files; they are added to.
-    """
+    """The files of a slice; the columns are those of `SliceFile`."""
 
     __slots__ = (
         "_ends", "_first_crcs", "_first_offsets", "_inodes", "_next_offsets", "_paths", "_starts",

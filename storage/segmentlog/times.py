@@ -68,11 +68,10 @@ def epoch_milliseconds(option: str, given: Time, now_ms: int | None = None) -> i
     A time between two milliseconds counts as the later one.  A record's timestamp is a whole
     number of milliseconds, so the same records are at or after either of the two.
 
-    `option`: name of the option, for errors.  `given`: the value that the user gave.  `now_ms`:
-    the time from which a duration is counted back; by default, the clock of this machine.  Raises
-    `OptionError` if `given` is not one of the forms of this module; if a time of day has no zone,
-    because the zone of a machine is not guessed; if the time lies before 1970; if a number has ten
-    digits, because it is then probably a time in seconds.
+    `now_ms`: the time from which a duration is counted back; by default, this machine's clock.
+    Raises `OptionError` if `given` is not one of the forms of this module; if a time of day has no
+    zone, because the zone of a machine is not guessed; if the time lies before 1970; if a number
+    has ten digits, because it is then probably a time in seconds.
     """
     try:
         found = _milliseconds(given, now_ms)
@@ -145,10 +144,7 @@ def parse_time(text: str) -> int:
 
 
 def _since_1970(when: datetime) -> int:
-    """Milliseconds, rounded up.
-
-    Raises `ValueError` if the time has no zone, or lies before 1970.
-    """
+    """Milliseconds, rounded up."""
     if when.utcoffset() is None:
         raise ValueError(_NO_ZONE)
     milliseconds = -((_EPOCH - when) // _MILLISECOND)

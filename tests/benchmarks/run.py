@@ -1,7 +1,8 @@
 """Measure everything side by side in one run and print a table of ratios.
 
 ``python tests/benchmarks/run.py [--only PART] [--row NAME] [--quick] [--write]``, where a part is
-``reads``, ``queries``, ``writes``, ``streams``, ``polls``, ``compaction`` or ``databases``.
+``reads``, ``queries``, ``audits``, ``writes``, ``streams``, ``polls``, ``compaction``, ``topics``
+or ``databases``.
 ``--row``, once or several times, measures rows of the queries and streams alone.  ``--write`` puts
 the tables into storage/docs/speed.md, each part into its own, and a few rows of that document into
 README.md; the databases have their own page.
@@ -21,6 +22,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests" / "support"), str(Path(__file__).parent)]
 
+import auditing  # noqa: E402
 import beside_broker  # noqa: E402
 import choosing  # noqa: E402
 import codecs_alone  # noqa: E402
@@ -43,6 +45,7 @@ import spark_write  # noqa: E402
 import staging  # noqa: E402
 import streams  # noqa: E402
 import tier_scan  # noqa: E402
+import whole_topics  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
 from kafka_here import Broker, JavaClient  # noqa: E402
 from measure import Row, figures, goal_here, processor, rows_of, table  # noqa: E402
@@ -241,10 +244,12 @@ def main() -> None:
     parts: Sequence[str] = (
         "reads",
         "queries",
+        "audits",
         "writes",
         "streams",
         "polls",
         "compaction",
+        "topics",
         "databases",
     )
     parser.add_argument("--only", choices=parts, help="part of the table")
@@ -269,6 +274,9 @@ def main() -> None:
             rows["reads"] = measure_reads(scratch, n_records, rounds, n_partitions)
         if "queries" in parts:
             rows["queries"] = measure_queries(scratch, asked, rounds, quick=quick)
+        if "audits" in parts:
+            (scratch / "audits").mkdir()
+            rows["audits"] = auditing.rows(scratch / "audits", n_records, rounds)
         if "writes" in parts:
             n_bytes = 5 * 10 ** (7 if quick else 9)
             rows["writes"] = measure_writes(scratch, n_records, rounds, n_bytes)
@@ -281,6 +289,8 @@ def main() -> None:
         if "compaction" in parts:
             n_bytes = 10 ** (7 if quick else 8) * 2
             rows["compaction"] = measure_compaction(scratch / "compaction", n_bytes, 3)
+        if "topics" in parts:
+            rows["topics"] = whole_topics.rows(scratch / "topics", n_records, 3)
         compared = ""
         if "databases" in parts:
             sizes = [1_000, 5_000] if quick else [10_000, 100_000, 1_000_000]

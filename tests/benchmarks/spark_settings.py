@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from measure import Digest, Row, compare
@@ -52,12 +51,7 @@ class _Session:
         self._answer()  # sessions that start side by side would wait for each other
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()  # the end of its input ends it
 
     def scan(self) -> Digest:

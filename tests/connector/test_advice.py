@@ -31,6 +31,9 @@ def recommended() -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in block.splitlines())
 
 
+@pytest.mark.parametrize(
+    "any_spark", ["local", pytest.param("cluster", marks=pytest.mark.slow)], indirect=True
+)
 @pytest.mark.spark
 @pytest.mark.needs_spark("the advice is about settings of Spark")
 def test_a_session_of_defaults_is_advised(any_spark: SparkSession) -> None:

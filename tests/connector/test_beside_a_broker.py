@@ -46,7 +46,7 @@ def test_all_tasks_of_a_read_share_the_limit(spark: SparkSession, logs: Path) ->
     assert 0.9 <= took
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_all_tasks_of_a_write_share_the_limit(spark: SparkSession, logs: Path) -> None:
     """Four tasks write 4 MB at 4 MB a second, to the directory that is read without a limit."""
     rows = spark.read.format("segmentlog").schema("value binary").load(str(logs))

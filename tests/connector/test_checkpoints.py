@@ -176,7 +176,7 @@ def test_the_lag_of_a_query(streams: SparkSession, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_lag_of_a_query_of_spark_connect(cluster: SparkSession, tmp_path: Path) -> None:
     """The client gets the progress as JSON."""
     cluster.dataSource.register(kafka_like_source())

@@ -258,13 +258,14 @@ def test_every_error_of_a_task_reaches_the_driver(name: str) -> None:
     """It has the class and the message that it was raised with; a path may have any bytes."""
     kind = getattr(errors, name)
     types = [each.annotation for each in inspect.signature(kind).parameters.values()]
-    samples = {str: "/d/\udcff", int: 2**62, float: 0.5, bool: True}
+    samples = {str: "/d/\udcff", int: 2**62, float: 0.5, bool: True, tuple[str, ...]: ("a", "b")}
     error = kind(*(samples[each] for each in types if each in samples))
     sent = compaction._as_json(error)
     found = compaction._from_json(sent)
 
     assert sent.isascii()
-    assert (type(error), str(error)) == (type(found), str(found))
+    assert isinstance(found, errors.SegmentLogError)
+    assert (type(error), error.args, str(error)) == (type(found), found.args, str(found))
 
 
 def test_the_driver_runs_nothing_that_a_task_names() -> None:

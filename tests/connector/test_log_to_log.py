@@ -36,7 +36,7 @@ def forget(checkpoint: Path, batch: int) -> None:
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_queries_write_to_one_topic_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """Their micro-batches alternate in any order, and each record is there once."""
     queries = [
@@ -54,7 +54,7 @@ def test_two_queries_write_to_one_topic_at_once(spark: SparkSession, tmp_path: P
     ]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_query_writes_to_the_topics_of_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     """The topics come from the source, and a repeated micro-batch repeats no topic."""
     query = writer(spark, tmp_path, "a,b").format("segmentlog").option("numPartitions", 2)

@@ -79,7 +79,7 @@ def test_in_a_notebook(tmp_path: Path) -> None:
     assert max(each.lines[0] for each in shown.values()) <= 5, shown
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_spark_is_asked_for_the_whole_traceback(
     spark: SparkSession, places: dict[str, str]
 ) -> None:

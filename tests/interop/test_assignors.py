@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka_here.gateway import Gateway
 
-from pyspark_segmentlog.reads.assignors import assign_range, assign_round_robin, assign_sticky
+from pyspark_segmentlog.reads.task_groups import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 
 pytestmark = pytest.mark.interop

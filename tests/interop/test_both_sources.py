@@ -360,7 +360,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_refusals_mean_the_same(sources: TwoSources, every: int) -> None:
     """Both sources refuse, and each names the mistake. All differences are listed."""
     wrong = []

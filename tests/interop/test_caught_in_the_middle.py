@@ -134,7 +134,7 @@ def test_a_broker_under_load_is_read_right_or_not_at_all(
     assert overtaken < lasted
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_scans_while_the_broker_writes(
     busy: tuple[Broker, JavaClient, Load], spark: SparkSession

@@ -109,6 +109,7 @@ def test_files_that_retention_takes_away_are_found_again(
     assert list(range(log.log_end_offset)) == offsets
 
 
+@pytest.mark.slow
 def test_several_log_directories_are_read_as_one(new_version: str, tmp_path: Path) -> None:
     """A broker has spread the partitions of one topic over its disks."""
     broker = Broker(tmp_path / "kafka", new_version, n_log_dirs=2)

@@ -14,6 +14,7 @@ TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.interop
 
 
+@pytest.mark.slow
 def test_a_broker_serves_what_the_readme_restores(new_version: str, tmp_path: Path) -> None:
     """Kafka's console consumer prints the line that stands in the README."""
     readme = (TOP / "README.md").read_text()

@@ -225,7 +225,7 @@ def far_segment(topic: Path) -> list[int]:
     return [o for at in starts for o in range(at, at + 10)]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_segment_is_split_and_served_as_by_a_broker(new_version: str, tmp_path: Path) -> None:
     """A segment whose indexes cannot hold its offsets: files are equal, and all records come."""
     broker = Broker(tmp_path / "kafka", new_version)
@@ -257,7 +257,7 @@ def test_a_segment_is_split_and_served_as_by_a_broker(new_version: str, tmp_path
         assert offsets[-1] + 1 == client.consume("far")[-1].offset
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_broker_starts_on_files_that_were_derived(new_version: str, tmp_path: Path) -> None:
     """It refuses the damaged files; after a recovery, it serves all records of all topics."""
     settings = {"metadata.log.max.record.bytes.between.snapshots": 500}

@@ -161,7 +161,7 @@ def test_producers_stay_known_to_a_broker(new_version: str, tmp_path: Path) -> N
     assert known.producer_id in {each.producer_id for each in after}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_deleted_records_are_gone_for_a_broker(
     new_version: str, filled: Path, tmp_path: Path
 ) -> None:

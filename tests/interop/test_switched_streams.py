@@ -148,10 +148,8 @@ def test_a_query_moves_there_and_back_twice(moved: Moved) -> None:
         assert not moved.run(name), "an idle source has begun a batch"
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "moved", [pytest.param("v1", marks=pytest.mark.slow), "named"], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", ["v1", "named"], indirect=True)
 def test_ours_comes_first(moved: Moved) -> None:
     """A checkpoint that our source has begun is continued by ``kafka``."""
     moved.run("segmentlog")
@@ -179,12 +177,12 @@ def test_an_uncommitted_batch_is_repeated_by_the_other_source(
     moved.assert_each_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"),
     [
         ("kafka", "segmentlog"),
-        pytest.param("segmentlog", "kafka", marks=pytest.mark.slow),
+        ("segmentlog", "kafka"),
     ],
 )
 def test_an_uncommitted_batch_0_is_repeated_by_the_other_source(

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from segmentlog.testing.reference_log import split_batches
+
 _INDEXES = {
     "offset": ".index",
     "timestamp": ".timeindex",
@@ -33,13 +35,7 @@ def new_id() -> str:
 
 
 class KeyPair:
-    """An RSA key pair, and the file of its private key.
-
-    Parameters
-    ----------
-    directory : for the file.
-    name : id of the pair.
-    """
+    """An RSA key pair, and the file of its private key."""
 
     def __init__(self, directory: Path, name: str = "key-1", bits: int = 2048) -> None:
         self.name = name
@@ -114,31 +110,20 @@ def custom_metadata(size: int | None, prefix: str | None, key: str | None) -> by
 
 @dataclass
 class AivenPlugin:
-    """Settings of the plugin, and the directory of its objects.
+    """Settings of the plugin, and the directory of its objects."""
 
-    Attributes
-    ----------
-    root : directory of the objects.
-    prefix : ``key.prefix``.
-    chunk_bytes : ``chunk.size``.
-    compresses : ``compression.enabled``.
-    keys : the key pair of ``encryption.enabled``, or None.
-    """
-
-    root: Path
-    prefix: str = ""
-    chunk_bytes: int = 4096
-    compresses: bool = False
-    keys: KeyPair | None = None
+    root: Path  # directory of the objects
+    prefix: str = ""  # ``key.prefix``
+    chunk_bytes: int = 4096  # ``chunk.size``
+    compresses: bool = False  # ``compression.enabled``
+    keys: KeyPair | None = None  # the key pair of ``encryption.enabled``, or None
 
     def copy_partition(
         self, partition: Path, topic_id: str, *, with_last: bool = False
     ) -> list[str]:
         """Copy closed segments of a partition's directory, as its leader does.
 
-        Returns
-        -------
-        keys : of the segments without suffix, in the order of their offsets.
+        Returns `keys`: of the segments without suffix, in the order of their offsets.
         """
         bases = sorted(int(each.stem) for each in partition.glob("*.log"))
         ends = [*bases[1:], self._end_offset(partition, bases[-1])]
@@ -151,11 +136,9 @@ class AivenPlugin:
     @staticmethod
     def _end_offset(partition: Path, base: int) -> int:
         data = (partition / f"{base:020}.log").read_bytes()
-        at = end = 0
-        while at + 61 <= len(data):
-            first, size = struct.unpack_from(">qi", data, at)
-            end = first + struct.unpack_from(">i", data, at + 23)[0] + 1
-            at += 12 + size
+        end = 0
+        for batch, _ in split_batches(data):
+            end = struct.unpack_from(">q", batch)[0] + struct.unpack_from(">i", batch, 23)[0] + 1
         return end
 
     def copy_segment(self, partition: Path, topic_id: str, base: int, end: int) -> str:
@@ -218,7 +201,9 @@ class AivenPlugin:
             },
             "startOffset": base,
             "endOffset": end,
-            "maxTimestampMs": self._max_timestamp(data),
+            "maxTimestampMs": max(
+                struct.unpack_from(">q", batch, 35)[0] for batch, _ in split_batches(data)
+            ),
             "brokerId": 1,
             "eventTimestampMs": 1_700_000_000_000,
             "segmentLeaderEpochs": {str(each): first for each, first in in_segment.items()},
@@ -265,11 +250,3 @@ class AivenPlugin:
             elif first <= end:
                 found[epoch] = first
         return found
-
-    @staticmethod
-    def _max_timestamp(data: bytes) -> int:
-        at, most = 0, -1
-        while at + 61 <= len(data):
-            most = max(most, struct.unpack_from(">q", data, at + 35)[0])
-            at += 12 + struct.unpack_from(">i", data, at + 8)[0]
-        return most

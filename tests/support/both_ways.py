@@ -27,10 +27,7 @@ def decode_log(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the first `n_bytes`; an error comes as in scans, after the rows before it.
 
-    Raises
-    ------
-    BadBatchError
-        If the last batch is not whole.
+    Raises `BadBatchError` if the last batch is not whole.
     """
     at = 0
     while at < n_bytes:

@@ -18,13 +18,9 @@ def write_checkpoint(
 ) -> Path:
     """Write the files of a checkpoint as Spark does.
 
-    Parameters
-    ----------
-    directory : to make.
-    offsets : the lines of the sources of each batch.
-    committed : number of the last committed batch.
-    initial : the file ``sources/…/0`` of some sources.
-    version : of the offset log.
+    `directory`: to make. `offsets`: the lines of the sources of each batch. `committed`: number of
+    the last committed batch. `initial`: the file ``sources/…/0`` of some sources. `version`: of
+    the offset log.
     """
     files = {"metadata": b'{"id":"451c66aa-e50e-4393-958b-bd4758714396"}'}
     for batch, sources in offsets.items():

@@ -1,5 +1,6 @@
 """Hooks for the calls by which the engine changes a disk: watch them, fail them, end there."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -26,6 +27,15 @@ Forward = partial[object]
 #: A loop over the calls at which something is cut: each seventh call, and each night all of them.
 #: `tests/storage/txn/test_change.py` always cuts each call of the steps that all changes share.
 cut_loop = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
+def refuse_copies(patch: pytest.MonkeyPatch) -> None:
+    """Let the system not copy files by itself: a recorder of changes sees writes."""
+
+    def copy_file_range(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    patch.setattr(os, "copy_file_range", copy_file_range)
 
 
 class Crash(BaseException):
@@ -65,9 +75,7 @@ def around_calls(
 def crash_at(patch: pytest.MonkeyPatch, number: int) -> list[str]:
     """Let `number` calls of `CALLS` through and raise `Crash` from all others, until undone.
 
-    Returns
-    -------
-    made : names of the calls that went through, as they come.
+    Returns `made`: names of the calls that went through, as they come.
     """
 
     def before(made: Sequence[str], name: str, _: Sequence[object]) -> None:
@@ -87,9 +95,7 @@ def fail_at(
 ) -> list[str]:
     """Have call `number` of `calls` fail with `code`; if `is_final`, and all that come later.
 
-    Returns
-    -------
-    made : names of the calls that do not fail, in order, until undone.
+    Returns `made`: names of the calls that do not fail, in order, until undone.
     """
     n_failed = 0
 
@@ -105,12 +111,7 @@ def fail_at(
 
 
 def act_at(patch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> list[str]:
-    """Call a function right before call `number` of `CALLS`.
-
-    Returns
-    -------
-    made : names of the calls, as they come, until undone.
-    """
+    """Call a function right before call `number` of `CALLS`."""
     is_done = False
 
     def before(made: Sequence[str], name: str, arguments: Sequence[object]) -> None:
@@ -144,16 +145,10 @@ def copy_states(
 ) -> list[Path]:
     """Change a directory, and copy it at each step, as a crash there would leave it.
 
-    Parameters
-    ----------
-    directory : what is changed.
-    act : makes calls of `CALLS`.
-    to : an empty or missing directory for the copies.
-    passing : ends of names of files whose contents do not make a state: no one reads them.
-
-    Returns
-    -------
-    copies : one of each state, in their order, from before `act` to after it.
+    `directory`: what is changed. `act`: makes calls of `CALLS`. `to`: an empty or missing
+    directory for the copies. `passing`: ends of names of files whose contents do not make a state:
+    no one reads them. Returns `copies`: one of each state, in their order, from before `act` to
+    after it.
     """
     copies: list[Path] = []
     seen = set[tuple[tuple[str, bytes], ...]]()

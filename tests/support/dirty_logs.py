@@ -33,29 +33,19 @@ class Producer(NamedTuple):
 class Kind(NamedTuple):
     """The recipe of a random log.
 
-    Attributes
-    ----------
-    codecs : of its batches.
-    magics : of its batches.
-    n_keys : different keys; few keys leave many batches empty.
-    tombstones : share of null values.
-    unkeyed : share of records without a key.
-    producers : number of idempotent producers, and number of transactional ones.
-    is_append_time : whether timestamps are the broker's.
-    n_batches, n_records : in the log, and most in a batch.
-    age_ms : age of the oldest record.
+    `n_batches`, `n_records`: in the log, and most in a batch.
     """
 
-    codecs: Sequence[int] = (NONE,)
-    magics: Sequence[int] = (2,)
-    n_keys: int = 12
-    tombstones: float = 0.2
-    unkeyed: float = 0.0
-    producers: int = 0
-    is_append_time: bool = False
+    codecs: Sequence[int] = (NONE,)  # of its batches
+    magics: Sequence[int] = (2,)  # of its batches
+    n_keys: int = 12  # different keys; few keys leave many batches empty
+    tombstones: float = 0.2  # share of null values
+    unkeyed: float = 0.0  # share of records without a key
+    producers: int = 0  # number of idempotent producers, and number of transactional ones
+    is_append_time: bool = False  # whether timestamps are the broker's
     n_batches: int = 60
     n_records: int = 6
-    age_ms: int = 100_000
+    age_ms: int = 100_000  # age of the oldest record
 
 
 def data_batch(

@@ -13,14 +13,8 @@ _ROWS = 25
 def table(report: str) -> str:
     """A Markdown table of the files that take longest.
 
-    Parameters
-    ----------
-    report : path of a JUnit report.
-
-    Returns
-    -------
-    str
-        Seconds and number of tests of each file, the longest first, and of all the others.
+    `report`: path of a JUnit report. Returns seconds and number of tests of each file, the longest
+    first, and of all the others.
     """
     seconds: Counter[str] = Counter()
     tests: Counter[str] = Counter()

@@ -32,11 +32,9 @@ class Killed(BaseException):
 class MemoryStore:
     """What the store holds.
 
-    Attributes
-    ----------
-    late : requests that are still under way although their clients have given them up.
-    requests : kind and key of each request.
-    has_conditions : whether a conditional write looks whether there is an object.
+    `late`: requests that are still under way although their clients have given them up.
+    `requests`: kind and key of each request. `has_conditions`: whether a conditional write looks
+    whether there is an object.
     """
 
     def __init__(self) -> None:
@@ -64,12 +62,9 @@ class MemoryStore:
 class FaultyClient:
     """`Objects` of one process.
 
-    Attributes
-    ----------
-    faults : chooses what happens to each request, or is None.
-    share : of requests that something happens to; of reads fewer, of writes more.
-    kills : whether the process may die.
-    others : called before some requests: other clients act meanwhile.
+    `faults`: chooses what happens to each request, or is None. `share`: of requests that something
+    happens to; of reads fewer, of writes more. `kills`: whether the process may die. `others`:
+    called before some requests: other clients act meanwhile.
     """
 
     def __init__(self, store: MemoryStore, faults: random.Random | None = None) -> None:

@@ -44,22 +44,13 @@ class Batch(NamedTuple):
 
 
 class FlippedLog(NamedTuple):
-    """An undamaged log on disk, with its model.
+    """An undamaged log on disk, with its model."""
 
-    Attributes
-    ----------
-    directory : the log directory; its partition is ``t-0``.
-    segments : batches by the base offset of their segment.
-    end : the log end offset.
-    has_checkpoints : whether that is also the high watermark; otherwise there is none.
-    has_times : whether its timestamps rise from record to record.
-    """
-
-    directory: Path
-    segments: dict[int, list[Batch]]
-    end: int
-    has_checkpoints: bool
-    has_times: bool
+    directory: Path  # the log directory; its partition is ``t-0``
+    segments: dict[int, list[Batch]]  # batches by the base offset of their segment
+    end: int  # the log end offset
+    has_checkpoints: bool  # whether that is also the high watermark; otherwise there is none
+    has_times: bool  # whether its timestamps rise from record to record
 
     @property
     def partition(self) -> Path:
@@ -81,18 +72,15 @@ class FlippedLog(NamedTuple):
 class Flip(NamedTuple):
     """One bit of one file.
 
-    Attributes
-    ----------
-    path, byte, bit : the place.
-    batch : the batch that the byte belongs to, or None outside of ``.log`` files.
-    at : the byte of the batch.
+    `path`, `byte`, `bit`: the place.
     """
 
     path: Path
     byte: int
     bit: int
+    # the batch that the byte belongs to, or None outside of ``.log`` files
     batch: Batch | None = None
-    at: int = 0
+    at: int = 0  # the byte of the batch
 
 
 def flips_of(log: FlippedLog) -> list[list[Flip]]:
@@ -151,13 +139,9 @@ def wrong_reads(
 
     With ``skip``, a read may also give all rows but those of the damaged batch, and no error.
 
-    Parameters
-    ----------
-    log : whole, and whole again afterwards.
-    flip : the bit to flip.
-    rng : chooses the reads.
-    n_reads : how many of the ways to read to try.
-    ways : to read all rows, by name; by default the engine's, and reads by time.
+    `log`: whole, and whole again afterwards. `flip`: the bit to flip. `rng`: chooses the reads.
+    `n_reads`: how many of the ways to read to try. `ways`: to read all rows, by name; by default
+    the engine's, and reads by time.
     """
     data = _damage(flip)
     lost = set(flip.batch.rows) if flip.batch else set()
@@ -197,10 +181,7 @@ def _damage(flip: Flip) -> bytes:
 def wrong_look_ups(log: FlippedLog, flip: Flip) -> list[str]:
     """Reads that begin or end inside of a log with a flipped index, and do not give all rows.
 
-    Parameters
-    ----------
-    log : whole, with indexes, and whole again afterwards.
-    flip : a bit of an index.
+    `log`: whole, with indexes, and whole again afterwards. `flip`: a bit of an index.
     """
     rows, wrong = log.rows, []
     data = _damage(flip)
@@ -443,16 +424,14 @@ def _dataset(log: FlippedLog, on_corrupt: str) -> LogDataset:
     return segmentlog.dataset(log.directory, on_corrupt_batch=on_corrupt)
 
 
-def _whole_dataset(log: FlippedLog, on_corrupt: str) -> Rows:
-    return taken(_dataset(log, on_corrupt).to_batches(COLUMNS, use_threads=False))
-
-
 READS: dict[str, Callable[[FlippedLog, str], Rows]] = {
     "scan": _scan,
     "slices of one batch": _sliced(1),
     "slices of some batches": _sliced(300),
     "ranges": _ranges,
-    "dataset": _whole_dataset,
+    "dataset": lambda log, on_corrupt: taken(
+        _dataset(log, on_corrupt).to_batches(COLUMNS, use_threads=False)
+    ),
 }
 
 

@@ -18,18 +18,12 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 class Batch(NamedTuple):
-    """A batch in its file.
-
-    Attributes
-    ----------
-    base_offset, position : where it is.
-    fields : the header without sizes and checksum.
-    records : with their offsets and timestamps; of a control batch, its key and value.
-    """
+    """A batch in its file."""
 
     base_offset: int
     position: int
-    fields: tuple[int, ...]
+    fields: tuple[int, ...]  # the header without sizes and checksum
+    # with their offsets and timestamps; of a control batch, its key and value
     records: list[Record]
 
     @property
@@ -81,18 +75,3 @@ def index_entries(path: Path) -> list[tuple[int, ...]]:
     form = {".index": ">ii", ".timeindex": ">qi", ".txnindex": ">hqqqq"}[path.suffix]
     data = path.read_bytes() if path.exists() else b""
     return [*struct.iter_unpack(form, data)]
-
-
-def newest_values(partition: Path) -> dict[bytes, bytes | None]:
-    """The newest value of each key, in any transaction."""
-    return {
-        record.key: record.value
-        for path in sorted(partition.glob("*.log"))
-        for batch in batches_of(path)
-        for record in batch.records
-        if record.key is not None and not _is_control(batch)
-    }
-
-
-def _is_control(batch: Batch) -> bool:
-    return len(batch.fields) > 2 and bool(batch.fields[1] & 0x20)

@@ -17,12 +17,9 @@ from segmentlog.txn.guard import list_guards
 class Driver:
     """A driver with its JVM and its Python workers, in one session of the operating system.
 
-    Parameters
-    ----------
-    program : in Python; it gets the directory and `first`, and prints the number of each job that
-        is committed.
-    directory : the log directory that the jobs append to.
-    first : the number of the first job.
+    `program`: in Python; it gets the directory and `first`, and prints the number of each job that
+    is committed. `directory`: the log directory that the jobs append to. `first`: the number of
+    the first job.
     """
 
     def __init__(self, program: str, directory: Path, first: int) -> None:

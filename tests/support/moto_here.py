@@ -5,10 +5,10 @@ may both win a conditional write.  `locked` puts a lock around each request, so 
 be tested; without it, moto shows what a store does that only seems to have conditional writes.
 """
 
+import os
 import threading
 import urllib.request
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 __all__ = ["BUCKET", "CREDENTIALS", "Moto"]
@@ -20,14 +20,11 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
 
 class Moto:
-    """A server with one bucket; a context that stops it.
-
-    Attributes
-    ----------
-    requests : method and path of each request.
-    """
+    """A server with one bucket; a context that stops it."""
 
     def __init__(self, *, locked: bool = True) -> None:
+        # Read by moto once: tests of uploads in parts need few bytes for many parts.
+        os.environ.setdefault("S3_UPLOAD_PART_MIN_SIZE", "1")
         # The environment of Sail's tests has no moto.
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import make_server
@@ -58,11 +55,6 @@ class Moto:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()

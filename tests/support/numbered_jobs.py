@@ -85,10 +85,7 @@ Look = dict[TopicPartition, Found]
 def found_in(topic_partition: TopicPartition, batches: Iterable[pa.RecordBatch]) -> Found:
     """The jobs in the rows of one partition, with the columns ``offset`` and ``value``.
 
-    Raises
-    ------
-    RowsError
-        If offsets have gaps or repeats, or a job has not all of its rows here.
+    Raises `RowsError` if offsets have gaps or repeats, or a job has not all of its rows here.
     """
     batches = list(batches)
     if not sum(each.num_rows for each in batches):
@@ -139,10 +136,7 @@ def options_of(directory: object, level: str, max_bytes: int) -> dict[str, str]:
 def read_slices(slices: Sequence[LogSlice], level: str = "default") -> Look:
     """The partitions of these slices, read as tasks read them.
 
-    Raises
-    ------
-    RowsError
-        Also if a task has other rows than its slice was planned for.
+    Raises `RowsError` also if a task has other rows than its slice was planned for.
     """
     groups = itertools.groupby(slices, lambda each: TopicPartition(*each[:2]))
     return {key: read_partition(key, list(group), level) for key, group in groups}
@@ -167,10 +161,8 @@ def read_partition(
 def whole_jobs(seen: Look, jobs: Iterable[Job]) -> set[int]:
     """Numbers of the jobs that a look finds.
 
-    Raises
-    ------
-    RowsError
-        If a job is not in all of its partitions, or the partitions have different jobs or orders.
+    Raises `RowsError` if a job is not in all of its partitions, or the partitions have different
+    jobs or orders.
     """
     found = {number for each in seen.values() for number in each.jobs}
     known = {job.number: job for job in jobs}

@@ -16,8 +16,6 @@ from typing import NamedTuple
 from segmentlog.bucket.objects import Objects, objects_at
 from segmentlog.store.bucket_location import bucket_at
 
-__all__ = ["SERVERS", "Winners", "contend"]
-
 
 class Winners(NamedTuple):
     """What clients were told that have created the same keys."""
@@ -69,11 +67,10 @@ def _moto(*, locked: bool) -> Iterator[str]:
 
 @contextmanager
 def _s3proxy() -> Iterator[str]:
-    from s3_here import BUCKET, S3Server
+    from s3_here import S3Server
 
     with S3Server() as server:
-        end = f"endpoint_override=http://127.0.0.1:{server.port}&anonymous=true"
-        yield f"s3://{BUCKET}/logs?{end}"
+        yield server.url("logs")
 
 
 @contextmanager

@@ -143,14 +143,11 @@ def _commands() -> Iterator[tuple[str, str]]:
         found = []
         for each in command.params:
             is_option = each.opts[0].startswith("-")
-            spelled = [*each.opts, *each.secondary_opts] if is_option else [_argument(each)]
+            metavar = str(each.metavar or each.name.upper())
+            spelled = [*each.opts, *each.secondary_opts] if is_option else [metavar]
             if not getattr(each, "hidden", False):
                 found.append(" ".join(f"`{one}`" for one in spelled))
         yield name, ", ".join(found)
-
-
-def _argument(parameter: Any) -> str:
-    return str(parameter.metavar or parameter.name.upper())
 
 
 def _json() -> Iterator[tuple[str, str]]:

@@ -8,12 +8,7 @@ FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def spark_variables(*more: str) -> dict[str, str]:
-    """Variables that give flags to each driver that pyspark starts, and to its executors.
-
-    Parameters
-    ----------
-    more : flags on top of `FLAGS`.
-    """
+    """Variables that give flags to each driver that pyspark starts, and to its executors."""
     flags = " ".join(f'"{each}"' for each in (*FLAGS, *more))  # Spark splits them as a shell does
     processes = ("driver", "executor")
     settings = [f"--conf 'spark.{each}.extraJavaOptions={flags}'" for each in processes]

@@ -1,33 +1,30 @@
 """An S3 server on this machine, and a proxy that counts requests and spoils answers."""
 
-import contextlib
 import http.client
 import re
 import socket
 import socketserver
-import subprocess
-import tempfile
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from kafka_here.artifacts import java, s3proxy_jars
-from ports import free_port
+from store_servers import Forwarder, StoreServer, read_head
 
 BUCKET = "logs"
-_SECONDS = 60
 
 
-class S3Server:
-    """S3Proxy with objects in its memory; a context that stops it."""
+def s3_url(port: int, key: str) -> str:
+    """URL of a directory in the bucket of a server."""
+    return f"s3://{BUCKET}/{key}?endpoint_override=http://127.0.0.1:{port}&anonymous=true"
 
-    def __init__(self) -> None:
-        self.port = free_port()
-        self._files = tempfile.TemporaryDirectory()
+
+class S3Server(StoreServer):
+    """S3Proxy with objects in its memory."""
+
+    def _begin(self, directory: Path | None) -> None:
         settings = {
             "s3proxy.authorization": "none",
             "s3proxy.endpoint": f"http://127.0.0.1:{self.port}",
@@ -36,28 +33,17 @@ class S3Server:
             "jclouds.identity": "any",
             "jclouds.credential": "any",
         }
-        path = Path(self._files.name, "s3proxy.conf")
+        path = self._files / "s3proxy.conf"
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-DLOG_LEVEL=warn"]
         command += ["-cp", f"{s3proxy_jars()}/*", "org.gaul.s3proxy.Main"]
-        with Path(self._files.name, "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, "--properties", str(path)], stdout=log, stderr=log
-            )
-        self._await()
+        self._run([*command, "--properties", str(path)])
         self.put("")
+        if directory is not None:
+            self.copy(directory, "kafka")
 
-    def _await(self) -> None:
-        until = time.monotonic() + _SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            if self._process.poll() is not None or time.monotonic() > until:
-                said = Path(self._files.name, "log").read_text()[-2000:]
-                message = f"S3Proxy does not answer:\n{said}"
-                raise RuntimeError(message)
-            time.sleep(0.05)
+    def url(self, key: str) -> str:
+        return s3_url(self.port, key)
 
     def put(self, key: str, data: bytes = b"") -> None:
         """Make an object, or the bucket if the key is empty."""
@@ -72,19 +58,6 @@ class S3Server:
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 self.put(f"{key}/{path.relative_to(directory)}", path.read_bytes())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._files.cleanup()
 
 
 class Request(NamedTuple):
@@ -110,14 +83,11 @@ class Request(NamedTuple):
 Fault = Callable[[socket.socket, Request, bytes], bool]
 
 
-class Proxy:
-    """A proxy that passes requests on to a server and notes them; a context that stops it.
+class Proxy(Forwarder):
+    """Passes requests on to a server, and notes them.
 
-    Attributes
-    ----------
-    requests : in the order in which they came.
-    fault : spoils answers, if it is not None.
-    at_once : the largest number of reads that were under way together.
+    `requests`: in the order in which they came. `fault`: spoils answers, if it is not None.
+    `at_once`: the largest number of reads that were under way together.
     """
 
     def __init__(self, server: S3Server) -> None:
@@ -125,40 +95,19 @@ class Proxy:
         self.fault: Fault | None = None
         self.at_once = self._now = 0
         self._lock = threading.Lock()
-        proxy = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                server_side = http.client.HTTPConnection("127.0.0.1", server.port)
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    while proxy._serve(self, server_side):
-                        pass
-                server_side.close()
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 64
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        super().__init__(server.port)
 
     def url(self, key: str) -> str:
         """URL of a directory, through this proxy."""
-        port = self._server.server_address[1]
-        return f"s3://{BUCKET}/{key}?endpoint_override=http://127.0.0.1:{port}&anonymous=true"
+        return s3_url(self.port, key)
 
     def _serve(
         self, handler: socketserver.StreamRequestHandler, server: http.client.HTTPConnection
     ) -> bool:
-        line = handler.rfile.readline().decode("latin-1")
-        if not line:
+        read = read_head(handler)
+        if read is None:
             return False
-        method, path, _ = line.split(" ", 2)
-        headers = {}
-        while header := handler.rfile.readline().decode("latin-1").strip():
-            name, _, value = header.partition(":")
-            headers[name.strip().lower()] = value.strip()
+        method, path, headers = read
         ranged = re.fullmatch(r"bytes=(\d+)-(\d+)", headers.get("range", ""))
         begin, end = (int(ranged[1]), int(ranged[2]) + 1) if ranged else (0, 0)
         request = Request(method, path, begin, end)
@@ -190,15 +139,3 @@ class Proxy:
         self.requests.clear()
         self.fault = None
         self.at_once = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()

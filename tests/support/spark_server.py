@@ -39,11 +39,8 @@ session.stop()
 class SparkServer:
     """A server that starts at the beginning of a ``with`` block and stops at its end.
 
-    Parameters
-    ----------
-    master : as in Spark's settings.
-    directory : for what Spark leaves: its home, which is pyspark's own in everything else.
-    settings : further ones of Spark.
+    `master`: as in Spark's settings. `directory`: for what Spark leaves: its home, which is
+    pyspark's own in everything else. `settings`: further ones of Spark.
     """
 
     def __init__(

@@ -14,14 +14,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from kafka_here.artifacts import azurite, fake_gcs_server
 from ports import free_port
-
-__all__ = ["AZURE_KEY", "AzureServer", "GoogleServer", "StoreServer"]
 
 _SECONDS = 60
 _BUCKET = "logs"
@@ -71,28 +68,71 @@ class StoreServer:
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
         until = time.monotonic() + _SECONDS
-        while not self._is_up():
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
             if process.poll() is not None or time.monotonic() > until:
                 message = f"{command[0]} does not answer:\n{log.read_text()[-2000:]}"
                 raise RuntimeError(message)
             time.sleep(0.05)
 
-    def _is_up(self) -> bool:
-        with contextlib.suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port)).close()
-            return True
-        return False
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+class Forwarder:
+    """A server in this process that passes requests on to another one; a context that stops it."""
+
+    def __init__(self, server_port: int) -> None:
+        serve = self._serve
+
+        class Handler(socketserver.StreamRequestHandler):
+            disable_nagle_algorithm = True
+
+            def handle(self) -> None:
+                server = http.client.HTTPConnection("127.0.0.1", server_port)
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    while serve(self, server):
+                        pass
+                server.close()
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            block_on_close = False
+            request_queue_size = 64
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def _serve(
+        self, handler: socketserver.StreamRequestHandler, server: http.client.HTTPConnection
+    ) -> bool:
+        """Answer the next request of a connection; False at its end."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def read_head(
+    handler: socketserver.StreamRequestHandler,
+) -> tuple[str, str, dict[str, str]] | None:
+    """Method, path, and headers by their lower-cased names; None at the end of a connection."""
+    line = handler.rfile.readline().decode("latin-1")
+    if not line:
+        return None
+    method, path, _ = line.split(" ", 2)
+    given = http.client.parse_headers(handler.rfile)
+    return method, path, {name.lower(): value for name, value in given.items()}
 
 
 class GoogleServer(StoreServer):
@@ -108,8 +148,7 @@ class GoogleServer(StoreServer):
         bucket.mkdir(parents=True)
         if directory is not None:
             shutil.copytree(directory, bucket / "kafka")
-        gateway = _Gateway(self.port)
-        self._stack.enter_context(contextlib.closing(gateway))
+        gateway = self._stack.enter_context(_Gateway(self.port))
         self.gateway = f"127.0.0.1:{gateway.port}"
         self._run(
             [
@@ -177,55 +216,29 @@ class AzureServer(StoreServer):
         return f"abfs://{_BUCKET}@{_ACCOUNT}.dfs.core.windows.net/{key}?{given}&{servers}"
 
 
-class _Gateway:
+class _Gateway(Forwarder):
     """Google's writes in XML, as requests to the JSON interface of a server.
 
     The parts of an upload wait here until it is completed.
     """
 
     def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
         self._uploads: dict[str, dict[int, bytes]] = {}
-        gateway = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            disable_nagle_algorithm = True
-
-            def handle(self) -> None:
-                server = http.client.HTTPConnection("127.0.0.1", server_port)
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    while gateway._serve(self, server):
-                        pass
-                server.close()
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            block_on_close = False
-            request_queue_size = 64
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(server_port)
 
     def _serve(
         self, handler: socketserver.StreamRequestHandler, server: http.client.HTTPConnection
     ) -> bool:
-        line = handler.rfile.readline().decode("latin-1")
-        if not line:
+        head = read_head(handler)
+        if head is None:
             return False
-        method, path, _ = line.split(" ", 2)
-        given = http.client.parse_headers(handler.rfile)
-        headers = {name.lower(): value for name, value in given.items()}
+        method, path, headers = head
         body = _body(handler, headers)
         status, reason, answer, kept = self._answered(server, method, path, headers, body)
-        head = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in kept)]
+        lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in kept)]
         if not any(name.lower() == "content-length" for name, _ in kept):
-            head.append(f"Content-Length: {len(answer)}")
-        handler.wfile.write("\r\n".join([*head, "", ""]).encode("latin-1") + answer)
+            lines.append(f"Content-Length: {len(answer)}")
+        handler.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + answer)
         return True
 
     def _answered(

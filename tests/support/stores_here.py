@@ -31,10 +31,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, store: Store, bucket: str) -> str:
 class CountingStore:
     """A store that passes requests to another store, notes them, and spoils answers.
 
-    Attributes
-    ----------
-    requests : the kind of each request, its key, and its range.
-    spoil : takes a key, a position and the bytes that were read, and returns other bytes.
+    `requests`: the kind of each request, its key, and its range. `spoil`: takes a key, a position
+    and the bytes that were read, and returns other bytes.
     """
 
     def __init__(self, store: Store) -> None:

@@ -27,10 +27,7 @@ class LastDuration:
 
     @classmethod
     def parse(cls, option: str, text: str) -> "LastDuration":
-        """Parse the value of ``lastDuration``.
-
-        Raises `ValueError` if it is not a duration.
-        """
+        """Parse the value of ``lastDuration``."""
         return cls(option, text, parse_duration(text))
 
     def before(self, now_ms: int) -> TimestampBound:
@@ -39,18 +36,12 @@ class LastDuration:
 
 
 def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
-    """Refuse two maps over different partitions, or with a start after its end.
-
-    Raises `OptionError` if both bounds are maps of offsets, or both of timestamps, and they do not
-    fit together.
-    """
+    """Refuse two maps over different partitions, or with a start after its end."""
     if not isinstance(start, OffsetBound | TimestampBound) or type(start) is not type(end):
         return
     starts, ends = dict(start.partitions), dict(end.partitions)
-    is_open = any(
-        isinstance(each, OffsetBound) and (each.topics or each.is_checkpoint)
-        for each in (start, end)
-    )
+    of_offsets = [each for each in (start, end) if isinstance(each, OffsetBound)]
+    is_open = any(each.topics or each.is_checkpoint for each in of_offsets)
     if starts and ends and not is_open and starts.keys() != ends.keys():
         different = ", ".join(map(str, sorted(starts.keys() ^ ends.keys())))
         accepted = (
@@ -64,19 +55,12 @@ def check_order(start: object, end: OffsetBound | TimestampBound) -> None:
 
 
 def check_start(
-    start: OffsetBound | TimestampBound,
-    topic_partition: TopicPartition,
-    first: int,
-    last: int,
-    end_option: str,
+    start: OffsetBound | TimestampBound, each: TopicPartition, first: int, last: int, end: str
 ) -> None:
-    """Refuse a start after its end.
-
-    Raises `OptionError` if `first` lies after `last`.
-    """
+    """Refuse a start at `first` that is after its end, which an option `end` puts at `last`."""
     if first > last:
         accepted = (
-            f"{topic_partition} would start at {first} and end at {last}: give a start that is "
-            f"not after {end_option or 'that offset, the latest'}"
+            f"{each} would start at {first} and end at {last}: give a start that is "
+            f"not after {end or 'that offset, the latest'}"
         )
         raise OptionError(start.option, start.text, accepted)

@@ -69,10 +69,7 @@ _SIMILAR, _SUGGESTED = 0.8, 0.6
 
 
 def read_names(raw: Mapping[str, str]) -> dict[str, str]:
-    """Names of the options that a read may have, by lower-cased names.
-
-    `raw`: options; with the option ``table``, those of tables are among the names.
-    """
+    """Names of the options that a read may have, by lower-cased names."""
     if any(name.lower() == "table" for name in raw):
         return _READS
     return {lowered: name for lowered, name in _READS.items() if lowered not in _OF_TABLES}
@@ -83,8 +80,6 @@ def check_read_names(raw: Mapping[str, str]) -> None:
 
     These are client options that the ``kafka`` source refuses, options of writes, a push-down of
     filters, and names that are nearly those of an option.
-
-    Raises `OptionError` for the first one.
     """
     reads = read_names(raw)
     used = [
@@ -120,10 +115,7 @@ def check_read_names(raw: Mapping[str, str]) -> None:
 
 
 def check_write_names(raw: Mapping[str, str]) -> None:
-    """Refuse each unknown name: silence would write other rows than the user meant.
-
-    Raises `OptionError` for the first one.
-    """
+    """Refuse each unknown name: silence would write other rows than the user meant."""
     for name, value in raw.items():
         lowered = name.lower()
         if lowered in _WRITES or lowered in _IGNORED_BY_WRITES:

@@ -105,10 +105,7 @@ class OffsetBound:
         return cls(option, text, None, tuple(topics), tuple(partitions), ids)
 
     def refuse(self, refused: int) -> None:
-        """Refuse `LATEST` as the start of a batch query, or `EARLIEST` as the end of one.
-
-        Raises `OptionError` if the bound has this value for any partition.
-        """
+        """Refuse `LATEST` as the start of a batch query, or `EARLIEST` as the end of one."""
         name = "latest (-1)" if refused == LATEST else "earliest (-2)"
         verb = "start" if refused == LATEST else "end"
         other = "earliest" if refused == LATEST else "latest"
@@ -121,11 +118,7 @@ class OffsetBound:
                 raise OptionError(self.option, self.text, f"{accepted}, as {where} does{remedy}")
 
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """An offset, `EARLIEST` or `LATEST` for each partition that is read.
-
-        Raises `OptionError` if a map names other partitions than `assigned`; `LogDirectoryError`
-        or `CorruptCheckpointError` or `StorageError` if a checkpoint could not be read.
-        """
+        """An offset, `EARLIEST` or `LATEST` for each partition that is read."""
         if self.error is not None:
             raise self.error
         wanted = sorted(assigned)
@@ -182,9 +175,8 @@ def check_partitions(
 ) -> None:
     """Refuse a map of other partitions than those that are read.
 
-    `option`, `text`: name of the option, and its text.  `found`: partitions that the map names.
-    `wanted`: partitions that are read, sorted.  `idle`: topics that the map names and that have no
-    partition among these.  `hint`: what to give for a partition.
+    `option`, `text`: name of the option, and its text.  `idle`: topics that the map names and that
+    have no partition among these.  `hint`: what to give for a partition.
     """
     wanted = list(wanted)
     if set(found) != set(wanted) or set(idle):
@@ -203,10 +195,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def load_object(option: str, text: str) -> Mapping[str, object]:
-    """A JSON object without repeated keys.
-
-    Raises `ValueError` if the text is not a JSON object; `OptionError` if a key is repeated.
-    """
+    """A JSON object without repeated keys."""
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -230,10 +219,7 @@ def load_object(option: str, text: str) -> Mapping[str, object]:
 def parse_partitions(
     option: str, text: str, loaded: Mapping[str, object]
 ) -> list[tuple[TopicPartition, object]]:
-    """The values of ``{"topic": {"partition": value}}``, unchecked.
-
-    Raises `ValueError` if the form is another one; `OptionError` if a partition is named twice.
-    """
+    """The values of ``{"topic": {"partition": value}}``, unchecked."""
     found: dict[TopicPartition, object] = {}
     for topic, entry in loaded.items():
         if not isinstance(entry, dict):
@@ -256,11 +242,7 @@ def _twice(name: str) -> str:
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """The partitions of an ``assign`` option: ``{"orders": [0, 1]}``.
-
-    Raises `ValueError` if the text is not such a map, or names no partition; `OptionError` if a
-    topic is named twice.
-    """
+    """The partitions of an ``assign`` option: ``{"orders": [0, 1]}``."""
     found: list[TopicPartition] = []
     for topic, partitions in load_object("assign", text).items():
         if not isinstance(partitions, list):

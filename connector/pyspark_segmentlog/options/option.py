@@ -62,10 +62,7 @@ class Option(NamedTuple):
 
 
 class GivenOptions:
-    """The options that a user has given; each one is parsed when it is asked for, not before.
-
-    `raw`: texts by name, in any case.
-    """
+    """The options that a user has given; each one is parsed when it is asked for, not before."""
 
     def __init__(self, raw: Mapping[str, str], table: Iterable[Option]) -> None:
         self.texts = {name.lower(): text for name, text in raw.items()}

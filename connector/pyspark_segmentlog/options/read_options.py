@@ -56,11 +56,7 @@ class Triggers:
 
     @classmethod
     def parse(cls, given: GivenOptions) -> "Triggers":
-        """Check the options of a stream.
-
-        Raises `OptionError` if a value is not accepted, or the least size of a micro-batch is
-        above the largest.
-        """
+        """Check the options of a stream."""
         least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
         if least and most and least > most:
             accepted = f"maxOffsetsPerTrigger is {most}: give that number or a smaller one"
@@ -113,8 +109,7 @@ class ReadOptions:
         """Check Spark's option strings; names in any case.
 
         `query`: the kind of query; None where Spark asks for the columns, because it does not say
-        there which kind it plans.  Raises `OptionError` for the first option that is refused by
-        its name, or whose value is not accepted.
+        there which kind it plans.
         """
         check_read_names(raw)
         given = GivenOptions(raw, READ_OPTIONS)
@@ -168,12 +163,8 @@ class ReadOptions:
 
         A stream starts at offsets that were looked up before, and that its checkpoint has.
         """
-        start, is_batch = self.start, self.triggers is None
-        return (
-            is_batch
-            and isinstance(start, OffsetBound)
-            and start.asked(topic_partition) == EARLIEST
-        )
+        start = self.start if self.triggers is None else None
+        return isinstance(start, OffsetBound) and start.asked(topic_partition) == EARLIEST
 
 
 def _with_tier(paths: tuple[str, ...], given: GivenOptions) -> tuple[str, ...]:

@@ -45,19 +45,13 @@ class TimestampBound:
 
     @classmethod
     def parse(cls, option: str, text: str) -> "TimestampBound":
-        """Parse the value of ``startingTimestamp`` or ``endingTimestamp``.
-
-        Raises `ValueError` if it is not one timestamp.
-        """
+        """Parse the value of ``startingTimestamp`` or ``endingTimestamp``."""
         text = text.strip()
         return cls(option, text, everywhere=parse_time(text))
 
     @classmethod
     def parse_map(cls, option: str, text: str) -> "TimestampBound":
-        """Parse the value of ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``.
-
-        Raises `ValueError` if it is not such a map; `OptionError` if a name is there twice.
-        """
+        """Parse the value of ``startingOffsetsByTimestamp`` or ``endingOffsetsByTimestamp``."""
         partitions = parse_partitions(option, text, load_object(option, text))
         found = tuple((each, _timestamp(value)) for each, value in partitions)
         return cls(option, text, None, found)
@@ -67,10 +61,7 @@ class TimestampBound:
         return replace(self, no_match=no_match)
 
     def resolve(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """A timestamp in epoch milliseconds for each partition that is read.
-
-        Raises `OptionError` if a map names other partitions than `assigned`.
-        """
+        """A timestamp in epoch milliseconds for each partition that is read."""
         wanted = sorted(assigned)
         if self.everywhere is not None:
             return dict.fromkeys(wanted, self.everywhere)
@@ -87,11 +78,9 @@ class TimestampBound:
         `OptionError` if there is such a partition.
         """
         if missing and self.no_match == NoMatch.ERROR:
-            named = [
-                f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)
-            ]
+            at = [f"{each} has none at or after {timestamps[each]} ms" for each in sorted(missing)]
             accepted = (
-                f"every record is older: {listed(named)}; give an earlier time, or "
+                f"every record is older: {listed(at)}; give an earlier time, or "
                 "startingOffsetsByTimestampStrategy=latest to start such a partition at its end"
             )
             raise OptionError(self.option, self.text, accepted)

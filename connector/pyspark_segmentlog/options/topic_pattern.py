@@ -33,11 +33,7 @@ _SET_OPERATORS = ("&&", "--", "~~", "||")
 
 
 def compile_topic_pattern(text: str) -> re.Pattern[str]:
-    """The pattern, whose ``search`` finds the names that Java's ``find`` does.
-
-    Raises `OptionError` if it is not a pattern, or has syntax that Python's ``re`` lacks or reads
-    in another way.
-    """
+    """The pattern, whose ``search`` finds the names that Java's ``find`` does."""
     ignores_case = text.startswith("(?i)")
     body = text.removeprefix("(?i)")
     translated = _Translator(text, body, ignores_case=ignores_case or "(?i:" in body).translate()
@@ -50,11 +46,7 @@ def compile_topic_pattern(text: str) -> re.Pattern[str]:
 
 
 class _Translator:
-    """One pass over a pattern.
-
-    `text`: the whole value of the option, for errors.  `body`: the part of it to translate.
-    `ignores_case`: whether the case of a part of it is ignored.
-    """
+    """One pass over a pattern."""
 
     def __init__(self, text: str, body: str, *, ignores_case: bool) -> None:
         self._text = text

@@ -29,8 +29,7 @@ _NO_CHECKPOINT = (
 def write_request(raw: Mapping[str, str], *, is_stream: bool = False) -> WriteRequest:
     """The write that Spark's option strings ask for; names in any case.
 
-    `raw`: Spark's option strings.  `is_stream`: whether they are those of a stream.  Raises
-    `OptionError` for the first option that is unknown, or whose value is not accepted;
+    Raises `OptionError` for the first option that is unknown, or whose value is not accepted;
     `LogDirectoryError` if the path cannot be one.
     """
     check_write_names(raw)

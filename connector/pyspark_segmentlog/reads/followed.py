@@ -3,11 +3,16 @@
 Spark polls `FollowedDirectory.latest` every few milliseconds while nothing happens, and plans a
 micro-batch between two answers.  After a restart it plans the last micro-batch again, between
 offsets of the checkpoint, before it polls.  So each plan needs nothing but its two offsets.
+
+A micro-batch may be smaller than the backlog.  The rules for offsets are those of ``kafka``
+(``KafkaMicroBatchStream``), to the number.  A limit in bytes is shared among partitions by the
+same rule, and then becomes an end for each partition.
 """
 
 import contextlib
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -15,26 +20,19 @@ from typing import NamedTuple, TypeVar
 from pyspark_segmentlog.options.offsets import OffsetBound
 from pyspark_segmentlog.options.read_options import ReadOptions, Triggers
 from pyspark_segmentlog.options.reference import PartitionAssignor
-from pyspark_segmentlog.reads.initial_offsets import InitialOffsets
-from pyspark_segmentlog.reads.limits import MinimumDelay, limit_bytes, limit_offsets
 from pyspark_segmentlog.reads.planner import PlannedMoment
 from pyspark_segmentlog.reads.stream_offsets import (
+    InitialOffsets,
     Offsets,
     OffsetsJson,
     from_json,
     to_json,
-    topic_ids_of,
 )
 from pyspark_segmentlog.reads.task_groups import group_slices
-from segmentlog.errors import (
-    LogChangedError,
-    LogDirectoryError,
-    OptionError,
-    StreamOffsetError,
-)
+from segmentlog.errors import LogChangedError, LogDirectoryError, OptionError, StreamOffsetError
 from segmentlog.model import LogSlice, OffsetRange, ReadUpTo, TopicPartition
 from segmentlog.native import check_compiled
-from segmentlog.reads import is_url, made_again, readable_path, without_collector
+from segmentlog.reads import is_url, made_again, readable_path, topic_ids_of, without_collector
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +68,8 @@ class FollowedDirectory:
             is_url(readable_path(path)) for path in options.paths
         )
         self._initial: OffsetsJson | None = None
-        self._delay = (
-            MinimumDelay(triggers.min_offsets, triggers.max_delay_ms)
-            if triggers.min_offsets
-            else None
-        )
+        least, delay_ms = triggers.min_offsets, triggers.max_delay_ms
+        self._delay = MinimumDelay(least, delay_ms) if least else None
         self._poll: _Poll | None = None
         self._newest: tuple[PlannedMoment, OffsetsJson] | None = None
         self._is_final = False
@@ -83,11 +78,7 @@ class FollowedDirectory:
         self._told = set[tuple[TopicPartition, int]]()
 
     def initial(self) -> OffsetsJson:
-        """The offsets at which the query starts; the answer stays the same.
-
-        Raises `OptionError` or `CorruptCheckpointError` or `StorageError` if the start does not
-        fit the directory, or the file that keeps it is damaged.
-        """
+        """The offsets at which the query starts; the answer stays the same."""
         if self._initial is None:
             location = self._triggers.initial_offsets_location
             file = InitialOffsets(location) if location else None
@@ -131,8 +122,7 @@ class FollowedDirectory:
         """The end of the next micro-batch; `start` if there is nothing to read.
 
         `start`: the end of the last micro-batch.  `takes_all`: whether the limits of the options
-        do not apply, as with ``Trigger.Once``.  Raises `StreamOffsetError` if the log does not
-        hold the offsets of `start`, unless ``failOnDataLoss=false``.
+        do not apply, as with ``Trigger.Once``.
         """
 
         def once() -> OffsetsJson:
@@ -175,11 +165,7 @@ class FollowedDirectory:
 
     @without_collector()
     def plan(self, start: OffsetsJson, end: OffsetsJson) -> list[tuple[LogSlice, ...]]:
-        """The slices that each task of a micro-batch reads.
-
-        Raises `StreamOffsetError` or `OffsetOutOfRangeError` if records between the offsets are
-        gone, unless ``failOnDataLoss=false``.
-        """
+        """The slices that each task of a micro-batch reads."""
         if start == end:
             return []
         check_compiled()
@@ -196,7 +182,14 @@ class FollowedDirectory:
         for each in slices:  # which were listed after the ids were read
             self._check_topic(each.topic_partition, each.start_offset, each.topic_id)
         tasks = self._tasks(slices)
-        logger.info("%s", json.dumps(_described(slices, len(tasks))))
+        described = {  # the micro-batch in one line of a log
+            "event": "micro-batch",
+            "partitions": len({each.topic_partition for each in slices}),
+            "offsets": sum(each.end_offset - each.start_offset for each in slices),
+            "bytes": sum(each.n_bytes for each in slices),
+            "tasks": len(tasks),
+        }
+        logger.info("%s", json.dumps(described))
         return tasks
 
     def _look(self) -> PlannedMoment:
@@ -401,12 +394,72 @@ def _ends_before(end: int) -> str:
     )
 
 
-def _described(slices: Sequence[LogSlice], n_tasks: int) -> dict[str, object]:
-    """A micro-batch in one line of a log, as JSON."""
+_LARGEST = 2**63 - 1
+
+
+def limit_offsets(starts: Offsets, ends: Offsets, max_offsets: int) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch with about `max_offsets` offsets.
+
+    The rule is that of ``KafkaMicroBatchStream.rateLimit``.  Each partition gets a share in
+    proportion to its backlog.  A share is rounded down, but a partition with a backlog gets at
+    least one offset, so that no partition starves.
+    """
+    shares = _shares({each: ends[each] - starts[each] for each in ends}, max_offsets)
     return {
-        "event": "micro-batch",
-        "partitions": len({each.topic_partition for each in slices}),
-        "offsets": sum(each.end_offset - each.start_offset for each in slices),
-        "bytes": sum(each.n_bytes for each in slices),
-        "tasks": n_tasks,
+        each: min(ends[each], starts[each] + shares[each]) if each in shares else ends[each]
+        for each in ends
     }
+
+
+def limit_bytes(
+    starts: Offsets,
+    ends: Offsets,
+    max_bytes: int,
+    measure: Callable[[TopicPartition, int, int], int],
+    end_within: Callable[[TopicPartition, int, int, int], int],
+) -> dict[TopicPartition, int]:
+    """Ends of a micro-batch that reads about `max_bytes` of log.
+
+    `measure`: bytes of a partition between two offsets.  `end_within`: the end of a range that
+    begins at the same offset and has at most about this many bytes; it is after the start.
+    """
+    backlog = {each: (starts[each], ends[each]) for each in ends if starts[each] < ends[each]}
+    sizes = {each: measure(each, *offsets) for each, offsets in backlog.items()}
+    if sum(sizes.values()) <= max_bytes:
+        return dict(ends)
+    shares = _shares(sizes, max_bytes)
+    limited = {each: end_within(each, *backlog[each], share) for each, share in shares.items()}
+    return dict(ends) | limited
+
+
+def _shares(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
+    """Shares of `limit` in proportion to the backlogs, at least 1; none without a backlog."""
+    waiting = {each: backlog for each, backlog in backlogs.items() if backlog > 0}
+    total = sum(waiting.values())
+    shares = {}
+    for each, backlog in waiting.items():
+        share = limit * (backlog / total)
+        shares[each] = min(math.ceil(share) if share < 1 else math.floor(share), _LARGEST)
+    return shares
+
+
+class MinimumDelay:
+    """Whether a micro-batch waits for more records (``KafkaMicroBatchStream.delayBatch``).
+
+    The first micro-batch of a run does not wait.
+    """
+
+    def __init__(self, min_offsets: int, max_delay_ms: int) -> None:
+        self._min_offsets = min_offsets
+        self._max_delay_ms = max_delay_ms
+        self._last_ms = -math.inf
+
+    def waits(self, starts: Offsets, ends: Offsets) -> bool:
+        """Whether the micro-batch from `starts` to `ends` waits; unknown starts count as 0."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        if now_ms - self._last_ms < self._max_delay_ms:
+            waiting = sum(end - starts.get(each, 0) for each, end in ends.items())
+            if waiting < self._min_offsets:
+                return True
+        self._last_ms = now_ms
+        return False

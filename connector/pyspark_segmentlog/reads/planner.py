@@ -7,7 +7,7 @@ a partition are left to its first and its last task, as Spark's ``KafkaOffsetRea
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -69,8 +69,6 @@ def plan_tasks(
     """The part that each task reads: a slice or a range, and several only with ``maxPartitions``.
 
     With `bounds`, parts are left out that hold none of the rows within them.
-
-    Raises the errors of `plan_slices`, and `KernelsError`.
     """
     check_compiled()
     parts: list[LogSlice | LateRange] = []
@@ -82,43 +80,24 @@ def plan_tasks(
 
 
 def plan_slices(options: ReadOptions, bounds: Bounds | None = None) -> list[LogSlice]:
-    """Slices of all records that `options` select, sorted by topic, partition and offset.
-
-    Raises `OptionError` if offsets are given for partitions that are not read, a start lies after
-    its end, or every record is older than a starting timestamp; `UnknownTopicOrPartitionError` if
-    a subscribed or assigned topic does not exist; `OffsetOutOfRangeError` if requested offsets are
-    gone or do not exist yet, unless ``failOnDataLoss=false``; `LogDirectoryError` or
-    `CorruptCheckpointError` or `CorruptLogError` if the directory cannot be read;
-    `LogChangedError` if records were removed during each attempt to plan.
-    """
+    """Slices of all records that `options` select, sorted by topic, partition and offset."""
     *_, cuts = _plan(options, bounds)
     return [log_slice for slices in cuts.values() for log_slice in slices]
 
 
 def plan_late_ranges(options: ReadOptions, bounds: Bounds | None = None) -> list[LateRange]:
-    """The ranges of `plan_slices`, with earliest and latest left to the tasks.
-
-    Raises the errors of `plan_slices`.
-    """
+    """The ranges of `plan_slices`, with earliest and latest left to the tasks."""
     ids, asked, cuts = _plan(options, bounds)
-    return [
-        late._replace(topic_id=ids.get(each, ""))
-        for each in asked
-        for late in _late(each, asked[each], cuts[each])
-    ]
-
-
-def _late(
-    topic_partition: TopicPartition, asked: OffsetRange, slices: Sequence[LogSlice]
-) -> list[LateRange]:
-    start, end = asked
-    cuts = [each.start_offset for each in slices[1:]]
-    sizes = [each.n_bytes for each in slices] or [0]
-    return [
-        LateRange(topic_partition, first, last, n_bytes)
-        for first, last, n_bytes in zip([start, *cuts], [*cuts, end], sizes, strict=True)
-        if first < 0 or last < 0 or first < last
-    ]
+    found = []
+    for each, (start, end) in asked.items():
+        between = [part.start_offset for part in cuts[each][1:]]
+        sizes = [part.n_bytes for part in cuts[each]] or [0]
+        found += [
+            LateRange(each, first, last, n_bytes, ids.get(each, ""))
+            for first, last, n_bytes in zip([start, *between], [*between, end], sizes, strict=True)
+            if first < 0 or last < 0 or first < last
+        ]
+    return found
 
 
 def _plan(
@@ -221,9 +200,6 @@ class PlannedMoment:
         """The range of each partition that the options ask for.
 
         It has `EARLIEST` and `LATEST` where they were asked for.
-
-        Raises `OptionError` if a start lies after its end, or every record is older than a
-        starting timestamp.
         """
         start, end = self._options.start, self._options.end
         for bound in (start, end):
@@ -246,11 +222,7 @@ class PlannedMoment:
         return {each: OffsetRange(starts[each], ends[each]) for each in self.assigned}
 
     def starts(self) -> dict[TopicPartition, int]:
-        """The offset of each partition at which a stream starts by the options.
-
-        Raises `OptionError` if the start names other partitions, or every record is older than a
-        timestamp.
-        """
+        """The offset of each partition at which a stream starts by the options."""
         latest = self._ends
         found = self._starts(latest)
         words = {each: at for each, at in found.items() if at < 0}
@@ -283,13 +255,9 @@ class PlannedMoment:
             if bounds.timestamps is not None and not options.late_binding:
                 policy = options.policy
                 at = find_offset(
-                    log,
-                    bounds.timestamps.start_ms,
-                    options.read_up_to,
-                    policy.isolation_level,
-                    policy.on_corrupt_batch,
-                    one_segment=False,
-                )
+                    log, bounds.timestamps.start_ms, options.read_up_to, policy.isolation_level,
+                    policy.on_corrupt_batch, one_segment=False,
+                )  # fmt: skip
                 # A record that was found by time is preceded by older ones only.
                 first = max(first, min(latest, log.end.offset) if at is None else at.offset)
             known_start = self.earliest(each) if start == EARLIEST else start
@@ -306,8 +274,7 @@ class PlannedMoment:
 
         `asked`: by partition; `EARLIEST` and `LATEST` stand for the bounds of this moment.  A
         stream may ask for records up to the log end: its checkpoint shows that an earlier run saw
-        them below a high watermark.  Raises `OffsetOutOfRangeError` if offsets are gone or do not
-        exist yet, unless ``failOnDataLoss=false``.
+        them below a high watermark.
         """
         options = self._options
         ranges = []
@@ -338,31 +305,25 @@ class PlannedMoment:
 
     def log_end(self, topic_partition: TopicPartition) -> int:
         """The end of the log, which may be after the high watermark and after the last commit."""
-        return max(
-            self._ends[topic_partition], self.directory.log(*topic_partition).log_end_offset
-        )
+        log = self.directory.log(*topic_partition)
+        return max(self._ends[topic_partition], log.log_end_offset)
 
     def _resolve(
         self, bound: OffsetBound | TimestampBound, *, is_start: bool
     ) -> dict[TopicPartition, int]:
         if isinstance(bound, OffsetBound):
             bound.warn_of_missing(self.assigned)
-            found = bound.resolve(self.assigned)
-            self._check_topics(bound, found)
+            found, known = bound.resolve(self.assigned), dict(bound.topic_ids)
+            for each, at in found.items():  # a checkpoint's, in a topic that was created again?
+                reason = made_again(self.topic_ids.get(each), known.get(each.topic))
+                if not reason or at < 0:
+                    continue
+                if self._options.fail_on_data_loss:
+                    remedy = f"give another {bound.option}; failOnDataLoss=false reads it"
+                    raise StreamOffsetError(str(each), at, at, f"and {reason}: {remedy}")
+                logger.warning("%s: offset %d is that of a checkpoint, and %s", each, at, reason)
             return found
         return self._by_time(bound, is_start=is_start)
-
-    def _check_topics(self, bound: OffsetBound, found: Mapping[TopicPartition, int]) -> None:
-        """Refuse offsets of a checkpoint in a topic that was created again, or say so."""
-        known = dict(bound.topic_ids)
-        for each, at in found.items():
-            reason = made_again(self.topic_ids.get(each), known.get(each.topic))
-            if not reason or at < 0:
-                continue
-            if self._options.fail_on_data_loss:
-                remedy = f"{reason}: give another {bound.option}; failOnDataLoss=false reads it"
-                raise StreamOffsetError(str(each), at, at, f"and {remedy}")
-            logger.warning("%s: offset %d is that of a checkpoint, and %s", each, at, reason)
 
     def _by_time(
         self, bound: TimestampBound, *, is_start: bool, one_segment: bool = True
@@ -375,28 +336,18 @@ class PlannedMoment:
         options, latest = self._options, self._ends
         level, on_corrupt = options.policy.isolation_level, options.policy.on_corrupt_batch
         times = bound.resolve(self.assigned)
-        found = {
-            each: find_offset(
-                self.directory.log(*each),
-                times[each],
-                options.read_up_to,
-                level,
-                on_corrupt,
-                one_segment=one_segment,
+        found, missing = dict[TopicPartition, int](), dict[TopicPartition, int]()
+        for each, time_ms in times.items():
+            log = self.directory.log(*each)
+            at = find_offset(
+                log, time_ms, options.read_up_to, level, on_corrupt, one_segment=one_segment
             )
-            for each in times
-        }
-        bound.check_found(times, {each for each in found if found[each] is None})
-        missing = {
-            each: (
-                min(latest[each], self.directory.log(*each).end.offset)
-                if is_start
-                else latest[each]
-            )
-            for each, at in found.items()
-            if at is None
-        }
-        return missing | {each: at.offset for each, at in found.items() if at is not None}
+            if at is not None:
+                found[each] = at.offset
+            else:
+                missing[each] = min(latest[each], log.end.offset) if is_start else latest[each]
+        bound.check_found(times, missing)
+        return missing | found
 
 
 def _check_single(paths: Iterable[str]) -> None:
@@ -418,7 +369,8 @@ def _check_there(options: ReadOptions, directory: LogDirectory) -> None:
     known = directory.topic_partitions()
     topics = {each.topic for each in known}
     for topic in {*options.subscribe, *(each.topic for each in options.assign)} - topics:
-        raise _unknown(directory, topic)
+        directory.log(topic, 0)  # raises, and says more
+        raise UnknownTopicOrPartitionError(topic, -1, ", ".join(directory.paths))
     missing = sorted(set(options.assign) - set(known))
     if missing:
         logger.warning(
@@ -460,11 +412,3 @@ def _check_missing(options: ReadOptions, directory: LogDirectory) -> None:
             if pattern.search(each.topic_partition.topic)
         ]
     report_missing(missing, "failOnDataLoss=false", fail_on_data_loss=options.fail_on_data_loss)
-
-
-def _unknown(directory: LogDirectory, topic: str) -> UnknownTopicOrPartitionError:
-    try:
-        directory.log(topic, 0)
-    except UnknownTopicOrPartitionError as error:
-        return error
-    return UnknownTopicOrPartitionError(topic, -1, ", ".join(directory.paths))

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 class TaskPartition(InputPartition):
-    """Slices, or ranges with edges to look up, on their way to the task that reads them.
-
-    `plan`: id of the plan that has made them.
-    """
+    """Slices, or ranges with edges to look up, on their way to the task that reads them."""
 
     def __init__(self, parts: "tuple[LogSlice | LateRange, ...]", plan: str) -> None:
         super().__init__(parts)
@@ -40,8 +37,7 @@ class TaskPartition(InputPartition):
 class SegmentLogReader(DataSourceReader):
     """Reads the records that `options` select; it is pickled into every task, so it holds no more.
 
-    `columns`: the columns wanted, in order.  `text`: the columns among them that are wanted as
-    text.
+    `text`: the columns among them that are wanted as text.
     """
 
     def __init__(
@@ -54,10 +50,7 @@ class SegmentLogReader(DataSourceReader):
 
     @classmethod
     def of_query(cls, raw: Mapping[str, str], schema: "StructType", query: Query) -> Self:
-        """The reader of a query; a schema that the user gave selects columns.
-
-        Raises `OptionError` if an option is not accepted, or a column does not exist.
-        """
+        """The reader of a query; a schema that the user gave selects columns."""
         from pyspark_segmentlog.options.names import warn_of_unused
         from pyspark_segmentlog.reads.schema import selected_columns, text_columns
 

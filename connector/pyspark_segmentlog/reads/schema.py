@@ -24,24 +24,18 @@ _HEADERS = StructField(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 )
 
-_ROW = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
+_ROW = {
+    "key": BinaryType(), "value": BinaryType(), "topic": StringType(),
+    "partition": IntegerType(), "offset": LongType(), "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}  # fmt: skip
 
 
 def row_schema(*, include_headers: bool, strings: bool = False) -> StructType:
     """The seven columns, and ``headers`` if requested; everything is nullable."""
     fields = [
-        StructField(field.name, StringType()) if strings and field.name in TEXT_COLUMNS else field
-        for field in _ROW.fields
+        StructField(name, StringType() if strings and name in TEXT_COLUMNS else kind)
+        for name, kind in _ROW.items()
     ]
     return StructType([*fields, _HEADERS] if include_headers else fields)
 
@@ -62,8 +56,6 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
     A schema given with ``spark.read.schema(…)`` may leave columns out and change their order.
     Columns that are left out are not decoded.  Keys and values may be binary or string.
-
-    Raises `ColumnError` if a column does not exist, is repeated, or has a wrong type.
     """
     from segmentlog.errors import ColumnError
 
@@ -89,10 +81,7 @@ def selected_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def text_columns(schema: StructType, *, strings: bool = False) -> tuple[str, ...]:
-    """Names of the keys and values that a checked schema has as ``string``.
-
-    Raises `OptionError` if the option ``strings`` asks for strings, and the schema has binary.
-    """
+    """Names of the keys and values that a checked schema has as ``string``."""
     from segmentlog.errors import OptionError
 
     either = [field for field in schema.fields if field.name in TEXT_COLUMNS]

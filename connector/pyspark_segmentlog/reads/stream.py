@@ -31,8 +31,6 @@ class SegmentLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     Spark keeps one reader on the driver for the whole query, and pickles another one into each
     task.
-
-    `tasks`: reads the records in the tasks; its options are those of a stream.
     """
 
     def __init__(self, tasks: SegmentLogReader) -> None:
@@ -112,21 +110,7 @@ class RefusedStream(DataSourceStreamReader):
         self._error = error
 
     @PlainErrors(asked=False)
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise self._error
 
-    def initialOffset(self) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def latestOffset(self, start: object, limit: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def partitions(self, start: object, end: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
-
-    def read(self, partition: object) -> NoReturn:
-        """Raise the error."""
-        self._refuse()
+    initialOffset = latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815

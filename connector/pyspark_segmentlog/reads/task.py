@@ -37,10 +37,6 @@ def read_slice(
 
     Retention may delete records while a query runs.  A read that starts at earliest continues at
     the new log start; with ``failOnDataLoss=false`` any read does, and logs the offsets.
-
-    Raises `LogChangedError` or `OffsetOutOfRangeError` if records that planning promised are gone,
-    and may not be left out; `CorruptLogError` or `UnsupportedFormatError` or `StorageError` if
-    records cannot be read.
     """
     check_compiled()
     slices = [log_slice]
@@ -56,58 +52,40 @@ def read_slice(
 
 def _rest(options: ReadOptions, log_slice: LogSlice, change: LogChangedError) -> list[LogSlice]:
     """The rest of a slice after its deleted records."""
-    topic_partition = log_slice.topic_partition
     asked = OffsetRange(change.next_offset, log_slice.end_offset)
     log = _log(options, log_slice, asked)
     if log is None:
         return []
-    there = OffsetRange(log.log_start_offset, log.log_end_offset)
-    left = available(
-        topic_partition,
-        asked,
-        there,
-        fail_on_data_loss=options.fail_on_data_loss,
-        follows_retention=options.follows_retention(topic_partition),
-    )
+    left = _left(options, log, asked, log.log_end_offset)
     if left == asked:  # they are there: the log changes faster than it can be read
         raise change
-    logger.info(
-        "%s: the read continues at offset %d: %s", topic_partition, left.start_offset, change
-    )
+    name = log_slice.topic_partition
+    logger.info("%s: the read continues at offset %d: %s", name, left.start_offset, change)
     return log.slices(*left)
+
+
+def _left(options: ReadOptions, log: "Log", asked: OffsetRange, end_offset: int) -> OffsetRange:
+    """The part of a range that is there; see `available`."""
+    return available(
+        log.topic_partition, asked, OffsetRange(log.log_start_offset, end_offset),
+        fail_on_data_loss=options.fail_on_data_loss,
+        follows_retention=options.follows_retention(log.topic_partition),
+    )  # fmt: skip
 
 
 def read_late_range(
     late: "LateRange", columns: Sequence[str], options: ReadOptions
 ) -> "Iterator[pa.RecordBatch]":
-    """Arrow batches of a range whose edges are looked up now.
-
-    Raises `OffsetOutOfRangeError` if fixed offsets of the range are gone, unless
-    ``failOnDataLoss=false``; `LogChangedError` or `CorruptLogError` or `UnsupportedFormatError` or
-    `StorageError` as from `read_slice`.
-    """
-    topic_partition = late.topic_partition
+    """Arrow batches of a range whose edges are looked up now."""
     asked, policy = OffsetRange(late.start_offset, late.end_offset), options.policy
     log = _log(options, late, asked)
     if log is None:
         return
-    there = OffsetRange(
-        log.log_start_offset,
-        log.end_offset(
-            options.read_up_to,
-            policy.isolation_level,
-            policy.on_corrupt_batch,
-            fail_on_data_loss=options.fail_on_data_loss,
-        ),
-    )
-    left = available(
-        topic_partition,
-        asked,
-        there,
+    end_offset = log.end_offset(
+        options.read_up_to, policy.isolation_level, policy.on_corrupt_batch,
         fail_on_data_loss=options.fail_on_data_loss,
-        follows_retention=options.follows_retention(topic_partition),
-    )
-    for log_slice in log.slices(*left):
+    )  # fmt: skip
+    for log_slice in log.slices(*_left(options, log, asked, end_offset)):
         yield from read_slice(log_slice, columns, options)
 
 

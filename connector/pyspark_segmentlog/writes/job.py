@@ -12,11 +12,7 @@ from pyspark_segmentlog.options.write_options import write_request
 from segmentlog import ProducerConfig
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.native import check_compiled
-from segmentlog.writes import (
-    WriteJob,
-    WriteRequest,
-    columns_left_out,
-)
+from segmentlog.writes import WriteJob, WriteRequest, columns_left_out
 
 logger = logging.getLogger(__name__)
 
@@ -33,19 +29,14 @@ _ACCEPTED = {
     "headers": (_HEADERS,),
     "partition": ("int",),
 }
-_RESTORED = {
-    "timestamp": ("timestamp",),
-    "timestampType": ("int",),
-    "offset": ("bigint",),
-}
+_RESTORED = {"timestamp": ("timestamp",), "timestampType": ("int",), "offset": ("bigint",)}
 
 
 def check_sink_schema(schema: StructType, topic: str | None, config: ProducerConfig) -> None:
     """Refuse columns that cannot be records, before any task starts; other columns are ignored.
 
     `topic`: value of the option, which replaces the column.  `config`: decides which other columns
-    are used.  Raises `ColumnError` naming the column, its type, and what is accepted;
-    `OptionError` if there is no topic.
+    are used.
     """
     needed = ["value"]
     needed += ["timestamp"] * config.use_timestamps
@@ -72,9 +63,7 @@ def check_sink_schema(schema: StructType, topic: str | None, config: ProducerCon
 def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
     """Check the options and columns of a write, and begin its job.
 
-    `raw`: Spark's option strings.  `overwrite`: whether the write was asked for with
-    ``mode("overwrite")``.  Raises `OptionError` if an option or a column is wrong, or does not go
-    with the mode.
+    `overwrite`: whether the write was asked for with ``mode("overwrite")``.
     """
     check_compiled()
     request = write_request(raw)
@@ -88,8 +77,7 @@ def begin_write_job(raw: Mapping[str, str], schema: StructType, *, overwrite: bo
 def stream_request(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> WriteRequest:
     """Check the options and columns of a stream.
 
-    `overwrite`: whether the query's output mode is complete.  Raises `OptionError` if an option or
-    a column is wrong, or does not go with the output mode.
+    `overwrite`: whether the query's output mode is complete.
     """
     request = write_request(raw, is_stream=True)
     check_sink_schema(schema, request.topic, request.config)

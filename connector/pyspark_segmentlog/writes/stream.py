@@ -29,9 +29,8 @@ def stream_writer(
 ) -> "SegmentLogStreamWriter":
     """Check the options and columns of a stream, and begin the job of its next batch.
 
-    `raw`: Spark's option strings.  `overwrite`: whether the query's output mode is complete.
-    `plans`: whether Spark plans tasks in this process, so that a job has to begin.  Raises
-    `OptionError` if an option or a column is wrong, or does not go with the output mode.
+    `overwrite`: whether the query's output mode is complete.  `plans`: whether Spark plans tasks
+    in this process, so that a job has to begin.
     """
     request = stream_request(raw, schema, overwrite=overwrite)
     return SegmentLogStreamWriter(request, begin_stream_job(request, schema) if plans else None)
@@ -53,8 +52,7 @@ class StreamedMessage(StagedMessage):
 class SegmentLogStreamWriter(DataSourceStreamArrowWriter):
     """Writes one micro-batch.
 
-    `request`: what the query asks for.  `job`: of the micro-batch, which travels to the tasks;
-    None where the driver commits.
+    `job`: of the micro-batch, which travels to the tasks; None where the driver commits.
     """
 
     def __init__(self, request: WriteRequest, job: WriteJob | None) -> None:

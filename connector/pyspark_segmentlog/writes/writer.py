@@ -72,10 +72,7 @@ def in_task_order(
 
 
 class SegmentLogWriter(DataSourceArrowWriter):
-    """Writes rows of one job.
-
-    `job`: a job that has begun; it travels to the tasks.
-    """
+    """Writes rows of one job."""
 
     def __init__(self, job: "WriteJob") -> None:
         self._job = job
@@ -87,10 +84,7 @@ class SegmentLogWriter(DataSourceArrowWriter):
 
     @PlainErrors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the rows of all tasks visible at once, in the order of the tasks.
-
-        Raises `LogDirectoryError` if the message of a task is missing: its rows would be left out.
-        """
+        """Make the rows of all tasks visible at once, in the order of the tasks."""
         staged = in_task_order(StagedMessage, messages, self._job.directory)
         self._job.commit(message.extents for message in staged)
         freeze_modules()

@@ -16,11 +16,10 @@ from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import COPY_SLACK, Bytes, Int64s
 from segmentlog.format.kernels.sketches import FRAME_BYTES
-from segmentlog.format.records.columns import TextColumns
 from segmentlog.format.records.compression import InflateError, Inflater
 from segmentlog.format.records.decoder import BatchScanner, RecordDecoder
 from segmentlog.format.records.schema import record_schema
-from segmentlog.model import MAX_INFLATED_BATCH_BYTES, Codec, OnInvalidUtf8, TopicPartition
+from segmentlog.model import MAX_INFLATED_BATCH_BYTES, Codec, TopicPartition
 
 #: Formats of keys and values, in the order in which they are tried.
 FORMATS = ("registry", "json", "text", "compressed", "binary")
@@ -90,14 +89,13 @@ class Sample:
 class Sampler:
     """Takes batches from the windows of a scan of a slice, and decodes them at its end.
 
-    `is_first`: whether the slice is the first one of its partition, of which more is taken: most
-    partitions are small.
+    `takes_more`: whether more is taken at the beginning: most partitions are small.
     """
 
-    def __init__(self, topic_partition: TopicPartition, *, is_first: bool) -> None:
+    def __init__(self, topic_partition: TopicPartition, *, takes_more: bool) -> None:
         self._topic_partition = topic_partition
         self._taken: list[tuple[str, Bytes]] = []
-        self._most_bytes = _FIRST_BYTES if is_first else _LATER_BYTES
+        self._most_bytes = _FIRST_BYTES if takes_more else _LATER_BYTES
         self._next = self._seen = 0
 
     def see(self, path: str, buf: Bytes, headers: Int64s) -> None:
@@ -188,9 +186,12 @@ def formats_of(column: pa.Array) -> dict[str, int]:
     places = np.frombuffer(column.buffers()[1], np.int32)
     ends = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
     data = column.buffers()[2]
-    found: Bytes = np.zeros(0 if data is None else data.size + FRAME_BYTES, np.uint8)
-    if data is not None:
-        found[: data.size] = np.frombuffer(data, np.uint8)
+    # A decoder reserves more room for values than the few of a sample need.
+    start, end = int(ends[0]), int(ends[-1])
+    found: Bytes = np.zeros(end - start + FRAME_BYTES, np.uint8)
+    if end > start:
+        found[: end - start] = np.frombuffer(data, np.uint8)[start:end]
+    ends -= start
     begins, lengths = ends[:-1], np.diff(ends)
     left = lengths > 0
     if not left.any():
@@ -222,13 +223,20 @@ def formats_of(column: pa.Array) -> dict[str, int]:
 
 def _are_text(column: pa.Array, data: Bytes, ends: Int64s) -> Any:  # noqa: ANN401 - the same
     """Whether values are UTF-8 without control characters; false for null."""
-    is_control = (data < 0x20) & (data != 0x09) & (data != 0x0A) & (data != 0x0D)
-    before = np.concatenate([[0], np.cumsum(is_control)])
-    is_clean = before[ends[1:]] == before[ends[:-1]]
-    text = TextColumns(["value"], ("value",), OnInvalidUtf8.NULL)
-    batch = pa.record_batch([column], names=["value"])
-    valid = text.convert(batch, TopicPartition("", 0)).column(0)
-    return is_clean & valid.is_valid().to_numpy(zero_copy_only=False)
+
+    def has_any(matches: Any) -> Any:  # noqa: ANN401 - the same
+        before = np.concatenate([[0], np.cumsum(matches)])
+        return before[ends[1:]] != before[ends[:-1]]
+
+    is_text = column.is_valid().to_numpy(zero_copy_only=False)
+    is_text &= ~has_any((data < 0x20) & (data != 0x09) & (data != 0x0A) & (data != 0x0D))
+    # Nearly all binary values have a control character, and ASCII is UTF-8: few are left.
+    for row in np.flatnonzero(is_text & has_any(data >= 0x80)).tolist():
+        try:
+            data[ends[row] : ends[row + 1]].tobytes().decode()
+        except UnicodeDecodeError:
+            is_text[row] = False
+    return is_text
 
 
 def _add_headers(column: pa.Array, sample: Sample) -> None:

@@ -20,6 +20,11 @@ from segmentlog.reads.scan import scan_slice
 
 logger = logging.getLogger(__name__)
 
+# A sample of 32 KiB takes as long as the scan of some MiB, and Python makes it while no other
+# thread runs: with a sample in each slice, two threads analyzed no more than one.
+_SAMPLED = 4  #: of so many slices, one is sampled
+_MOST_SAMPLED = 8  #: partitions of a topic of which more is taken
+
 
 class Part:
     """What was found in a part of a log: in a slice, a partition, or several partitions.
@@ -131,7 +136,13 @@ def scan_partition(
     with ReadMemory() as memory:
 
         def read(number: int) -> tuple[Part, str]:
-            return _read(slices[number], now_ms, memory, is_first=number == 0)
+            def sampler() -> Sampler | None:
+                if number % _SAMPLED:
+                    return None
+                takes_more = number == 0 and log.topic_partition.partition < _MOST_SAMPLED
+                return Sampler(log.topic_partition, takes_more=takes_more)
+
+            return _read(slices[number], now_ms, memory, sampler)
 
         n_threads = n_threads_of(use_threads=use_threads and len(slices) > 1)
         for each, (part, problem) in zip(
@@ -169,11 +180,11 @@ def _in_order(
 
 
 def _read(
-    log_slice: LogSlice, now_ms: int, memory: ReadMemory, *, is_first: bool
+    log_slice: LogSlice, now_ms: int, memory: ReadMemory, sampler: Callable[[], Sampler | None]
 ) -> tuple[Part, str]:
     """What is in a slice, and its damage, without which it is then read again."""
     try:
-        return _read_with(log_slice, now_ms, memory, OnCorruptBatch.FAIL, is_first=is_first), ""
+        return _read_with(log_slice, now_ms, memory, sampler(), OnCorruptBatch.FAIL), ""
     except CorruptLogError as error:
         problem: SegmentLogError = error
     except UnsupportedFormatError as error:
@@ -182,7 +193,7 @@ def _read(
         return part, str(error)
     logger.info("%s: read again without bad batches: %s", log_slice.topic_partition, problem)
     try:
-        part = _read_with(log_slice, now_ms, memory, OnCorruptBatch.SKIP, is_first=is_first)
+        part = _read_with(log_slice, now_ms, memory, sampler(), OnCorruptBatch.SKIP)
     except (CorruptLogError, UnsupportedFormatError):
         part = Part(now_ms)
     part.n_unreadable = max(
@@ -199,11 +210,9 @@ def _read_with(
     log_slice: LogSlice,
     now_ms: int,
     memory: ReadMemory,
+    sampler: Sampler | None,
     on_corrupt_batch: OnCorruptBatch,
-    *,
-    is_first: bool,
 ) -> Part:
-    sampler = Sampler(log_slice.topic_partition, is_first=is_first)
     part = Part(now_ms, BatchStats(log_slice.offsets, sampler))
     policy = ScanPolicy(on_corrupt_batch=on_corrupt_batch, in_milliseconds=True)
     rows = scan_slice(
@@ -212,5 +221,6 @@ def _read_with(
     for batch in rows:
         part.records.add(batch, log_slice.partition)
     part.batches.finish()
-    part.sample = sampler.finish()
+    if sampler is not None:
+        part.sample = sampler.finish()
     return part

@@ -33,10 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def interval_milliseconds(interval: timedelta) -> int:
-    """Milliseconds of an interval.
-
-    Raises `OptionError` if it is not a positive, whole number of them.
-    """
+    """Milliseconds of an interval."""
     accepted = "give a timedelta of whole milliseconds, such as timedelta(minutes=1)"
     instance_of("interval", interval, timedelta, accepted)
     if interval <= timedelta() or interval % _MILLISECOND:
@@ -62,11 +59,7 @@ def _add(counts: Counts, intervals: _Int64s, numbers: _Int64s) -> None:
 def count_by_headers(
     log: Log, offsets: OffsetRange, interval_ms: int, policy: ScanPolicy
 ) -> Counts:
-    """Records of one partition by interval.
-
-    Raises `CorruptLogError` or `UnsupportedFormatError` or `LogChangedError` if a header, or a
-    batch that has to be decoded, cannot be read.
-    """
+    """Records of one partition by interval."""
     counts, ranges = _count_headers(log, offsets, interval_ms, policy)
     log.check_topic(offsets)
     for start, end in ranges:
@@ -96,7 +89,8 @@ def _count_headers(
         begins = np.concatenate([[reached], headers[:-1, layout.LAST_OFFSET] + 1])
         reached = max(reached, walked.next_offset)
         has_records = headers[:, layout.ATTRIBUTES] & layout.CONTROL_MASK == 0
-        has_records &= (headers[:, layout.RECORDS_COUNT] != 0) | _is_legacy(headers)
+        is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+        has_records &= (headers[:, layout.RECORDS_COUNT] != 0) | is_legacy
         headers, begins = headers[has_records], begins[has_records]
         is_decided = _is_decided(headers, wanted, interval_ms)
         is_decided &= reads_all | (headers[:, layout.ATTRIBUTES] & layout.TRANSACTIONAL_MASK == 0)
@@ -106,16 +100,16 @@ def _count_headers(
         intervals = counted[:, layout.MAX_TIMESTAMP] // interval_ms
         decided.append((intervals, counted[:, layout.RECORDS_COUNT]))
         ends = np.minimum(headers[:, layout.LAST_OFFSET] + 1, wanted.end_offset)
-        _extend(ranges, begins[~is_decided], ends[~is_decided])
+        for begin, end in np.column_stack([begins, ends])[~is_decided].tolist():
+            if ranges and ranges[-1][1] == begin:
+                ranges[-1] = (ranges[-1][0], end)
+            elif begin < end:
+                ranges.append((begin, end))
     counts: Counts = {}
     if decided:  # at once: small segments would take longer to add up than to read
         intervals, numbers = map(np.concatenate, zip(*decided, strict=True))
         _add(counts, intervals, numbers)
     return counts, ranges
-
-
-def _is_legacy(headers: _Int64s) -> NDArray[np.bool_]:
-    return np.asarray(headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0)
 
 
 def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDArray[np.bool_]:
@@ -129,21 +123,13 @@ def _is_decided(headers: _Int64s, offsets: OffsetRange, interval_ms: int) -> NDA
     is_append_time = attributes & layout.TIMESTAMP_TYPE_MASK != 0
     first = np.where(is_append_time, newest, headers[:, layout.BASE_TIMESTAMP])
     is_known = is_append_time | (attributes & layout.DELETE_HORIZON_MASK == 0)
+    is_known &= attributes & layout.LEGACY_MASK == 0
     is_whole = headers[:, layout.BASE_OFFSET] >= offsets.start_offset
     is_whole &= headers[:, layout.LAST_OFFSET] < offsets.end_offset
     is_in_order = (first >= layout.SMALLEST_MS) & (first <= newest)
     is_in_order &= newest <= layout.LARGEST_MS
     is_in_one = first // interval_ms == newest // interval_ms
-    return np.asarray(is_known & ~_is_legacy(headers) & is_whole & is_in_order & is_in_one)
-
-
-def _extend(ranges: list[tuple[int, int]], begins: _Int64s, ends: _Int64s) -> None:
-    """Add half-open ranges to `ranges`; one that begins where the last one ends extends it."""
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if ranges and ranges[-1][1] == begin:
-            ranges[-1] = (ranges[-1][0], end)
-        elif begin < end:
-            ranges.append((begin, end))
+    return np.asarray(is_known & is_whole & is_in_order & is_in_one)
 
 
 def counts_table(counts: Sequence[tuple[TopicPartition, Counts]], interval_ms: int) -> pa.Table:

@@ -48,20 +48,15 @@ class _Latest:
         self._added.append(batch)
         self._n_bytes += batch.nbytes
         if self._n_bytes >= max(self._last.nbytes, _LEAST_BYTES):
-            self._reduce()
+            self.rows()
 
     def rows(self) -> pa.Table:
-        """The last row of each key."""
-        self._reduce()
-        return self._last
-
-    def _reduce(self) -> None:
-        """Keep the last row of each key, and of these the ones with a value.
+        """Keep the last row of each key, and of these the ones with a value, and return them.
 
         A null value deletes its key.  The row can go at once, because no row before it is left.
         """
         if not self._added:
-            return
+            return self._last
         rows = pa.concat_tables([self._last, pa.Table.from_batches(self._added, self._schema)])
         keyed = pa.table({"key": rows["key"], "row": pa.array(np.arange(rows.num_rows))})
         # Threads would each map keys of their own: a third more memory, and twice the work.
@@ -82,3 +77,4 @@ class _Latest:
             for _ in self._schema
         ]
         self._last = pa.Table.from_arrays(kept, schema=self._schema)
+        return self._last

@@ -19,12 +19,7 @@ from segmentlog.arrow_dataset.count_by_time import (
 )
 from segmentlog.arrow_dataset.latest_by_key import latest_by_key
 from segmentlog.arrow_dataset.log_scanner import LogScanner
-from segmentlog.arrow_dataset.narrowing import (
-    NO_FILES,
-    narrow,
-    slice_guarantee,
-    timestamp_range,
-)
+from segmentlog.arrow_dataset.narrowing import NO_FILES, narrow, slice_guarantee, timestamp_range
 from segmentlog.arrow_dataset.snapshot import Snapshot
 from segmentlog.dialects import class_of_one_dialect, one_dialect
 from segmentlog.format.records.columns import TextColumns
@@ -33,14 +28,9 @@ from segmentlog.model import LogSlice, OnCorruptBatch, ScanPolicy, TimestampRang
 
 #: Options of Arrow's scanners for its own threads, files and memory, which have no meaning here.
 _OF_ARROW = frozenset(
-    {
-        "batch_readahead",
-        "cache_metadata",
-        "fragment_readahead",
-        "fragment_scan_options",
-        "memory_pool",
-    }
-)
+    {"batch_readahead", "cache_metadata", "fragment_readahead", "fragment_scan_options",
+     "memory_pool"}
+)  # fmt: skip
 
 #: Arguments that queries pass on to `Scannable.scanner`.
 _OF_QUERIES = ("columns", "filter", "batch_size", "order", "use_threads", *sorted(_OF_ARROW))
@@ -55,9 +45,7 @@ class Scannable:
     _condition: pc.Expression | None
 
     def slices(
-        self,
-        condition: pc.Expression | None = None,
-        timestamps: TimestampRange | None = None,
+        self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
     ) -> Iterator[LogSlice]:
         """Slices that may hold rows for which `condition` is true, in the order of their rows.
 
@@ -138,10 +126,7 @@ class Scannable:
 
 @class_of_one_dialect()
 class LogFragment(Scannable):
-    """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
-
-    `condition`: rows for which it is not true are left out.
-    """
+    """One slice of a dataset, with the methods of ``pyarrow.dataset.Fragment``."""
 
     def __init__(
         self,
@@ -170,9 +155,7 @@ class LogFragment(Scannable):
         return slice_guarantee(self.log_slice)
 
     def slices(
-        self,
-        condition: pc.Expression | None = None,
-        timestamps: TimestampRange | None = None,
+        self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
     ) -> Iterator[LogSlice]:
         return iter([self.log_slice])
 
@@ -235,28 +218,21 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         return _make, (self._snapshot, has_headers, self._condition, self._narrowing)
 
     def slices(
-        self,
-        condition: pc.Expression | None = None,
-        timestamps: TimestampRange | None = None,
+        self, condition: pc.Expression | None = None, timestamps: TimestampRange | None = None
     ) -> Iterator[LogSlice]:
         return narrow(self._snapshot, _both(self._narrowing, condition), timestamps)
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
         return self._by_name[log_slice.topic_partition].cut(log_slice, n_bytes)
 
-    def get_fragments(
-        self,
-        filter: pc.Expression | None = None,
-    ) -> Iterator[LogFragment]:
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[LogFragment]:
         """Slices that may hold rows for which `filter` is true."""
         for log_slice in self.slices(_both(self._condition, filter)):
             yield LogFragment(log_slice, self.policy, self._schema, self._condition)
 
     def filter(self, expression: pc.Expression) -> "LogDataset":
         """The dataset without the rows for which `expression` is not true."""
-        has_headers = "headers" in self._schema.names
-        condition = _both(self._condition, expression)
-        return _make(self._snapshot, has_headers, condition, self._narrowing)
+        return self._with(_both(self._condition, expression), self._narrowing)
 
     def count_by_time(self, interval: timedelta, *, exact: bool = False) -> pa.Table:
         """Number of records by partition and interval, without decoding most batches.
@@ -336,10 +312,9 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         needed = {*text.scanned, "topic", "partition", "key", "value"}
         scanned = [name for name in record_schema(include_headers=True).names if name in needed]
         rows = self._as_bytes(scanned) if policy.text else self.scanner(scanned).to_reader()
+        found = (each for each in latest_by_key(rows).to_batches() if each.num_rows)
         converted = [
-            text.convert(each.select(text.scanned), _partition_of(each))
-            for each in latest_by_key(rows).to_batches()
-            if each.num_rows
+            text.convert(each.select(text.scanned), _partition_of(each)) for each in found
         ]
         return pa.Table.from_batches(converted, wanted)
 
@@ -349,28 +324,36 @@ class LogDataset(Scannable, ds.UnionDataset):  # type: ignore[misc]
         As text, keys that are not UTF-8 could become equal, and values null, which would delete
         their keys.
         """
-        condition = self._condition
+        condition, policy = self._condition, self.policy
         snapshot = self._snapshot._replace(policy=self._snapshot.policy._replace(text=()))
         narrowing = _both(self._narrowing, condition)
         rows = LogDataset(snapshot, include_headers=True, narrowing=narrowing)
         if condition is None:
             return rows.scanner(columns).to_reader()
-        matching = (
-            _matching(each, condition, self.policy) for each in rows.scanner().to_batches()
-        )
-        schema = record_schema(columns)
-        return pa.RecordBatchReader.from_batches(
-            schema, (each.select(columns) for each in matching)
-        )
+
+        def matching() -> Iterator[pa.RecordBatch]:
+            """The rows for which the condition on their text is true."""
+            for batch in rows.scanner().to_batches():
+                text = TextColumns(batch.schema.names, policy.text, policy.on_invalid_utf8)
+                table = pa.Table.from_batches([text.convert(batch, _partition_of(batch))])
+                numbered = table.append_column("row", pa.array(np.arange(batch.num_rows)))
+                kept = batch.take(numbered.filter(condition)["row"].combine_chunks())
+                yield kept.select(columns)
+
+        return pa.RecordBatchReader.from_batches(record_schema(columns), matching())
 
     def narrowed(self, condition: pc.Expression) -> "LogDataset":
         """The dataset without slices that cannot hold a row for which `condition` is true.
 
         Other rows for which it is not true stay.
         """
-        has_headers = "headers" in self._schema.names
-        narrowing = _both(self._narrowing, condition)
-        return _make(self._snapshot, has_headers, self._condition, narrowing)
+        return self._with(self._condition, _both(self._narrowing, condition))
+
+    def _with(
+        self, condition: pc.Expression | None, narrowing: pc.Expression | None
+    ) -> "LogDataset":
+        _, (snapshot, has_headers, *_) = self.__reduce__()
+        return _make(snapshot, has_headers, condition, narrowing)
 
     def replace_schema(self, schema: pa.Schema) -> "LogDataset":
         """The dataset itself; another schema is refused, as the columns of a record are fixed."""
@@ -414,16 +397,6 @@ def _make(
 def _partition_of(batch: pa.RecordBatch) -> TopicPartition:
     """The partition of rows that belong to one."""
     return TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
-
-
-def _matching(
-    batch: pa.RecordBatch, condition: pc.Expression, policy: ScanPolicy
-) -> pa.RecordBatch:
-    """The rows, with keys and values as bytes, for which a condition on their text is true."""
-    text = TextColumns(batch.schema.names, policy.text, policy.on_invalid_utf8)
-    rows = pa.Table.from_batches([text.convert(batch, _partition_of(batch))])
-    numbered = rows.append_column("row", pa.array(np.arange(batch.num_rows)))
-    return batch.take(numbered.filter(condition)["row"].combine_chunks())
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

@@ -28,21 +28,19 @@ if TYPE_CHECKING:
 #: How Arrow prints a column that is given by its number.
 _BY_NUMBER = "FieldPath("
 
+_Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+
 
 class Projection:
     """The filter and the columns of one query.
 
     `columns`: names, or expressions by name; None for all.  `condition`: rows for which it is true
     are kept; None keeps all.  `needed`: names of the columns to decode, in the order of the
-    dataset; at least one.  Raises `pyarrow.ArrowInvalid` if a column does not exist, or a filter
-    compares what cannot be compared.
+    dataset; at least one.
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        columns: Sequence[str] | Mapping[str, pc.Expression] | None,
-        condition: pc.Expression | None,
+        self, schema: pa.Schema, columns: _Columns, condition: pc.Expression | None
     ) -> None:
         self._condition = condition
         self._names: list[str] | None = None
@@ -67,11 +65,6 @@ class Projection:
         # Without rows it shows whether the filter can be evaluated, and the resulting schema.
         empty = pa.Table.from_batches([], decoded)
         self.schema: pa.Schema = self._apply(empty).schema
-
-    @property
-    def filters(self) -> bool:
-        """Whether rows may be left out."""
-        return self._condition is not None
 
     def apply(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows of `batch`, which has at least the columns `needed`, that are kept."""
@@ -117,8 +110,6 @@ def _binds(schema: pa.Schema, expression: pc.Expression) -> Any:  # noqa: ANN401
     steps = [acero.Declaration("table_source", source), acero.Declaration("project", project)]
     return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
 
-
-_Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 
 #: Bytes that a merge holds of all partitions together, and at least and at most of one.  Each
 #: piece opens its segment again: with 1 MiB, a merge of four partitions took a quarter longer.
@@ -183,10 +174,8 @@ class LogScanner:
 
     def _batches(self, n_threads: int) -> Iterator[pa.RecordBatch]:
         if self._is_timeline:
-            return self._merged()
-        return self._in_order(n_threads)
-
-    def _in_order(self, n_threads: int) -> Iterator[pa.RecordBatch]:
+            yield from self._merged()
+            return
         slices = self._source.slices(self._condition, self._policy.timestamps)
         with ReadMemory() as memory:
             reads = (partial(self._read, each, memory) for each in slices)
@@ -201,11 +190,8 @@ class LogScanner:
 
     def _merged(self) -> Iterator[pa.RecordBatch]:
         """Rows of all partitions by time: filtered, then merged, then made into the columns."""
-        decoded = [
-            name
-            for name in self.dataset_schema.names
-            if name in (*self._projection.needed, "timestamp")
-        ]
+        needed = {*self._projection.needed, "timestamp"}
+        decoded = [name for name in self.dataset_schema.names if name in needed]
         kept = Projection(self.dataset_schema, decoded, self._condition)
         made = Projection(kept.schema, self._columns, None)
         slices = list(self._source.slices(self._condition, self._policy.timestamps))
@@ -220,11 +206,7 @@ class LogScanner:
                     yield from _cut(batch, self._batch_size)
 
     def _tables(
-        self,
-        slices: Sequence[LogSlice],
-        projection: Projection,
-        n_bytes: int,
-        memory: ReadMemory,
+        self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int, memory: ReadMemory
     ) -> Iterator[pa.Table]:
         """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
 
@@ -235,7 +217,10 @@ class LogScanner:
         todo = deque(slices)
         while todo:
             piece, held, n_held = todo.popleft(), list[pa.Table](), 0
-            can_resume = self._is_found_soon(piece)
+            can_resume = piece.n_bytes <= _NEAR_BYTES
+            if not can_resume:  # an index has to lead near each offset of the slice
+                last = self._source.cut(piece._replace(start_offset=piece.end_offset - 1), 0)
+                can_resume = sum(each.n_bytes for each in last) <= _NEAR_BYTES
             scan = scan_slice(piece, columns=columns, policy=self._policy, memory=memory)
             with contextlib.closing(scan):
                 for batch in scan:
@@ -255,13 +240,6 @@ class LogScanner:
             if held:
                 yield pa.concat_tables(held)
 
-    def _is_found_soon(self, piece: LogSlice) -> bool:
-        """Whether an index leads near each offset of a slice, so that a read may begin there."""
-        if piece.n_bytes <= _NEAR_BYTES:
-            return True
-        last = self._source.cut(piece._replace(start_offset=piece.end_offset - 1), 0)
-        return sum(each.n_bytes for each in last) <= _NEAR_BYTES
-
     def to_reader(self) -> pa.RecordBatchReader:
         """The result as a stream."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
@@ -279,10 +257,7 @@ class LogScanner:
         taken: list[pa.RecordBatch] = []
         missing = whole_number("num_rows", num_rows)
         batches = self._batches(1)
-        while missing > 0:
-            batch = next(batches, None)
-            if batch is None:
-                break
+        while missing > 0 and (batch := next(batches, None)) is not None:
             taken.append(batch.slice(0, missing))
             missing -= taken[-1].num_rows
         return pa.Table.from_batches(taken, self.projected_schema)

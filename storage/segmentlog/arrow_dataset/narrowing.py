@@ -63,14 +63,11 @@ NO_FILES = fs.PyFileSystem(_NoFiles())
 
 
 def narrow(
-    snapshot: Snapshot,
-    condition: pc.Expression | None,
-    timestamps: TimestampRange | None = None,
+    snapshot: Snapshot, condition: pc.Expression | None, timestamps: TimestampRange | None = None
 ) -> Iterator[LogSlice]:
     """Slices that may hold rows for which `condition` is true, in the order of their rows.
 
-    `condition`: a filter over the columns of a record, or None for all.  `timestamps`: times of
-    all rows for which it can be true, if they are known.
+    `timestamps`: times of all rows for which it can be true, if they are known.
     """
     partitions = [each for each in snapshot.partitions if each.offsets[0] < each.offsets[1]]
     if condition is not None:
@@ -103,17 +100,17 @@ def timestamp_range(condition: pc.Expression | None) -> TimestampRange | None:
     )) == 2:  # fmt: skip
         return None
 
-    def ends_before(timestamp_ms: int) -> bool:
+    def begins_by(timestamp_ms: int) -> bool:
         newest = pa.scalar(1000 * timestamp_ms, kind)
-        return not _may_match([timestamp <= newest], condition)
+        return bool(_may_match([timestamp <= newest], condition))
 
-    def begins_after(timestamp_ms: int) -> bool:
+    def ends_before(timestamp_ms: int) -> bool:
         oldest = pa.scalar(1000 * timestamp_ms, kind)
         return not _may_match([timestamp >= oldest], condition)
 
     times = range(layout.SMALLEST_MS, layout.LARGEST_MS)
-    first = bisect_left(times, True, key=lambda each: not ends_before(each))
-    after = bisect_left(times, True, key=begins_after)
+    first = bisect_left(times, True, key=begins_by)
+    after = bisect_left(times, True, key=ends_before)
     if first == len(times):  # it is true for no row at all
         return None
     start_ms = times[first] if first else -(2**63)
@@ -144,7 +141,7 @@ def _narrow_slices(
     if sum(len(each.files) for each in slices) <= _MOST_FILES:
         divided = [cut_by_file(each) for each in slices]
     parts = [part for each in divided for part in each]
-    remaining = set(_by_time(partition, _by_offset(parts, condition), condition))
+    remaining = {*_by_time(partition, _by_offset(parts, condition), condition)}
     kept = []
     for whole, its_parts in zip(slices, divided, strict=True):
         its_remaining = [each for each in its_parts if each in remaining]
@@ -197,9 +194,8 @@ def _by_time(
         newest = partition.newest_timestamp(log_slice)
         if newest is not None and newest <= layout.LARGEST_MS:
             newest_time = pa.scalar(1000 * newest, _BEFORE_ALL.type)
-            timed.append(guarantee & (pc.field("timestamp") <= newest_time))
-        else:
-            timed.append(guarantee)
+            guarantee &= pc.field("timestamp") <= newest_time  # noqa: PLW2901
+        timed.append(guarantee)
     return [slices[i] for i in _may_match(timed, condition)]
 
 

@@ -102,14 +102,9 @@ def read(
         names = record_schema(columns).names
         options["include_headers"] = "headers" in names or options.get("include_headers", False)
     logs = dataset(
-        *_given(path),
-        topics=topics,
-        since=since,
-        until=until,
-        last=last,
-        strings=strings,
-        **options,
-    )
+        *(() if path is None else (path,)), topics=topics, since=since, until=until, last=last,
+        strings=strings, **options,
+    )  # fmt: skip
     return logs.to_table(columns, filter, order=order)
 
 
@@ -153,22 +148,8 @@ def latest(
     All records are read, and the memory is bounded by the last records of the keys: see
     `LogDataset.latest`.
     """
-    logs = dataset(*_given(path), topics=topics, until=until, strings=strings, **options)
-    return logs.latest(columns)
-
-
-_Path = str | os.PathLike[str] | LogDirectory
-
-
-def _names_topics(last: _Path | Sequence[str]) -> bool:
-    """Whether the last of several arguments is no path, but names topics, as `read` takes them."""
-    if not isinstance(last, str):
-        return isinstance(last, Sequence) and not isinstance(last, bytes)
-    return os.sep not in last and not exists(readable_path(last))
-
-
-def _given(path: _Path | None) -> tuple[_Path, ...]:
-    return () if path is None else (path,)
+    paths = () if path is None else (path,)
+    return dataset(*paths, topics=topics, until=until, strings=strings, **options).latest(columns)
 
 
 @one_dialect()
@@ -241,8 +222,11 @@ def dataset(
     from segmentlog.arrow_dataset.snapshot import take_snapshot
 
     given: list[Any] = [*path]
-    if topics is None and len(given) > 1 and _names_topics(given[-1]):
-        topics = given.pop()
+    if topics is None and len(given) > 1:
+        end = given[-1]  # it is no path, but names topics, as `read` takes them?
+        is_name = isinstance(end, str) and os.sep not in end and not exists(readable_path(end))
+        if is_name or (isinstance(end, Sequence) and not isinstance(end, str | bytes)):
+            topics = given.pop()
     opened = [each for each in given if isinstance(each, LogDirectory)]
     paths = [each for each in given if not isinstance(each, LogDirectory)]
     if opened:
@@ -264,24 +248,17 @@ def dataset(
             if is_one
             else open_replicas(*located, include_deleted_topics=include_deleted_topics)
         )
+    policy = scan_policy(
+        isolation_level, on_corrupt_batch, max_inflated_batch_bytes,
+        strings=strings, on_invalid_utf8=on_invalid_utf8,
+        max_bytes_per_second=max_bytes_per_second, spare_page_cache=spare_page_cache,
+    )  # fmt: skip
     snapshot = take_snapshot(
         directory,
         None if topics is None else topic_names("topics", [topics] if topics == "" else topics),
-        starting_offsets=starting_offsets or {},
-        ending_offsets=ending_offsets or {},
-        since=since,
-        until=until,
-        last=last,
+        starting_offsets=starting_offsets or {}, ending_offsets=ending_offsets or {},
+        since=since, until=until, last=last,
         read_up_to=one_of("read_up_to", read_up_to, ReadUpTo),
-        fail_on_data_loss=fail_on_data_loss,
-        policy=scan_policy(
-            isolation_level,
-            on_corrupt_batch,
-            max_inflated_batch_bytes,
-            strings=strings,
-            on_invalid_utf8=on_invalid_utf8,
-            max_bytes_per_second=max_bytes_per_second,
-            spare_page_cache=spare_page_cache,
-        ),
-    )
+        fail_on_data_loss=fail_on_data_loss, policy=policy,
+    )  # fmt: skip
     return LogDataset(snapshot, include_headers=include_headers)

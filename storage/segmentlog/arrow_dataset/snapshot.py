@@ -40,13 +40,11 @@ class PartitionSnapshot:
         """The offsets, cut into pieces that can be read side by side; cut at the first call.
 
         `is_last`: whether a query reads no partition after this one; see `cut_for_threads`.
-        Raises `LogChangedError` if records were deleted since the snapshot.
         """
         with self._lock:
             if is_last not in self._slices:
-                self._slices[is_last] = cut_for_threads(
-                    self.log.slices, self.offsets, is_last=is_last
-                )
+                cut = self.log.slices
+                self._slices[is_last] = cut_for_threads(cut, self.offsets, is_last=is_last)
             return self._slices[is_last]
 
     def cut(self, log_slice: LogSlice, n_bytes: int) -> list[LogSlice]:
@@ -93,13 +91,23 @@ def _open_again(
     opens: Callable[..., LogDirectory],
 ) -> Snapshot:
     directory = opens(*paths)
-    partitions = []
-    for each, offsets in ranges.items():
-        log = directory.log(*each)
-        log.known_topic_id = ids[each]
-        log.check_topic(offsets)
-        partitions.append(PartitionSnapshot(log, offsets))
-    return Snapshot(paths, tuple(partitions), policy, opens)
+    partitions = tuple(
+        reopened(directory, each, offsets, ids[each]) for each, offsets in ranges.items()
+    )
+    return Snapshot(paths, partitions, policy, opens)
+
+
+def reopened(
+    directory: LogDirectory, topic_partition: TopicPartition, offsets: OffsetRange, topic_id: str
+) -> PartitionSnapshot:
+    """A partition of a snapshot, in another process.
+
+    Raises `LogChangedError` if its topic was created again.
+    """
+    log = directory.log(*topic_partition)
+    log.known_topic_id = topic_id
+    log.check_topic(offsets)
+    return PartitionSnapshot(log, offsets)
 
 
 def take_snapshot(
@@ -138,9 +146,8 @@ def take_snapshot(
     report_missing(missing, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss)
     chosen = _choose(directory, topics, named)
     to_latest = [each for each in chosen if until is None and each not in ending_offsets]
-    report_diskless(
-        directory, to_latest, "fail_on_data_loss=False", fail_on_data_loss=fail_on_data_loss
-    )
+    option = "fail_on_data_loss=False"
+    report_diskless(directory, to_latest, option, fail_on_data_loss=fail_on_data_loss)
     directory.end_offsets(
         chosen, read_up_to, policy.isolation_level, policy.on_corrupt_batch,
         fail_on_data_loss=fail_on_data_loss,
@@ -152,17 +159,13 @@ def take_snapshot(
             _check_topic(log, option, given, fail_on_data_loss=fail_on_data_loss)
         start, end = starting_offsets.get(topic_partition), ending_offsets.get(topic_partition)
         offsets = find_bounds(
-            log,
-            start,
-            end,
+            log, start, end,
             since_ms=since_ms if start is None else None,
             until_ms=until_ms if end is None else None,
             last=last if start is None else None,
-            read_up_to=read_up_to,
-            isolation_level=policy.isolation_level,
-            on_corrupt_batch=policy.on_corrupt_batch,
-            fail_on_data_loss=fail_on_data_loss,
-        )
+            read_up_to=read_up_to, isolation_level=policy.isolation_level,
+            on_corrupt_batch=policy.on_corrupt_batch, fail_on_data_loss=fail_on_data_loss,
+        )  # fmt: skip
         partitions.append(PartitionSnapshot(log, offsets))
     opens: Callable[..., LogDirectory] = open_log_dir
     if isinstance(directory, ReplicatedDirectory):

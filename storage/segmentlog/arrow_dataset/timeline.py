@@ -30,10 +30,7 @@ class _Placed(NamedTuple):
 
 
 class _Source:
-    """One partition: the rows that are read and not yet handed out.
-
-    `tables`: its rows in order, with a column ``timestamp``.
-    """
+    """One partition: the rows that are read and not yet handed out."""
 
     def __init__(self, tables: Iterable[pa.Table]) -> None:
         self._tables = iter(tables)
@@ -59,9 +56,8 @@ class _Source:
             if n_rows == len(first.places):
                 yield self.held.popleft()
                 continue
-            self.held[0] = first._replace(
-                rows=first.rows.slice(n_rows), places=first.places[n_rows:]
-            )
+            rows, places = first.rows.slice(n_rows), first.places[n_rows:]
+            self.held[0] = first._replace(rows=rows, places=places)
             if n_rows:
                 yield _Placed(first.rows.slice(0, n_rows), first.places[:n_rows], 0)
             return
@@ -118,8 +114,6 @@ class _Pieces:
 
     The rows of one result are copied together: they are few enough to stay in a cache, and all
     rows are not.
-
-    `tables`: not empty; they are numbered through, row by row.
     """
 
     def __init__(self, tables: list[pa.Table]) -> None:

@@ -22,6 +22,7 @@ from segmentlog.times import Time
 if TYPE_CHECKING:
     from segmentlog.arrow_dataset.snapshot import PartitionSnapshot, Snapshot
     from segmentlog.audits.spill import RangeList
+    from segmentlog.audits.table_rows import RowCounts
 
 #: A path, or an object with the rows of a table.
 Table: TypeAlias = Any
@@ -100,10 +101,19 @@ FAULTS = ("missing", "duplicates", "aborted", "markers", "nonexistent")
 #: All findings, in their order in results.
 FINDINGS = (*FAULTS, "removed", "possibly_missing", "below_log_start", "not_audited")
 
+#: The columns of `Audit.ranges`.
+RANGES = pa.schema([
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("finding", pa.string(), nullable=False),
+    pa.field("start_offset", pa.int64(), nullable=False),
+    pa.field("end_offset", pa.int64(), nullable=False),
+])  # fmt: skip
+
 
 @class_of_one_dialect()
-class Audit:
-    """The result of `segmentlog.audit`.
+class AuditResult:
+    """What an audit has found, apart from the ranges of offsets.
 
     Attributes
     ----------
@@ -115,27 +125,18 @@ class Audit:
         1,000 of these partitions.
     """
 
-    def __init__(
-        self,
-        snapshot: "Snapshot",
-        ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
-        partitions: Sequence[AuditedPartition],
-        n_rows: int,
-        n_rows_of_other_topics: int,
-        n_rows_without_offset: int,
-        unknown_partitions: Mapping[TopicPartition, int],
-    ) -> None:
-        self._snapshot, self._ranges = snapshot, ranges
+    def __init__(self, partitions: Sequence[AuditedPartition], counts: "RowCounts") -> None:
         self.partitions = tuple(partitions)
-        self.n_rows = n_rows
-        self.n_rows_of_other_topics = n_rows_of_other_topics
-        self.n_rows_without_offset = n_rows_without_offset
-        self.unknown_partitions = unknown_partitions
+        self.n_rows = counts.n_rows
+        self.n_rows_of_other_topics = counts.n_of_other_topics
+        self.n_rows_without_offset = counts.n_without_offset
+        self.unknown_partitions = dict(sorted(counts.of_unknown_partitions.items()))
 
     def __repr__(self) -> str:
         found = {name: self.count(name) for name in FAULTS}
         faults = ", ".join(f"{n} {name}" for name, n in found.items() if n)
-        return f"Audit({self.n_rows} rows: {'complete' if self.is_complete else faults or 'not'})"
+        said = "complete" if self.is_complete else faults or "not"
+        return f"{type(self).__name__}({self.n_rows} rows: {said})"
 
     @property
     def is_complete(self) -> bool:
@@ -151,9 +152,30 @@ class Audit:
         OptionError
             If there is no such finding.
         """
-        name = _finding(finding)
+        (name,) = check_findings(finding)
         found: list[FoundOffsets] = [getattr(each, name) for each in self.partitions]
         return sum(each.n_offsets for each in found)
+
+
+@class_of_one_dialect()
+class Audit(AuditResult):
+    """The result of `segmentlog.audit`.
+
+    Attributes
+    ----------
+    partitions, n_rows, n_rows_of_other_topics, n_rows_without_offset, unknown_partitions : see
+        `AuditResult`.
+    """
+
+    def __init__(
+        self,
+        partitions: Sequence[AuditedPartition],
+        counts: "RowCounts",
+        snapshot: "Snapshot",
+        ranges: "Mapping[tuple[TopicPartition, str], RangeList]",
+    ) -> None:
+        super().__init__(partitions, counts)
+        self._snapshot, self._ranges = snapshot, ranges
 
     def ranges(self, findings: str | Collection[str] = FINDINGS) -> pa.RecordBatchReader:
         """All ranges of offsets, however many they are.
@@ -172,14 +194,7 @@ class Audit:
         OptionError
             If there is no such finding.
         """
-        names = [*map(_finding, texts("findings", findings, f"give {', '.join(FINDINGS)}"))]
-        schema = pa.schema([
-            pa.field("topic", pa.string(), nullable=False),
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("finding", pa.string(), nullable=False),
-            pa.field("start_offset", pa.int64(), nullable=False),
-            pa.field("end_offset", pa.int64(), nullable=False),
-        ])  # fmt: skip
+        names = check_findings(findings)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for each in self.partitions:
@@ -189,12 +204,12 @@ class Audit:
                         constants = (each.topic, each.partition, name)
                         columns = [
                             pa.repeat(pa.scalar(value, field.type), len(found))
-                            for value, field in zip(constants, schema, strict=False)
+                            for value, field in zip(constants, RANGES, strict=False)
                         ]
                         columns += [pa.array(np.ascontiguousarray(end)) for end in found.T]
-                        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                        yield pa.RecordBatch.from_arrays(columns, schema=RANGES)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return pa.RecordBatchReader.from_batches(RANGES, batches())
 
     def missing(
         self,
@@ -240,10 +255,52 @@ class Audit:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _finding(name: str) -> str:
-    if name not in FINDINGS:
-        raise OptionError("findings", str(name), f"give {', '.join(FINDINGS)}")
-    return name
+def check_findings(given: str | Collection[str]) -> Sequence[str]:
+    """Names of findings.
+
+    Raises `OptionError` for other names.
+    """
+    accepted = f"give {', '.join(FINDINGS)}"
+    names = texts("findings", given, accepted)
+    for name in names:
+        if name not in FINDINGS:
+            raise OptionError("findings", str(name), accepted)
+    return names
+
+
+class AuditPlan(NamedTuple):
+    """The partitions of an audit with their bounds, which are fixed before the table is read."""
+
+    snapshot: "Snapshot"
+    codes: dict[TopicPartition, int]  # the place of each partition in the snapshot
+    others: set[TopicPartition]  # partitions of the same topics that are not audited
+    most_ranges: int
+
+    @property
+    def n_topics(self) -> int:
+        """Number of topics."""
+        return len({each.topic for each in self.codes})
+
+
+def plan_audit(
+    path: str | os.PathLike[str] | LogDirectory | None,
+    topics: str | Sequence[str] | None,
+    partitions: Collection[int],
+    most_ranges: int,
+    *,
+    since: Time | None,
+    until: Time | None,
+    **options: Unpack[DatasetOptions],
+) -> AuditPlan:
+    """Find the bounds of an audit now; see `audit` for parameters and errors."""
+    options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
+    given = () if path is None else (path,)
+    snapshot = dataset(*given, topics=topics, since=since, until=until, **options)._snapshot
+    most_ranges = whole_number("most_ranges", most_ranges)
+    chosen = _chosen(snapshot, partitions)
+    codes = {each.topic_partition: code for code, each in enumerate(chosen)}
+    others = {each.topic_partition for each in snapshot.partitions} - {*codes}
+    return AuditPlan(snapshot._replace(partitions=tuple(chosen)), codes, others, most_ranges)
 
 
 @one_dialect("since", *DatasetOptions.__annotations__)
@@ -316,32 +373,24 @@ def audit(
     from segmentlog.audits.comparison import Comparison
     from segmentlog.audits.spill import SpillFile
     from segmentlog.audits.table_offsets import TableOffsets
-    from segmentlog.audits.table_rows import Columns, collect_rows, open_table
+    from segmentlog.audits.table_rows import Columns, RowCollector, open_table
 
-    options.setdefault("isolation_level", IsolationLevel.READ_COMMITTED)
-    given = () if path is None else (path,)
-    logs = dataset(*given, topics=topics, since=since, until=until, **options)
-    snapshot = logs._snapshot
-    most_ranges = whole_number("most_ranges", most_ranges)
-    chosen = _chosen(snapshot, partitions)
-    codes = {each.topic_partition: code for code, each in enumerate(chosen)}
-    others = {each.topic_partition for each in snapshot.partitions} - {*codes}
+    plan = plan_audit(path, topics, partitions, most_ranges, since=since, until=until, **options)
     rows = open_table(table)
-    n_topics = len({each.topic for each in codes})
-    columns = Columns.of(rows.schema, partition_column, offset_column, topic_column, n_topics)
+    columns = Columns.of(rows.schema, partition_column, offset_column, topic_column, plan.n_topics)
     spill = SpillFile(None if spill_directory is None else os.fspath(spill_directory))
     offsets = TableOffsets(spill)
-    counts = collect_rows(rows, columns, codes, others, offsets, on_rows)
-    comparison = Comparison(snapshot, offsets, spill, most_ranges)
+    collector = RowCollector(columns, plan.codes, plan.others, offsets)
+    for batch in rows.read(columns.names):
+        collector.add(batch)
+        on_rows(batch.num_rows)
+    offsets.finish()
+    comparison = Comparison(plan.snapshot, offsets, spill, plan.most_ranges)
     found = []
-    for code, each in enumerate(chosen):
-        found.append(comparison.of(each, code))
+    for code, each in enumerate(plan.snapshot.partitions):
+        found.append(comparison.of(each, code).result)
         on_partition(found[-1])
-    return Audit(
-        snapshot._replace(partitions=tuple(chosen)), comparison.ranges, found, counts.n_rows,
-        counts.n_of_other_topics, counts.n_without_offset,
-        dict(sorted(counts.of_unknown_partitions.items())),
-    )  # fmt: skip
+    return Audit(found, collector.counts, plan.snapshot, comparison.ranges)
 
 
 def _chosen(snapshot: "Snapshot", partitions: Collection[int]) -> "list[PartitionSnapshot]":

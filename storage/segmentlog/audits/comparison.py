@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.scan import scan_slice
 from segmentlog.store.system_errors import storage_errors
 
-_LEAST, _LARGEST = -(2**63), 2**63 - 1
+EVERY_OFFSET = OffsetRange(-(2**63), 2**63 - 1)
 _ATTEMPTS = 5  # retention rarely overtakes a walk more often than this
 _NEAR = 1 << 16  # offsets between two missing ranges that are read to save a look-up
 _SLICE_BYTES = 16 << 20
@@ -54,6 +54,13 @@ _OF_ROWS = {
 }
 
 
+class ComparedPart(NamedTuple):
+    """The result for a partition or a part of it, and the first and last range of each finding."""
+
+    result: AuditedPartition
+    edges: dict[str, tuple[OffsetRange, OffsetRange]]
+
+
 class Comparison:
     """The partitions of a log beside the offsets of a table."""
 
@@ -74,8 +81,13 @@ class Comparison:
         """The directory as it is after the table was read."""
         return self._snapshot.opens(*self._snapshot.paths)
 
-    def of(self, partition: PartitionSnapshot, code: int) -> AuditedPartition:
-        """The result for a partition; `code`: its number in the offsets of the table."""
+    def of(
+        self, partition: PartitionSnapshot, code: int, within: OffsetRange = EVERY_OFFSET
+    ) -> "ComparedPart":
+        """The result for a partition, or for a part of it.
+
+        `code`: its number in the offsets of the table.  `within`: which offsets are counted.
+        """
         each, log = partition.topic_partition, partition.log
         for attempt in range(1, _ATTEMPTS + 1):
             lists = {name: RangeList(self._spill) for name in FINDINGS}
@@ -83,7 +95,7 @@ class Comparison:
             error = ""
             try:
                 with storage_errors(log.path):
-                    self._count(log, partition.offsets, code, counter)
+                    self._count(log, partition.offsets, within, code, counter)
             except LogChangedError as change:
                 error = str(change)
                 if attempt < _ATTEMPTS and log.known_topic_id == log.partition.known_topic_id():
@@ -103,9 +115,17 @@ class Comparison:
             error=error,
         )  # fmt: skip
         findings: dict[str, Any] = {name: counter.found(name) for name in FINDINGS}
-        return result._replace(**findings)
+        edges = {name: counter.edges(name) for name in FINDINGS}
+        return ComparedPart(result._replace(**findings), edges)
 
-    def _count(self, log: Log, offsets: OffsetRange, code: int, counter: "_Counter") -> None:
+    def _count(
+        self,
+        log: Log,
+        offsets: OffsetRange,
+        within: OffsetRange,
+        code: int,
+        counter: "_Counter",
+    ) -> None:
         cursor = self._offsets.cursor(code)
         log_end = log.log_end_offset
         if cursor.end > log_end:
@@ -113,7 +133,7 @@ class Comparison:
             later = self._later.log(log.topic_partition.topic, log.topic_partition.partition)
             log.check_topic(offsets)
             log_end = max(log_end, later.log_end_offset)
-        _walk(log, offsets, self._snapshot.policy, log_end, cursor.again, counter)
+        _walk(log, offsets, within, self._snapshot.policy, log_end, cursor.again, counter)
         log.check_topic(offsets)
 
 
@@ -138,6 +158,11 @@ class _Counter:
         """A finding, once all offsets were counted."""
         tally = self._tallies[name]
         return FoundOffsets(tally.n_offsets, tally.n_rows, tally.n_ranges, tuple(tally.ranges))
+
+    def edges(self, name: str) -> tuple[OffsetRange, OffsetRange]:
+        """The first and the last range of a finding, if there is one."""
+        tally = self._tallies[name]
+        return tally.first, tally.last
 
     def finish(self) -> None:
         """All offsets were counted."""
@@ -187,6 +212,7 @@ def _values_at(at: Int64s, first: Int64s, end: Int64s, values: Int64s) -> Int64s
 def _walk(
     log: Log,
     offsets: OffsetRange,
+    within: OffsetRange,
     policy: ScanPolicy,
     log_end: int,
     take_rows: Callable[[], Cursor],
@@ -198,9 +224,9 @@ def _walk(
     audited = OffsetRange(start, max(offsets.end_offset, start))
     log_end = max(log_end, audited.end_offset)
     counter.begin(audited, OffsetRange(log_start, log_end))
-    cursor, reached = take_rows(), _LEAST
+    cursor, reached = take_rows(), within.start_offset
     try:
-        for contents in _all_contents(log, audited, log_start, log_end, policy):
+        for contents in _all_contents(log, audited, within, log_start, log_end, policy):
             while reached < contents.until:
                 end = cursor.reach(contents.until)
                 counter.add(reached, end, contents, cursor.take(reached, end))
@@ -212,21 +238,32 @@ def _walk(
 
 
 def _all_contents(
-    log: Log, audited: OffsetRange, log_start: int, log_end: int, policy: ScanPolicy
+    log: Log,
+    audited: OffsetRange,
+    within: OffsetRange,
+    log_start: int,
+    log_end: int,
+    policy: ScanPolicy,
 ) -> Iterator[Contents]:
-    """What is known of all offsets, from the least number to the largest one."""
-    yield from _outside(_LEAST, 0, _Outside.NONEXISTENT)
-    yield from _outside(0, log_start, _Outside.BELOW_LOG_START)
-    yield from _outside(log_start, audited.start_offset, _Outside.NOT_AUDITED)
-    if audited.start_offset < audited.end_offset:
-        yield from log_contents(log, audited, policy)
-    yield from _outside(audited.end_offset, log_end, _Outside.NOT_AUDITED)
-    yield from _outside(log_end, _LARGEST, _Outside.NONEXISTENT)
-
-
-def _outside(first: int, end: int, content: _Outside) -> Iterator[Contents]:
-    if first < end:
-        yield Contents(end, *(np.array([each], np.int64) for each in (first, end, int(content))))
+    """What is known of all offsets of `within`, in their order."""
+    first = within.start_offset
+    for end, content in (
+        (0, _Outside.NONEXISTENT),
+        (log_start, _Outside.BELOW_LOG_START),
+        (audited.start_offset, _Outside.NOT_AUDITED),
+        (audited.end_offset, None),
+        (log_end, _Outside.NOT_AUDITED),
+        (within.end_offset, _Outside.NONEXISTENT),
+    ):
+        until = min(end, within.end_offset)
+        if first >= until:
+            continue
+        if content is None:
+            yield from log_contents(log, OffsetRange(first, until), policy)
+        else:
+            columns = (np.array([each], np.int64) for each in (first, until, int(content)))
+            yield Contents(until, *columns)
+        first = until
 
 
 def scan_ranges(

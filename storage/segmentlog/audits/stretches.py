@@ -90,6 +90,7 @@ class Tally:
     def __init__(self, most_ranges: int, take: TakeRanges | None = None) -> None:
         self.n_offsets = self.n_rows = self.n_ranges = 0
         self.ranges: list[OffsetRange] = []
+        self.first = self.last = OffsetRange(0, 0)  # of all ranges, once they end
         self._most_ranges, self._take = most_ranges, take
         self._open: OffsetRange | None = None  # the last range, which the next one may extend
 
@@ -121,6 +122,9 @@ class Tally:
     def _emit(self, first: Int64s, end: Int64s) -> None:
         if not len(first):
             return
+        if not self.n_ranges:
+            self.first = OffsetRange(int(first[0]), int(end[0]))
+        self.last = OffsetRange(int(first[-1]), int(end[-1]))
         room = self._most_ranges - len(self.ranges)
         self.ranges += map(OffsetRange, first[:room].tolist(), end[:room].tolist())
         self.n_ranges += len(first)

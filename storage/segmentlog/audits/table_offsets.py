@@ -6,14 +6,23 @@ Larger ones go to a temporary file, and are merged when the offsets are asked fo
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from segmentlog.audits.bitmaps import OffsetBitmaps
 from segmentlog.audits.spill import SpillFile
-from segmentlog.audits.stretches import Stretches, in_order, joined, stretches_of
+from segmentlog.audits.stretches import (
+    NO_STRETCHES,
+    Stretches,
+    in_order,
+    joined,
+    stretches_of,
+)
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.kernels.offset_bitmaps import WINDOW_BITS
 
 #: Offsets that are sorted together: 16 MiB, and five times as much while they are packed.
 _MOST_COLLECTED = 2 << 20
@@ -42,55 +51,136 @@ class _Run(NamedTuple):
         return Stretches(*(each[begin:end] for each in self.stretches))
 
 
+class OffsetCollector:
+    """Packs the offsets of rows: ranges in order, bitmaps where they are dense, and sorted runs.
+
+    `take`: gets each run, the stretches by partition.  `bitmaps` has the rest of the rows.
+    """
+
+    def __init__(self, spill: SpillFile, take: Callable[[dict[int, Stretches]], object]) -> None:
+        self._take = take
+        self.bitmaps = OffsetBitmaps(spill)
+        self._collected: defaultdict[int, list[Int64s]] = defaultdict(list)
+        self._n_collected = 0
+        #: Ranges that came in order, and of which only the bounds are kept, by partition.
+        self._in_order: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def add(self, codes: Int64s, offsets: Int64s) -> None:
+        """Take rows; `codes`: the caller's numbers of their partitions, none of them negative."""
+        if not len(codes):
+            return
+        if codes[0] == codes[-1] and (codes == codes[0]).all():
+            first, last = int(offsets[0]), int(offsets[-1])
+            # The end of a range is a number, too.  No broker ever writes the last offset.
+            if last - first == len(offsets) - 1 and last < _LARGEST and is_in_order(offsets):
+                self._add_range(int(codes[0]), first, last + 1)
+                return
+        rest = self.bitmaps.mark(codes, offsets)
+        if rest is None:
+            return
+        if len(rest) < len(codes):
+            codes, offsets = codes[rest], offsets[rest]
+        for code, found in by_code(codes, offsets):
+            self._collected[code].append(np.minimum(found, _LARGEST - 1))
+        self._n_collected += len(codes)
+        self._sort_many()
+
+    def _add_range(self, code: int, first: int, end: int) -> None:
+        ranges = self._in_order[code]
+        if ranges and ranges[-1][1] == first:
+            ranges[-1] = (ranges[-1][0], end)
+            return
+        ranges.append((first, end))
+        self._n_collected += 2
+        self._sort_many()
+
+    def _sort_many(self) -> None:
+        if self._n_collected >= _MOST_COLLECTED:
+            self._sort()
+
+    def _sort(self) -> None:
+        """Make windows and a run of what was collected."""
+        run = {}
+        for code in sorted({*self._collected, *self._in_order}):
+            parts = []
+            if code in self._collected:
+                offsets = np.concatenate(self._collected.pop(code))
+                offsets.sort()
+                offsets = self.bitmaps.take_dense(code, offsets)
+                if len(offsets):
+                    parts.append(stretches_of(offsets))
+            if code in self._in_order:
+                ranges = np.array(self._in_order.pop(code), np.int64)
+                once = np.ones(len(ranges), np.int64)
+                parts.append(in_order(Stretches(ranges[:, 0], ranges[:, 1], once)))
+            if parts:
+                run[code] = joined(parts)
+        self._n_collected = 0
+        if run:
+            self._take(run)
+
+    def finish(self) -> None:
+        """All rows were added."""
+        self._sort()
+
+
+def is_in_order(offsets: Int64s) -> bool:
+    """Whether each offset is the one after that before it."""
+    return bool((offsets[1:] - offsets[:-1] == 1).all())
+
+
+def by_code(codes: Int64s, offsets: Int64s) -> Iterator[tuple[int, Int64s]]:
+    """The offsets of each partition, in the order of rows."""
+    # Whole numbers of 16 bits are sorted by radix.
+    small = codes.astype(np.int16) if codes.max() < 1 << 15 else codes
+    order = small.argsort(kind="stable")
+    codes, offsets = codes[order], offsets[order]
+    cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
+    for begin, end in zip([0, *cuts], [*cuts, len(codes)], strict=True):
+        yield int(codes[begin]), offsets[begin:end]
+
+
 class TableOffsets:
-    """The offsets of all rows; first `add` is called for all of them, then `parts`.
+    """The offsets of all rows; first `add` is called for all of them, then `cursor`.
 
     `spill`: the temporary file for runs that are too large for memory.
     """
 
     def __init__(self, spill: SpillFile) -> None:
         self._spill = spill
-        self._collected: defaultdict[int, list[Int64s]] = defaultdict(list)
-        self._n_collected = 0
-        #: Ranges that came in order, and of which only the bounds are kept, by partition.
-        self._in_order: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._collector = OffsetCollector(spill, self._keep)
+        self._windows: dict[int, list[int]] = {}
+        self._pieces: defaultdict[int, list[Stretches]] = defaultdict(list)
+        self._n_pieces = 0  # stretches
         self._runs: list[_Run] = []
         self._spilled: list[_Run] = []
         self.n_rows: defaultdict[int, int] = defaultdict(int)  #: by partition
 
-    def add(self, code: int, offsets: Int64s) -> None:
-        """Take rows of a partition, which has a number of the caller's; not empty."""
-        self.n_rows[code] += len(offsets)
-        first, last = int(offsets[0]), int(offsets[-1])
-        # The end of a stretch is a number, too.  Neither offset was ever written by a broker.
-        if last - first == len(offsets) - 1 and last < _LARGEST and (np.diff(offsets) == 1).all():
-            ranges = self._in_order[code]
-            if ranges and ranges[-1][1] == first:
-                ranges[-1] = (ranges[-1][0], last + 1)
-                return
-            ranges.append((first, last + 1))
-            self._n_collected += 2
-        else:
-            self._collected[code].append(np.minimum(offsets, _LARGEST - 1))
-            self._n_collected += len(offsets)
-        if self._n_collected >= _MOST_COLLECTED:
-            self._sort()
+    def add(self, codes: Int64s, offsets: Int64s) -> None:
+        """Take rows; `codes`: the caller's numbers of their partitions, none of them negative."""
+        for code, n_rows in enumerate(np.bincount(codes).tolist()):
+            if n_rows:
+                self.n_rows[code] += n_rows
+        self._collector.add(codes, offsets)
 
-    def _sort(self) -> None:
-        """Make a run of what was collected."""
-        by_code = {}
-        for code in sorted({*self._collected, *self._in_order}):
-            parts = []
-            if code in self._collected:
-                parts.append(stretches_of(np.sort(np.concatenate(self._collected.pop(code)))))
-            if code in self._in_order:
-                ranges = np.array(self._in_order.pop(code), np.int64)
-                once = np.ones(len(ranges), np.int64)
-                parts.append(in_order(Stretches(ranges[:, 0], ranges[:, 1], once)))
-            by_code[code] = joined(parts)
-        self._n_collected = 0
-        if by_code:
-            self._keep(by_code)
+    def add_stretches(self, code: int, stretches: Stretches) -> None:
+        """Take rows of a partition that are in any order, and may overlap; not empty."""
+        first, end, times = stretches
+        self.n_rows[code] += int(((end - first) * times).sum())
+        self._pieces[code].append(stretches)
+        self._n_pieces += len(first)
+        if self._n_pieces >= _MOST_IN_MEMORY // 2:
+            self._keep_pieces()
+
+    def _keep_pieces(self) -> None:
+        if not self._pieces:
+            return
+        pieces = sorted(self._pieces.items())
+        self._pieces, self._n_pieces = defaultdict(list), 0
+        self._keep(
+            {code: in_order(Stretches(*map(np.concatenate, zip(*each, strict=True))))
+             for code, each in pieces}
+        )  # fmt: skip
 
     def _keep(self, by_code: dict[int, Stretches]) -> None:
         self._runs.append(_as_run(by_code))
@@ -112,11 +202,15 @@ class TableOffsets:
 
     def finish(self) -> None:
         """All rows were added."""
-        self._sort()
+        self._collector.finish()
+        self._keep_pieces()
+        self._windows = self._collector.bitmaps.by_code()
 
     def cursor(self, code: int) -> "Cursor":
         """The offsets of a partition, from the first one on."""
-        return Cursor([*_parts([*self._spilled, *self._runs], code)])
+        parts = [*_parts([*self._spilled, *self._runs], code)]
+        windows = self._windows.get(code, [])
+        return Cursor(parts, windows, partial(self._collector.bitmaps.stretches, code))
 
 
 def _parts(runs: list[_Run], code: int) -> Iterator[Stretches]:
@@ -134,20 +228,30 @@ def _as_run(by_code: dict[int, Stretches]) -> _Run:
 
 
 class Cursor:
-    """The stretches of one partition, taken part by part in the order of offsets."""
+    """The stretches of one partition, taken part by part in the order of offsets.
 
-    def __init__(self, parts: list[Stretches]) -> None:
-        self._parts = parts
+    `windows`: the numbers of its windows, in order; `read` gives the stretches of one of them.
+    """
+
+    def __init__(
+        self, parts: list[Stretches], windows: list[int], read: Callable[[int], Stretches]
+    ) -> None:
+        self._parts, self._windows, self._read = parts, windows, read
         self._next = [0] * len(parts)
+        self._next_window = 0
+        self._window = NO_STRETCHES  # the next one, once it is read
 
     @property
     def end(self) -> int:
         """The offset after the largest one; -1 without rows."""
-        return max((int(each.end[-1]) for each in self._parts), default=-1)
+        ends = [int(each.end[-1]) for each in self._parts]
+        if self._windows:
+            ends += self._read(self._windows[-1]).end[-1:].tolist()
+        return max(ends, default=-1)
 
     def again(self) -> "Cursor":
         """The offsets from the first one on."""
-        return Cursor(self._parts)
+        return Cursor(self._parts, self._windows, self._read)
 
     def reach(self, end: int) -> int:
         """An offset, at most `end`, below which there are not too many stretches to take."""
@@ -155,10 +259,15 @@ class Cursor:
         for part, at in zip(self._parts, self._next, strict=True):
             if at + most < len(part.first):
                 end = min(end, int(part.first[at + most]))
+        if self._next_window < len(self._windows):
+            end = min(end, (self._windows[self._next_window] + 1) << WINDOW_BITS)
         return end
 
     def take(self, begin: int, end: int) -> Stretches:
-        """The stretches within ``[begin, end)``, joined; `begin` is where the last call ended."""
+        """The stretches within ``[begin, end)``, joined; `begin` is where the last call ended.
+
+        `end`: at most what `reach` has returned.
+        """
         found = []
         for i, (part, at) in enumerate(zip(self._parts, self._next, strict=True)):
             until = at + int(part.first[at:].searchsorted(end))
@@ -167,4 +276,19 @@ class Cursor:
                 found.append(cut.clipped(begin, end))
                 # The last one may reach beyond, into the next part.
                 self._next[i] = until - int(part.end[until - 1] > end)
+        if self._next_window < len(self._windows):
+            found.append(self._of_window(self._windows[self._next_window], begin, end))
         return joined(found)
+
+    def _of_window(self, number: int, begin: int, end: int) -> Stretches:
+        if end <= number << WINDOW_BITS:
+            return NO_STRETCHES
+        if not len(self._window.first):
+            self._window = self._read(number)
+        whole = self._window
+        if end == (number + 1) << WINDOW_BITS:
+            self._next_window += 1
+            self._window = NO_STRETCHES
+        low = int(whole.end.searchsorted(begin, "right"))
+        high = int(whole.first.searchsorted(end))
+        return Stretches(*(each[low:high] for each in whole)).clipped(begin, end)

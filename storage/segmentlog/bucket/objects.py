@@ -8,6 +8,7 @@ process that writes asks the store once to break its word (`check_conditional`).
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -47,7 +48,33 @@ _FORKED = (
 #: A larger object is not read whole: its length is no reason to take as much memory.
 MOST_WHOLE_BYTES = 256 << 20
 
+#: Codes in the answers of S3, Azure and Google Cloud Storage.
+_CODE = re.compile(r"<Code>([^<]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]+)")
+_NO_BUCKET = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
+_NOT_ACCEPTED = frozenset({
+    "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
+    "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthenticationFailed",
+    "InvalidAuthenticationInfo", "NoAuthenticationInformation", "AuthenticationRequired",
+})  # fmt: skip
+
+_OF_TOKENS = ("token request", "//169.254.", "//metadata.google", "/latest/api/token")
+
+_CREATING, _WRITING = "creating", "writing"  # in messages
+_MAKES = frozenset({_CREATING, _WRITING})
+
 _ALL_DELETED = 1000  # keys in one request, the most that S3 takes
+
+
+def _code_in(said: str) -> str | None:
+    """The store's own code for an error, in a message of the client."""
+    found = _CODE.search(said)
+    return found and found[1]
+
+
+def _asks_for_token(said: str) -> bool:
+    """Whether a request failed by which the client asks a machine, or a service, for a token."""
+    return any(each in said for each in _OF_TOKENS)
 
 
 class Found(NamedTuple):
@@ -108,27 +135,55 @@ class ObstoreObjects:
             raise LogDirectoryError(self._shown, _FORKED)
         try:
             return request()
-        except (FileNotFoundError, exceptions.NotFoundError):
+        except (FileNotFoundError, exceptions.NotFoundError) as error:
+            # For a bucket that is missing, each of its objects seems to be.
+            if _code_in(str(error)) in _NO_BUCKET:
+                raise self._failed(errno.ENOENT, what, key, error) from None
+            if what in _MAKES:  # an upload in parts that a rule of the store has ended
+                raise self._failed(errno.EIO, what, key, error) from None
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key) from None
         except StorageError as error:  # too large
             raise StorageError(
                 error.errno or errno.EFBIG, error.strerror or "", f"{self._shown}/{key}"
             ) from None
-        except FileExistsError:
-            raise
-        except exceptions.AlreadyExistsError:
-            raise FileExistsError(key) from None
-        except exceptions.PreconditionError:
-            raise FileExistsError(key) from None
+        except (
+            FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError,
+        ) as error:  # fmt: skip
+            if what == _CREATING:
+                raise FileExistsError(key) from None
+            # There was no condition: a conflict of two requests (409).
+            raise self._failed(errno.EIO, what, key, error) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise self._failed(errno.EACCES, what, key, error) from None
         except (exceptions.BaseError, OSError) as error:
-            raise self._failed(errno.EIO, what, key, error) from None
+            said = str(error)
+            number = errno.EIO
+            if _code_in(said) in _NO_BUCKET or "no bucket named" in said:
+                number = errno.ENOENT
+            elif _code_in(said) in _NOT_ACCEPTED:
+                number = errno.EACCES
+            elif _asks_for_token(said):
+                number = errno.EPERM
+            raise self._failed(number, what, key, error) from None
 
     def _failed(self, number: int, what: str, key: str, error: Exception) -> StorageError:
         # Only the first line: the client adds what it would print for its developers.
-        said = without_secrets(str(error).partition("\n")[0])
-        return StorageError(number, f"{what} failed: {said}", f"{self._shown}/{key}")
+        whole = str(error)
+        said, code = whole.partition("\n")[0].partition("<")[0].strip(" :"), _code_in(whole)
+        if code is not None:
+            said += f": {code}"
+            if message := _MESSAGE.search(whole):
+                said += f" ({message[1].partition(chr(10))[0].strip()})"
+        if number == errno.ENOENT:
+            said = f"there is no such bucket or container; {said}"
+        elif number == errno.EPERM:
+            said = f"no credentials were found, and this machine has no role; {said}"
+        elif number == errno.EACCES:
+            refused = "credentials were not accepted" if code in _NOT_ACCEPTED else "not permitted"
+            said = f"{refused}; {said}"
+        return StorageError(
+            number, f"{what} failed: {without_secrets(said)}", f"{self._shown}/{key}"
+        )
 
     def create(self, key: str, data: bytes) -> bool:
         """See `Objects`."""
@@ -136,7 +191,7 @@ class ObstoreObjects:
 
         try:
             self._ask(
-                "creating", key,
+                _CREATING, key,
                 lambda: obstore.put(self._store, key, data, mode="create", use_multipart=False),
             )  # fmt: skip
         except FileExistsError:
@@ -156,7 +211,7 @@ class ObstoreObjects:
         is_small = n_bytes <= PART_BYTES
         data = b"".join(first) if is_small else chain(first, pieces)
         self._ask(
-            "writing", key,
+            _WRITING, key,
             lambda: obstore.put(
                 self._store, key, data, use_multipart=not is_small, chunk_size=PART_BYTES
             ),

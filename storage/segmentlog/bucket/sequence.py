@@ -9,6 +9,7 @@ newest checkpoint.  It is only a hint: if it is old, lost or damaged, more commi
 are written after a commit was decided, and nothing depends on them.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -236,27 +237,25 @@ class Sequence:
         ends = time.monotonic() + self._settle_seconds
         pause, has_doubt = _PAUSE_SECONDS, False
         while True:
+            found, reason = None, "the store refuses to create the object, and has none"
             try:
                 if self.objects.create(key, data):
                     return True
-                # The client repeats requests: its first one may have been carried out.
-                has_doubt = True
+                # It may be ours even so: the client repeats requests by itself.
                 found = self.objects.get(key)
             except StorageError as error:
                 if error.errno == errno.EACCES and not has_doubt:
                     raise
-                has_doubt = True
-                if time.monotonic() > ends:
-                    raise CommitInDoubtError(f"{self.location}/{key}", str(error)) from error
-            else:
-                if found is not None:
-                    # Also without a lost answer: the client repeats requests by itself.
-                    return self._decoded(key, found).token == commit.token
-                # Two conditional writes have met, and the store has refused both (409).
-                has_doubt = True
-                if time.monotonic() > ends:
-                    reason = "the store refuses to create the object, and has none"
-                    raise CommitInDoubtError(f"{self.location}/{key}", reason)
+                reason = str(error)
+                # A store that is too busy for writes may still answer reads.
+                with contextlib.suppress(StorageError):
+                    found = self.objects.get(key)
+            if found is not None:
+                return self._decoded(key, found).token == commit.token
+            # A request is lost, or two conditional writes have met, and both were refused (409).
+            has_doubt = True
+            if time.monotonic() > ends:
+                raise CommitInDoubtError(f"{self.location}/{key}", reason)
             time.sleep(pause * (0.5 + secrets.randbelow(100) / 100))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

@@ -23,7 +23,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import BucketLocation
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, forget_old
 
-_CLOCK = "segmentlog/clock/"
+CLOCK = "segmentlog/clock/"  #: of objects that are made to be looked at
 
 
 class Swept(NamedTuple):
@@ -166,8 +166,8 @@ def sweep_objects(
 
 def _time_of_store(objects: Objects) -> int:
     """The time now, by the clock of the store (epoch, milliseconds)."""
-    objects.put(_CLOCK + "now", [b"now"])
-    return max(each.modified_ms for each in objects.list(_CLOCK))
+    objects.put(CLOCK + "now", [b"now"])
+    return max(each.modified_ms for each in objects.list(CLOCK))
 
 
 def _job(key: str) -> str:

@@ -164,9 +164,10 @@ class _Growing:
         self._times.append(taken.time_entries)
         self._aborted += producers.follow(walked)
         self.size += int(headers[:, layout.SIZE].sum())
-        counts = headers[:, layout.RECORDS_COUNT]
-        # A wrapper has more records than this shows, and each message is one.
-        self.n_records += int(np.maximum(counts, 0).sum())
+        # A message of magic 0 or 1 counts as one, also a wrapper, which may have more records.
+        is_legacy = headers[:, layout.ATTRIBUTES] & layout.LEGACY_MASK != 0
+        counts = np.where(is_legacy, 1, np.maximum(headers[:, layout.RECORDS_COUNT], 0))
+        self.n_records += int(counts.sum())
         self.max_timestamp = max(self.max_timestamp, int(headers[:, layout.MAX_TIMESTAMP].max()))
 
     def planned(self, at: TopicPartition, part: Part, end_offset: int) -> _Planned:

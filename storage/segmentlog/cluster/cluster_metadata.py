@@ -16,8 +16,7 @@ from segmentlog.reads.cluster_image import BROKER, RECORDS, TOPIC, Image, Row
 from segmentlog.reads.listed import LostSegments
 from segmentlog.reads.log import Log
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
-from segmentlog.store.readable import list_names
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, list_names
 
 _REMEDY = "give all settings in the call, or name a complete copy of the metadata"
 
@@ -34,12 +33,7 @@ class ClusterSettings:
 
 
 def read_cluster_settings(path: str) -> ClusterSettings:
-    """The settings in a metadata log.
-
-    `path`: of the directory ``__cluster_metadata-0``.  Raises `LogDirectoryError` if a record
-    cannot be decoded, or has a newer version and is left as bytes; if records between the snapshot
-    and the log are missing.  Raises `CorruptLogError` if a batch is damaged.
-    """
+    """The settings in a metadata log."""
     tables = _tables(path, "configs", "features")
     settings = ClusterSettings({row["topic"]: {} for row in tables["topics"].values()})
     if "metadata.version" in tables["features"]:
@@ -102,20 +96,14 @@ def _never_compacted(path: str, _: object) -> frozenset[str]:
 
 
 def read_partition_counts(path: str) -> dict[str, int]:
-    """The numbers of partitions of topics in a metadata log, by topic.
-
-    `path`: of the directory ``__cluster_metadata-0``.
-    """
+    """The numbers of partitions of topics in a metadata log, by topic."""
     tables = _tables(path, "partitions")
     counts = Counter(topic_id for topic_id, _ in tables["partitions"])
     return {row["topic"]: counts[topic_id] for topic_id, row in tables["topics"].items()}
 
 
 def read_partition_ids(path: str) -> set[tuple[str, int]]:
-    """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log.
-
-    `path`: of the directory ``__cluster_metadata-0``.
-    """
+    """Topic ids, as Kafka prints them, and numbers of all partitions in a metadata log."""
     keys = _tables(path, "partitions")["partitions"]
     return {(uuid_text(topic_id), number) for topic_id, number in keys}
 

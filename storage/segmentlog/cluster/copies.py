@@ -227,9 +227,7 @@ def _preferred(registration: Registration) -> tuple[Collection[int], str]:
 
 
 def _held(
-    copies: Sequence[Copy],
-    nodes: Collection[int],
-    registration: Registration,
+    copies: Sequence[Copy], nodes: Collection[int], registration: Registration
 ) -> list[Copy]:
     """Copies of these brokers, in the log directories that the metadata names."""
     held = [each for each in copies if each.node_id in nodes]
@@ -245,10 +243,7 @@ def _held(
 
 
 def refuse_two_clusters(brokers: Mapping[str, Mapping[str, str]], remedy: str) -> None:
-    """Refuse log directories of two clusters, given the ``meta.properties`` of each.
-
-    Raises `LogDirectoryError` for the second one.
-    """
+    """Refuse log directories of two clusters, given the ``meta.properties`` of each."""
     clusters: dict[str, str] = {}
     for directory, properties in brokers.items():
         if cluster := properties.get("cluster.id"):

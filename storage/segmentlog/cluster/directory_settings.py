@@ -24,10 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from segmentlog.arguments import instance_of, texts
-from segmentlog.cluster.cluster_metadata import (
-    ClusterSettings,
-    read_cluster_settings,
-)
+from segmentlog.cluster.cluster_metadata import ClusterSettings, read_cluster_settings
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import LogDirectoryError, OptionError
 from segmentlog.format.names import META_PROPERTIES_FILE, SETTINGS_FILE, check_topic_name
@@ -79,10 +76,7 @@ _SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 
 
 def topic_defaults(broker: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Defaults of topics that a broker's settings give: name, value, and the broker's name.
-
-    `broker`: settings by the broker's names; other settings are ignored.
-    """
+    """Defaults of topics that a broker's settings give: name, value, and the broker's name."""
     for name, synonyms in _SYNONYMS.items():
         for synonym in synonyms:
             text = broker.get(synonym.name, "").strip()
@@ -138,12 +132,8 @@ def is_of_a_broker(directory: str) -> bool:
 class DirectorySettings:
     """The settings of a directory's topics, as they were when they were read.
 
-    `cluster`: the settings in a cluster's metadata.  `node_id`: of the directory's broker, in
-    text.  `server_properties`: a broker's static settings, by its own names.  `file`: the settings
-    in ``segmentlog.settings``, in a directory without a broker.  `is_unseen`: whether the broker
-    may have static settings that were not given.  `kafka_defaults`: whether Kafka's defaults may
-    remove records.  `topics`: to which the settings of the call apply; all but brokers' own if
-    empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
+    `file`: the settings in ``segmentlog.settings``, in a directory without a broker.  `is_unseen`:
+    whether the broker may have static settings that were not given.
     """
 
     def __init__(
@@ -202,10 +192,6 @@ class DirectorySettings:
         defaults.  `kafka_defaults`: whether Kafka's defaults may remove records, where no setting
         was given.  `topics`: to which `given` applies: one or several; all but brokers' own if
         empty.  `purge`: whether ``file.delete.delay.ms`` is 0 for these topics, or for all.
-        Raises `OptionError` if a given setting is unknown or not accepted; if a broker's directory
-        has no metadata, and ``cleanup.policy`` is not given.  Raises `LogDirectoryError` if
-        `metadata` holds no metadata log, or a log that cannot be decoded.  Raises
-        `CorruptLogError` or `CorruptCheckpointError` if the metadata log, or a file, is damaged.
         """
         TopicConfig.parse(given or {})
         topics = [topics] if isinstance(topics, str) and topics else topics
@@ -285,8 +271,6 @@ class DirectorySettings:
         backup, so somebody has to ask for that.  The default policy ``delete`` is harmless while
         the limit is set; but an unseen ``server.properties`` may contain
         ``log.cleanup.policy=compact``.
-
-        `limit`: ``retention.ms`` or ``retention.bytes``.
         """
         found = self.of(topic)
         if found["cleanup.policy"].source is Source.UNSEEN:
@@ -295,10 +279,7 @@ class DirectorySettings:
         return None if is_set or self._kafka_defaults else limit
 
     def config(self, topic: str | None) -> TopicConfig:
-        """The settings of a topic as a `TopicConfig`.
-
-        Raises `OptionError` if a value is not accepted; it names the setting.
-        """
+        """The settings of a topic as a `TopicConfig`."""
         if topic not in self._configs:
             settings = {name: each.value for name, each in self.of(topic).items()}
             self._configs[topic] = TopicConfig.parse(settings)

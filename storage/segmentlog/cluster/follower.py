@@ -395,10 +395,7 @@ class Follower:
         expected: bytes | None = None,
         on_bytes: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """Copy the first bytes of an open file to a new one, durably, and read them again.
-
-        `expected`: their digest, if it is known.  By default, the whole file is copied.
-        """
+        """Copy the first bytes of an open file to a new one, durably, and read them again."""
         if size is None:
             size = size_of(source)
         if expected is None:
@@ -538,12 +535,7 @@ class Follower:
             indexes = [status_of(each).size if exists(each) else 0 for each in paths]
             sizes = SegmentSizes(own.base_offset, own.size, indexes[0], indexes[1])
         return PartitionIntent(
-            *self.log.topic_partition,
-            sizes,
-            self.own_end,
-            visible_end,
-            max(end, start),
-            start,
+            *self.log.topic_partition, sizes, self.own_end, visible_end, max(end, start), start
         )
 
     def grow(self) -> None:

@@ -173,12 +173,7 @@ def mirror(
 
 
 class _Mirror:
-    """All partitions of one mirror.
-
-    `source`: the log directories, opened at the moment that is copied.  `on_bytes`: called with
-    the number of bytes that are copied.  `failures`: is told of each partition that cannot be
-    copied.
-    """
+    """All partitions of one mirror."""
 
     def __init__(
         self,
@@ -344,9 +339,6 @@ def _assigned_of(
     """The chosen partitions that the metadata assigns to a log directory.
 
     A warning names assigned partitions that no source has.
-
-    `source`: the log directories of the cluster.  `topics`, `partitions`: the names and numbers
-    that were asked for; all if empty.
     """
     cluster = TargetCluster([directory], [directory, *source.paths])
     found = [each for each in chosen if cluster.has_replica(directory, each)]
@@ -366,11 +358,7 @@ def _assigned_of(
 
 
 def _refuse_destination(directory: str, sources: Collection[str]) -> None:
-    """Refuse a directory that cannot follow the sources.
-
-    Raises `LogDirectoryError` if it is not apart from the sources; if the path cannot be a log
-    directory; if it belongs to another cluster.
-    """
+    """Refuse a directory that cannot follow the sources."""
     refuse_overlap(directory, sources)
     if not exists(directory):
         if not is_directory(os.path.dirname(directory)):
@@ -395,11 +383,7 @@ def _refuse_destination(directory: str, sources: Collection[str]) -> None:
 
 
 def _refuse_partitions(directory: str, logs: Iterable[Log]) -> None:
-    """Refuse partitions of the destination that cannot follow the logs.
-
-    Raises `LogDirectoryError` if the path of one is not a directory, or not writable; if one is of
-    another topic.
-    """
+    """Refuse partitions of the destination that cannot follow the logs."""
     for log in logs:
         path = partition_path(directory, log.topic_partition)
         check_partition_path(path)

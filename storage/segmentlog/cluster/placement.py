@@ -57,10 +57,8 @@ def place_replicas(
 ) -> list[list[int]]:
     """The brokers of each partition of a new topic; the first one is the preferred leader.
 
-    `brokers`: of the cluster, in the order in which the controller lists them.
-    `replication_factor`: number of replicas of each partition.  `next_int`: returns a random
-    number that is at least 0 and below its argument.  Raises `OptionError` if there are fewer
-    brokers than replicas; if all brokers are fenced.
+    `brokers`: in the order in which the controller lists them.  `next_int`: returns a random
+    number that is at least 0 and below its argument.
     """
     racks = _Racks(brokers, next_int)
     if not 1 <= replication_factor <= racks.n_brokers:
@@ -192,10 +190,7 @@ class Placement(NamedTuple):
 
 
 def node_of(directory: str) -> int:
-    """The id of the broker that has a log directory.
-
-    Raises `LogDirectoryError` if the directory is not one of a broker.
-    """
+    """The id of the broker that has a log directory."""
     number = read_meta_properties(directory).get("node.id", "")
     if not number.isdecimal():
         reason = (
@@ -210,10 +205,7 @@ class TargetCluster:
     """Log directories of brokers of one cluster, and its metadata.
 
     `directories`: log directories; several of one broker may be among them.  `holders`: log
-    directories that may hold ``__cluster_metadata-0``: the newest copy counts.  Raises
-    `LogDirectoryError` if no directory has metadata; if a directory is not one of a broker, or
-    belongs to another cluster; if one is a copy of another one.  Raises `MalformedRecordError` or
-    `CorruptLogError` if the metadata cannot be read.
+    directories that may hold ``__cluster_metadata-0``: the newest copy counts.
     """
 
     def __init__(self, directories: Sequence[str], holders: Sequence[str]) -> None:
@@ -291,10 +283,7 @@ class TargetCluster:
         ]
 
     def place(self, topic_partition: TopicPartition) -> Placement:
-        """The directories of a partition that the metadata has.
-
-        Raises `LogDirectoryError` if the metadata is damaged.
-        """
+        """The directories of a partition that the metadata has."""
         found, missing, problems = [], [], []
         for node, disk in self._disks(topic_partition).items():
             own = [each for each in self.directories if self._nodes[each] == node]

@@ -30,11 +30,7 @@ class Tail(NamedTuple):
 
 
 def tail_of(log: Log, start_offset: int) -> Tail:
-    """The records at and after an offset.
-
-    Raises `UnsupportedFormatError` if a batch has a newer format; `FileNotFoundError` or
-    `LogChangedError` or `LogDirectoryError` if a segment is gone.
-    """
+    """The records at and after an offset."""
     n_records, first, last = 0, _NEVER, -1
     try:
         for walked in walk_batches(log.untorn_segments, start_offset):

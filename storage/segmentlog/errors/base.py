@@ -129,9 +129,15 @@ _REMEDIES = {
 }
 
 
+_CREDENTIALS = (
+    "give credentials in the environment of every process that reads or writes, or in the URL, "
+    "and the right to do this"
+)
+
 #: Remedies for a file at a URL: no disk of this machine is at fault.
 _REMEDIES_OF_STORES = {
-    codes.EACCES: "give credentials in the environment of every process that reads, or in the URL",
+    codes.EACCES: _CREDENTIALS,
+    codes.EPERM: _CREDENTIALS,
     codes.ETIMEDOUT: "check the network and the endpoint, then try again",
     codes.ENOENT: "check the bucket and the path",
     codes.ECANCELED: _READ_EARLIER,

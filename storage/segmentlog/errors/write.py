@@ -203,20 +203,13 @@ class StreamBatchError(SegmentLogError, ValueError):
 
 
 class _ProducerError(SegmentLogError, ValueError):
-    """A batch that a leader refuses because of its producer; nothing of its flush is written.
-
-    Parameters
-    ----------
-    topic, partition : of the batch.
-    producer_id, producer_epoch : of the batch.
-    found : the sequence of its first record.
-    """
+    """A batch that a leader refuses because of its producer; nothing of its flush is written."""
 
     topic: str
     partition: int
     producer_id: int
     producer_epoch: int
-    found: int
+    found: int  #: the sequence of its first record
 
     def _who(self) -> str:
         return (

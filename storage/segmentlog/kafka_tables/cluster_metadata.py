@@ -8,6 +8,7 @@ ZooKeeper.
 Secrets are hidden, in the tables and where records are shown as bytes.
 """
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator
@@ -38,7 +39,6 @@ from segmentlog.log.checkpoint import read_leader_epochs
 from segmentlog.masking import MASK, masked
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch, ScanPolicy, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, Image, RowChange
-from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory
 from segmentlog.reads.metadata_log import (
     IN_A_SNAPSHOT,
@@ -111,8 +111,6 @@ def _metadata_rows(source: Source, is_history: bool, name: str) -> Iterable[Row]
 
     If the cluster has ZooKeeper, some tables show the contents of its log directories, and a
     warning says so.
-
-    Raises `LogDirectoryError` if there is no copy.
     """
     directory = source.directory
     is_zookeepers = is_of_zookeeper(directory)
@@ -195,34 +193,19 @@ def rows_without_metadata(source: Source, name: str) -> Iterator[Row]:
             topic_id = (log.known_topic_id or None) if skips else log.topic_id
             row: Row = {"topic": topic, "topic_id": topic_id}
             if name == "partitions":
-                yield row | {
-                    "partition": partition,
-                    "leader_epoch": _leader_epoch(log, skips=skips),
-                    "log_start_offset": log.log_start_offset,
-                    "high_watermark": _high_watermark(log, skips=skips),
-                }
+                row["partition"] = partition
+                if_skipped = [CorruptCheckpointError] if skips else []
+                with contextlib.suppress(*if_skipped):
+                    path = f"{log.path}/{LEADER_EPOCH_CHECKPOINT}"
+                    epochs = read_leader_epochs(path, takes_newer=True)
+                    row["leader_epoch"] = epochs[-1][0] if epochs else None
+                row["log_start_offset"] = log.log_start_offset
+                with contextlib.suppress(*if_skipped):
+                    row["high_watermark"] = log.high_watermark_checkpoint
+                yield row
             elif topic not in seen:
                 seen.add(topic)
                 yield row
-
-
-def _high_watermark(log: Log, *, skips: bool) -> int | None:
-    try:
-        return log.high_watermark_checkpoint
-    except CorruptCheckpointError:
-        if not skips:
-            raise
-        return None
-
-
-def _leader_epoch(log: Log, *, skips: bool) -> int | None:
-    try:
-        epochs = read_leader_epochs(f"{log.path}/{LEADER_EPOCH_CHECKPOINT}", takes_newer=True)
-    except CorruptCheckpointError:
-        if not skips:
-            raise
-        return None
-    return epochs[-1][0] if epochs else None
 
 
 _partition = fields_of(lines.METADATA, "PartitionRecord")
@@ -234,10 +217,7 @@ _quota = fields_of(lines.METADATA, "ClientQuotaRecord")
 _acl = fields_of(lines.METADATA, "AccessControlEntryRecord")
 _scram = fields_of(lines.METADATA, "UserScramCredentialRecord")
 
-_TOPICS = (
-    Column("topic", TEXT, "the topic"),
-    Column("topic_id", TEXT, "its id"),
-)
+_TOPICS = (Column("topic", TEXT, "the topic"), Column("topic_id", TEXT, "its id"))
 _PARTITIONS = (
     *_TOPICS,
     _partition("partition", "the partition", of="partition_id"),

@@ -62,27 +62,20 @@ def _payload_of(parsed: Any) -> Any:  # noqa: ANN401 (JSON)
     return parsed
 
 
-def _connect_changes(
-    source: Source,
-    log: Log,
-    read: Callable[[str, Any], Row],
-) -> Iterator[Row]:
-    """Every record of a topic of Connect.
+def _connect_changes(source: Source, log: Log, read: Callable[[str, Any], Row]) -> Iterator[Row]:
+    """Every record of a topic of Connect; `read` makes cells of a key and a value."""
 
-    `read`: makes cells of a key and a value.  Raises `MalformedRecordError` if a record is not one
-    of Connect; the error shows no bytes of it.
-    """
-    for key, value, origin in source.records(log):
-        try:
-            parsed = None if value is None else _payload_of(json.loads(value))
-            row = {"key": (key or b"").decode()}
-            row |= read(row["key"], parsed)
-            json.dumps(row, ensure_ascii=False).encode()  # JSON can name halves of characters
-        except _NOT_OF_CONNECT as error:
-            reason = f"it is not a record of Kafka Connect ({type(error).__name__})"
-            source.refuse(log, origin["record_offset"], reason)
-            continue
-        yield row | origin | {"change": "removed" if parsed is None else "set"}
+    def rows(key: bytes | None, value: bytes | None) -> Iterator[Row]:
+        parsed = None if value is None else _payload_of(json.loads(value))
+        row: Row = {"key": (key or b"").decode()}
+        row |= read(row["key"], parsed)
+        json.dumps(row, ensure_ascii=False).encode()  # JSON can name halves of characters
+        yield row | {"change": "removed" if parsed is None else "set"}
+
+    def why_not(error: Exception) -> str:  # no bytes of the record
+        return f"it is not a record of Kafka Connect ({type(error).__name__})"
+
+    return source.rows(log, rows, why_not, _NOT_OF_CONNECT)
 
 
 def _named(kind: str, name: str) -> Row:
@@ -249,31 +242,23 @@ CONNECT_STATUS = Table(
 
 
 def _mirror_changes(source: Source, log: Log, name: str) -> Iterator[Row]:
-    """Every record of a topic of MirrorMaker 2.
-
-    `name`: of the struct.  Raises `MalformedRecordError` if a record is not such a struct, to its
-    last byte.
-    """
+    """Every record of a topic of MirrorMaker 2, which is a struct of a name to its last byte."""
     schemas = parse_schemas(lines.MIRROR)
     of_key, of_value = schemas[f"{name}Key"], schemas[f"{name}Value"]
-    for key, value, origin in source.records(log):
-        try:
-            row = _struct(of_key, key or b"")
-            if value is not None:
-                row |= _struct(of_value, value, is_versioned=name == "Checkpoint")
-        except ValueError as error:
-            reason = f"it is not a record of MirrorMaker 2 ({error})"
-            source.refuse(log, origin["record_offset"], reason)
-            continue
-        yield row | origin | {"change": "removed" if value is None else "set"}
+
+    def rows(key: bytes | None, value: bytes | None) -> Iterator[Row]:
+        row = _struct(of_key, key or b"")
+        if value is not None:
+            row |= _struct(of_value, value, is_versioned=name == "Checkpoint")
+        yield row | {"change": "removed" if value is None else "set"}
+
+    return source.rows(log, rows, "it is not a record of MirrorMaker 2 ({})".format)
 
 
 def _struct(schema: Schema, data: bytes, *, is_versioned: bool = False) -> dict[str, Any]:
     reader = Reader(data)
-    if is_versioned:
-        version = int.from_bytes(reader.take(2), "big", signed=True)
-        if version:
-            raise ValueError(f"expected version 0, found {version}")
+    if is_versioned and (version := int.from_bytes(reader.take(2), "big", signed=True)):
+        raise ValueError(f"expected version 0, found {version}")
     fields = reader.message(schema, 0)
     if reader.n_left:
         raise ValueError(f"{reader.n_left} bytes follow its last field")

@@ -107,11 +107,7 @@ class Groups(NamedTuple):
 
 
 def read_groups(source: Source, log: Log) -> Groups:
-    """The groups of one partition of ``__consumer_offsets``.
-
-    Raises `MalformedRecordError` if a record of a group cannot be read; `CorruptLogError` if the
-    log is damaged.
-    """
+    """The groups of one partition of ``__consumer_offsets``."""
     groups: dict[str, Group] = {}
     removed: dict[str, int] = {}
     for placed in source.coordinator_records(log, _RECORDS):
@@ -125,12 +121,10 @@ def read_groups(source: Source, log: Log) -> Groups:
                     groups.pop(name, None)
                     removed[name] = placed.offset
                 continue
-            same = known if known is not None and known.kind == kind else None
-            groups[name] = Group(name, kind, record.value, placed)
-            if same is not None:
-                groups[name].assignment_epoch = same.assignment_epoch
-                groups[name].topology_epoch = same.topology_epoch
-                groups[name].members, groups[name].assignments = same.members, same.assignments
+            if known is not None and known.kind == kind:
+                known.fields, known.placed = record.value, placed
+            else:
+                groups[name] = Group(name, kind, record.value, placed)
             continue
         _take_member(groups, placed)
     return Groups(groups, removed)
@@ -165,8 +159,6 @@ def committing_groups(source: Source, log: Log) -> dict[str, int]:
 
     Commits in transactions count, too, whatever became of the transactions.  A commit whose key
     cannot be read is left out: ``group_offsets`` reports it.
-
-    Raises `CorruptLogError` if the log is damaged.
     """
     parts = [pa.table({"group": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})]
     for batch in source.scan(log, ("key", "value", "offset")):
@@ -191,10 +183,7 @@ def _last(commits: pa.Table) -> pa.Table:
 
 
 def group_rows(source: Source, log: Log, commits: Mapping[str, int]) -> Iterator[Row]:
-    """Rows of ``groups``.
-
-    `commits`: the offset of the last commit of each group.
-    """
+    """Rows of ``groups``."""
     groups = read_groups(source, log)
     for group in groups.present.values():
         yield (

@@ -87,10 +87,7 @@ def commit_columns(
 
 
 def groups_of(keys: pa.Array) -> pa.Array:
-    """The bytes of the names of groups; null for a key that cannot be read.
-
-    `keys`: binary array, shape (n_records,): keys of commits.
-    """
+    """The bytes of the names of groups; null for a key that cannot be read."""
     cells = Cells(keys)
     cells.number(2)  # its type
     names = cells.gathered(*cells.text())

@@ -10,7 +10,12 @@ from segmentlog.dialects import nearest, one_dialect
 from segmentlog.errors import OptionError
 from segmentlog.format.messages.records import look_at
 from segmentlog.format.newer import noting
-from segmentlog.kafka_tables.cluster_metadata import METADATA_TABLES, unknown_metadata
+from segmentlog.kafka_tables.cluster_metadata import (
+    METADATA_TABLES,
+    TABLES_WITHOUT_METADATA,
+    is_of_zookeeper,
+    unknown_metadata,
+)
 from segmentlog.kafka_tables.columns import (
     INT,
     LONG,
@@ -21,6 +26,7 @@ from segmentlog.kafka_tables.columns import (
     Table,
     last_rows,
     rows_to_table,
+    schema_of,
 )
 from segmentlog.kafka_tables.connect import (
     CONNECT_CONFIGS,
@@ -31,7 +37,7 @@ from segmentlog.kafka_tables.connect import (
 )
 from segmentlog.kafka_tables.group_offsets import CONSUMER_LAG, GROUP_OFFSETS
 from segmentlog.kafka_tables.groups import GROUP_MEMBERS, GROUPS
-from segmentlog.kafka_tables.producers import PRODUCERS
+from segmentlog.kafka_tables.producers import OPEN_TRANSACTIONS, PRODUCERS, TRANSACTIONS
 from segmentlog.kafka_tables.registry import SCHEMAS, warn_of_ambiguous_ids
 from segmentlog.kafka_tables.remote_segments import REMOTE_SEGMENTS, plain_segment_records
 from segmentlog.kafka_tables.share_groups import DEAD_LETTERS, SHARE_STATE
@@ -43,7 +49,6 @@ from segmentlog.kafka_tables.source import (
     PlainRecord,
     Source,
 )
-from segmentlog.kafka_tables.transactions import OPEN_TRANSACTIONS, TRANSACTIONS
 from segmentlog.model import METADATA_TOPIC, OnCorruptBatch
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
@@ -165,10 +170,6 @@ def tables(path: str | os.PathLike[str] | LogDirectory) -> list[str]:
     LogDirectoryError
         If the path is not a log directory.
     """
-    # The tables and what makes them load here, and not in a process that asks for none.
-    from segmentlog.kafka_tables.cluster_metadata import TABLES_WITHOUT_METADATA, is_of_zookeeper
-    from segmentlog.kafka_tables.open_table import TABLES
-
     directory = _opened(path)
     topics = directory.topics(internal=True)
     held = {""}
@@ -235,9 +236,6 @@ def table(
     """
     table_schema(name, history=history, topic=topic)
     policy = one_of("on_corrupt_batch", on_corrupt_batch, OnCorruptBatch)
-    from segmentlog.kafka_tables.open_table import make_table
-    from segmentlog.kafka_tables.source import Source
-
     failures = Failures(on_failure)
     with noting(f"table {name}", is_strict=strict):
         source = Source(_opened(path), policy, failures)
@@ -247,14 +245,7 @@ def table(
 
 
 def table_schema(name: str, *, history: bool = False, topic: str | None = None) -> pa.Schema:
-    """The columns of a table.
-
-    Raises `OptionError` if there is no table of this name, it has no history, or its topic has a
-    fixed name.
-    """
-    from segmentlog.kafka_tables.columns import schema_of
-    from segmentlog.kafka_tables.open_table import TABLES
-
+    """The columns of a table; `OptionError` if it is not there, or lacks what is asked for."""
     found = TABLES.get(name)
     if found is None:
         near = nearest(str(name), TABLES, 0.5)

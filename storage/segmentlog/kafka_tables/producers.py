@@ -1,4 +1,4 @@
-"""``producers``: the idempotent and transactional producers of each partition, and their batches.
+"""``producers``, ``transactions`` and ``open_transactions``: what producers have written and hold.
 
 A log holds every change of a producer, in the headers of batches and in end markers.  A broker
 forgets a producer that was idle for ``producer.id.expiration.ms`` and writes nothing about that,
@@ -7,6 +7,7 @@ so no change removes a producer.
 
 import logging
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,26 +16,33 @@ import pyarrow as pa
 from segmentlog.errors import CorruptLogError
 from segmentlog.format.kernels import layout
 from segmentlog.format.kernels.memory import Int64s
+from segmentlog.format.messages import lines
 from segmentlog.kafka_tables.columns import (
     INT,
     LONG,
+    ORIGIN,
     TEXT,
     TIME,
     Column,
     Row,
     Table,
+    fields_of,
+    last_rows,
     schema_of,
+    shown,
     time_of,
     times,
 )
-from segmentlog.kafka_tables.source import Source
+from segmentlog.kafka_tables.source import TRANSACTION_STATE, Source
 from segmentlog.log.producer_snapshot import ProducerSnapshot
-from segmentlog.model import OnCorruptBatch
+from segmentlog.model import OnCorruptBatch, ReadUpTo
+from segmentlog.reads.listed import retry_if_relisted
 from segmentlog.reads.log import Log
 
 if TYPE_CHECKING:
     from segmentlog.log.batches import WalkedBatches
     from segmentlog.log.producers import ProducerStates
+
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +77,8 @@ def _rows(source: Source) -> Iterator[Row]:
                 _refuse(error, source.on_corrupt_batch)
             known = sorted(states.known)
         for producer in known:
-            row = {
-                name: None if value == -1 else value for name, value in producer._asdict().items()
-            }
+            fields = producer._asdict().items()
+            row = {name: None if value == -1 else value for name, value in fields}
             yield row | each._asdict() | {"timestamp": time_of(producer.timestamp_ms)}
 
 
@@ -181,4 +188,89 @@ PRODUCERS = Table(
         Column("record_offset", LONG, "first offset of the batch; null in a snapshot"),
         Column("record_timestamp", TIME, "greatest time of the batch; null in a snapshot"),
     ),
+)
+
+
+_STATUS = {0: "Empty", 1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort", 4: "CompleteCommit",
+           5: "CompleteAbort", 6: "Dead", 7: "PrepareEpochFence"}  # fmt: skip
+
+_field = fields_of(lines.TRANSACTIONS, "TransactionLogKey", "TransactionLogValue")
+_TRANSACTION = (
+    _field("transactional_id", "the transactional id"),
+    _field("producer_id", "its producer id"),
+    _field("producer_epoch", "epoch of its producer"),
+    _field("transaction_status", "`Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, "
+           "`CompleteCommit`, `CompleteAbort`, `Dead` or `PrepareEpochFence`", words=_STATUS),
+    _field("transaction_partitions",
+           "partitions of the transaction; null if there was no transaction"),
+    _field("transaction_timeout_ms", "time until a coordinator aborts the transaction"),
+    _field("transaction_start_timestamp", "when the transaction began"),
+    _field("transaction_last_update_timestamp", "when the state changed"),
+    _field("previous_producer_id", "producer id of the last transaction", unknown=-1),
+    _field("next_producer_id", "the next producer id, once all epochs are used up", unknown=-1),
+    _field("client_transaction_version", "`transaction.version` of the client"),
+)  # fmt: skip
+
+
+def _transaction_changes(source: Source, log: Log) -> Iterator[Row]:
+    for placed in source.coordinator_records(log, ("TransactionLog",)):
+        change = "removed" if placed.is_removal else "set"
+        yield shown(_TRANSACTION, placed.fields) | placed.origin | {"change": change}
+
+
+TRANSACTIONS = Table(
+    TRANSACTION_STATE,
+    "Transactional ids, and their last transactions",
+    (*_TRANSACTION, *ORIGIN),
+    _transaction_changes,
+    key=("transactional_id",),
+)
+
+
+def _open_transactions(source: Source, _is_history: bool) -> Iterator[Row]:
+    """Each partition is looked at to its end."""
+    known = {}
+    if TRANSACTION_STATE in source.directory.topics(internal=True):
+        changes = source.of_logs(TRANSACTION_STATE, lambda log: _transaction_changes(source, log))
+        known = {row["producer_id"]: row for row in last_rows(changes, TRANSACTIONS.key)}
+    for each in source.directory.topic_partitions():
+        opened = []
+        with source.failures.of(each):
+            log = source.directory.log(*each)
+            found = log.open_transactions(
+                ReadUpTo.LOG_END, source.on_corrupt_batch, fail_on_data_loss=False
+            )
+            opened = [(first, by, _time_at(log, first)) for by, first in found.items()]
+        for first_offset, producer_id, time in sorted(opened, key=itemgetter(0)):
+            yield known.get(producer_id, {}) | each._asdict() | {
+                "producer_id": producer_id, "first_offset": first_offset, "first_timestamp": time,
+            }  # fmt: skip
+
+
+@retry_if_relisted
+def _time_at(log: Log, offset: int) -> int | None:
+    """Time of the batch that has an offset."""
+    for segment in reversed(log.untorn_segments):
+        if segment.base_offset <= offset:
+            placed = segment.find(offset)
+            return None if placed is None else time_of(placed.header.first_timestamp)
+    return None
+
+
+OPEN_TRANSACTIONS = Table(
+    "",
+    "Transactions without an end marker, in every partition: they hold back the last stable "
+    "offset",
+    (
+        Column("topic", TEXT, "the topic"),
+        Column("partition", INT, "the partition"),
+        Column("producer_id", LONG, "producer of the transaction's records"),
+        Column("first_offset", LONG, "first offset of the transaction's records"),
+        Column("first_timestamp", TIME, "time of the first record"),
+        Column("transactional_id", TEXT, "transactional id; null if no coordinator's log is here"),
+        Column("transaction_status", TEXT, "state of the transaction in the coordinator's log"),
+        Column("transaction_start_timestamp", TIME, "when the transaction began"),
+        _field("transaction_timeout_ms", "time until a coordinator aborts the transaction"),
+    ),
+    whole=_open_transactions,
 )

@@ -32,6 +32,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -334,20 +335,13 @@ _NOT_OF_A_REGISTRY = (ValueError, KeyError, TypeError, AttributeError, Recursion
 
 
 def _schema_changes(source: Source, log: Log) -> Iterator[Row]:
-    """Every record of a schema, and every version that the deletion of a subject marks.
+    """Every record of a schema, and every version that the deletion of a subject marks."""
 
-    Raises `MalformedRecordError` if a key or a value is not JSON of a registry.
-    """
-    known: dict[str, dict[int, Row]] = {}
-    for key, value, origin in source.records(log):
-        try:
-            changes = _changes(key, value, known)
-        except _NOT_OF_A_REGISTRY as error:
-            reason = f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
-            source.refuse(log, origin["record_offset"], reason)
-            continue
-        for row in changes:
-            yield row | origin
+    def why_not(error: Exception) -> str:
+        return f"it is not JSON of a schema registry ({type(error).__name__}: {error})"
+
+    changes = partial(_changes, known={})
+    return source.rows(log, changes, why_not, _NOT_OF_A_REGISTRY)
 
 
 def _changes(
@@ -375,16 +369,13 @@ def _changes(
         "schema_type": _text(fields.get("schemaType") or "AVRO"),
         "schema": _text(fields["schema"]),
         "references": [
-            {
-                "name": _text(each["name"]),
-                "subject": _text(each["subject"]),
-                "version": _number(each["version"]),
-            }
+            {"name": _text(each["name"]), "subject": _text(each["subject"]),
+             "version": _number(each["version"])}
             for each in fields.get("references") or ()
         ],
         "deleted": bool(fields.get("deleted", False)),
         "change": "set",
-    }
+    }  # fmt: skip
     row["guid"] = _guid(fields, row)
     known.setdefault(subject, {})[version] = row
     return [row]

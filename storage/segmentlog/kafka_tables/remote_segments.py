@@ -17,11 +17,7 @@ from segmentlog.kafka_tables.columns import (
 from segmentlog.kafka_tables.source import PlainRecord, Source
 from segmentlog.model import IsolationLevel
 from segmentlog.reads.log import Log
-from segmentlog.tiered.metadata import (
-    REMOTE_LOG_METADATA,
-    AnnouncedSegments,
-    read_metadata_record,
-)
+from segmentlog.tiered.metadata import REMOTE_LOG_METADATA, AnnouncedSegments, read_metadata_record
 
 _STATES = {0: "COPY_SEGMENT_STARTED", 1: "COPY_SEGMENT_FINISHED", 2: "DELETE_SEGMENT_STARTED",
            3: "DELETE_SEGMENT_FINISHED"}  # fmt: skip
@@ -52,20 +48,18 @@ _SEGMENT = (
 def _changes(source: Source, log: Log) -> Iterator[Row]:
     """Every change of a segment; all records of a log are in one partition of the topic."""
     announced = AnnouncedSegments()
-    for key, value, origin in source.records(log, _AS_BROKERS_READ):
-        try:
-            changes = read_metadata_record(announced, key, value)
-        except ValueError as error:
-            source.refuse(log, origin["record_offset"], str(error))
-            continue
-        for fields, is_removed in changes:
+
+    def rows(key: bytes | None, value: bytes | None) -> Iterator[Row]:
+        for fields, is_removed in read_metadata_record(announced, key, value):
             segment_id = fields["remote_log_segment_id"]
             place = segment_id["topic_id_partition"]
-            yield shown(_SEGMENT, fields) | origin | {
+            yield shown(_SEGMENT, fields) | {
                 "topic": place["name"], "topic_id": printed_id(place["id"]),
                 "partition": place["partition"], "segment_id": printed_id(segment_id["id"]),
                 "change": "removed" if is_removed else "set",
             }  # fmt: skip
+
+    return source.rows(log, rows, isolation_level=_AS_BROKERS_READ)
 
 
 def plain_segment_records(source: Source, log: Log) -> Iterator[PlainRecord]:

@@ -234,8 +234,6 @@ class Source:
         """Key, value, and the columns `ORIGIN` of every record, in the order of the log.
 
         Committed records end at the last stable offset, with a warning if more follow.
-
-        Raises `CorruptLogError` if the log is damaged.
         """
         read_up_to = self.end_of(log)
         scan = log.scan(
@@ -254,6 +252,27 @@ class Source:
         for batch in scan:
             for key, value, offset, time in _plain(batch):
                 yield key, value, _origin(partition, offset, time)
+
+    def rows(
+        self,
+        log: Log,
+        read: Callable[[bytes | None, bytes | None], Iterable[Row]],
+        why_not: Callable[[Exception], str] = str,
+        errors: tuple[type[Exception], ...] = (ValueError,),
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> Iterator[Row]:
+        """The rows that `read` makes of key and value of each record, with the columns `ORIGIN`.
+
+        A record for which it raises one of `errors` is refused; `why_not` words the reason.
+        """
+        for key, value, origin in self.records(log, isolation_level):
+            try:
+                made = [*read(key, value)]
+            except errors as error:
+                self.refuse(log, origin["record_offset"], why_not(error))
+                continue
+            for row in made:
+                yield row | origin
 
 
 def metadata_rows(directory: LogDirectory, table: str) -> Mapping[Any, Row]:
@@ -274,10 +293,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[PlainRecord]:
 
 
 def record_types(keys: pa.Array) -> Int64s:
-    """The type of each record, which its key begins with; -1 for a key of fewer bytes.
-
-    `keys`: binary array, shape (n_records,).
-    """
+    """The type of each record, which its key begins with; -1 for a key of fewer bytes."""
     offsets, data = keys.buffers()[1:3]
     places = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     types = np.full(len(keys), -1, np.int64)

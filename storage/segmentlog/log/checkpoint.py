@@ -38,8 +38,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.durable import replace_file
 from segmentlog.store.fingerprint import Fingerprint, fingerprint
-from segmentlog.store.readable import read_whole
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, read_whole
 
 _VERSION = 0
 _SHARE = 64  # at most one entry in this number may be waiting

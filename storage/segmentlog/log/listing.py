@@ -29,8 +29,7 @@ from segmentlog.format.records.header import BatchHeader, parse_header
 from segmentlog.store.contract import FileType, ReadableFile
 from segmentlog.store.durable import remove_file, sync_directory
 from segmentlog.store.fingerprint import fingerprint
-from segmentlog.store.readable import list_names, measure, open_file, status_of
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, list_names, measure, open_file, status_of
 from segmentlog.store.system_errors import is_gone
 
 logger = logging.getLogger(__name__)

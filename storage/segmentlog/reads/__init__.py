@@ -21,8 +21,7 @@ from segmentlog.reads.stream_checkpoint import (
     topic_ids_of,
 )
 from segmentlog.store.paths import opened_path, readable_path, tiered_paths
-from segmentlog.store.readable import exists, keep_for
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_url, keep_for
 
 if TYPE_CHECKING:
     from segmentlog.format.records.columns import TextColumns

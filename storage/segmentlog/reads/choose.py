@@ -62,8 +62,6 @@ def only_in_a_tier(
 
     A broker writes an entry below the first local offset only for a log with remote segments.
     Nothing is found in a directory that was opened with its tier.
-
-    Raises `CorruptCheckpointError` if a checkpoint of log starts cannot be read.
     """
     found: dict[TopicPartition, OffsetRange] = {}
     known: dict[str, Mapping[TopicPartition, int]] = {}

@@ -98,15 +98,12 @@ class Image:
         topic_id = fields["topic_id"]
         key = (topic_id, fields["partition_id"])
         self._partitions_of[topic_id].add(key)
-        yield self._set("partitions", key, self._named(fields))
-
-    def _named(self, fields: Mapping[str, Any]) -> Row:
-        topic = self.tables["topics"].get(fields["topic_id"], {})
-        row = dict(fields)
+        topic = self.tables["topics"].get(topic_id, {})
+        row = {"topic": topic.get("topic")} | dict(fields)
         row["partition"] = row.pop("partition_id")
         for name in ("eligible_leader_replicas", "last_known_elr"):
             row[name] = row.get(name) or []
-        return {"topic": topic.get("topic")} | row
+        yield self._set("partitions", key, row)
 
     def _change_partition(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Take the parts of a partition that a record has.
@@ -172,9 +169,6 @@ class Image:
             row[name] = sorted(fields[name], key=lambda each: str(each["name"]))
         yield self._set("brokers", fields["broker_id"], row)
 
-    def _remove_broker(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._remove("brokers", fields["broker_id"])
-
     def _change_broker(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Take the parts of a broker that a record has: 1 sets a state, -1 takes it back."""
         before = self.tables["brokers"].get(fields["broker_id"])
@@ -196,9 +190,6 @@ class Image:
         for name in ("end_points", "features"):
             row[name] = sorted(fields[name], key=lambda each: str(each["name"]))
         yield self._set("controllers", fields["controller_id"], row)
-
-    def _remove_controller(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._remove("controllers", fields["controller_id"])
 
     def _voters(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         """Take the whole set of voters."""
@@ -236,15 +227,11 @@ class Image:
             yield self._set("features", "kraft.version", row)
 
     def _fence(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._fencing(fields["id"], is_fenced=True)
-
-    def _unfence(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._fencing(fields["id"], is_fenced=False)
-
-    def _fencing(self, broker_id: int, *, is_fenced: bool) -> Iterator[RowChange]:
-        before = self.tables["brokers"].get(broker_id)
+        """Fence a broker, or take that back: both records have the same fields."""
+        before = self.tables["brokers"].get(fields["id"])
         if before is not None:
-            yield self._set("brokers", broker_id, before | {"fenced": is_fenced})
+            is_fenced = self._record.name == "FenceBrokerRecord"
+            yield self._set("brokers", fields["id"], before | {"fenced": is_fenced})
 
     def _quota(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         entity = sorted(fields["entity"], key=lambda each: each["entity_type"])
@@ -258,8 +245,7 @@ class Image:
 
     def _acl(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row = {
-            "id": fields["id"], "principal": fields["principal"], "host": fields["host"],
-            "resource_name": fields["resource_name"],
+            **{name: fields[name] for name in ("id", "principal", "host", "resource_name")},
             "resource_type": _word(_ACL_RESOURCES, fields["resource_type"]),
             "pattern_type": _word(_PATTERNS, fields["pattern_type"]),
             "operation": _word(_OPERATIONS, fields["operation"]),
@@ -267,18 +253,12 @@ class Image:
         }  # fmt: skip
         yield self._set("acls", fields["id"], row)
 
-    def _remove_acl(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._remove("acls", fields["id"])
-
     def _scram(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
         row = {
             "name": fields["name"], "mechanism": _word(_MECHANISMS, fields["mechanism"]),
             "iterations": fields["iterations"],
         }  # fmt: skip
         yield self._set("scram_users", (fields["name"], fields["mechanism"]), row)
-
-    def _remove_scram(self, fields: Mapping[str, Any]) -> Iterator[RowChange]:
-        yield from self._remove("scram_users", (fields["name"], fields["mechanism"]))
 
 
 def fold(records: Iterable[MetadataRecord]) -> Image:
@@ -302,20 +282,24 @@ _RULES: dict[str, Callable[[Image, Mapping[str, Any]], Iterator[RowChange]]] = {
     "ConfigRecord": Image._config,
     "FeatureLevelRecord": Image._feature,
     "RegisterBrokerRecord": Image._broker,
-    "UnregisterBrokerRecord": Image._remove_broker,
+    "UnregisterBrokerRecord": lambda image, row: image._remove("brokers", row["broker_id"]),
     "BrokerRegistrationChangeRecord": Image._change_broker,
     "RegisterControllerRecord": Image._controller,
-    "UnregisterControllerRecord": Image._remove_controller,
+    "UnregisterControllerRecord": (
+        lambda image, row: image._remove("controllers", row["controller_id"])
+    ),
     "VotersRecord": Image._voters,
     "LeaderChangeMessage": Image._election,
     "KRaftVersionRecord": Image._kraft_version,
     "FenceBrokerRecord": Image._fence,
-    "UnfenceBrokerRecord": Image._unfence,
+    "UnfenceBrokerRecord": Image._fence,
     "ClientQuotaRecord": Image._quota,
     "AccessControlEntryRecord": Image._acl,
-    "RemoveAccessControlEntryRecord": Image._remove_acl,
+    "RemoveAccessControlEntryRecord": lambda image, row: image._remove("acls", row["id"]),
     "UserScramCredentialRecord": Image._scram,
-    "RemoveUserScramCredentialRecord": Image._remove_scram,
+    "RemoveUserScramCredentialRecord": (
+        lambda image, row: image._remove("scram_users", (row["name"], row["mechanism"]))
+    ),
 }
 
 #: Schemas of the records that decide about each table.

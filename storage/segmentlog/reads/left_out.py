@@ -18,8 +18,7 @@ from segmentlog.format.messages.reader import UNKNOWN_TAGS
 from segmentlog.model import IsolationLevel, OnCorruptBatch, ReadUpTo, TopicPartition
 from segmentlog.reads.cluster_image import RECORDS, fold
 from segmentlog.reads.metadata_log import metadata_path, read_metadata
-from segmentlog.store.readable import list_names, open_file, status_of
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, list_names, open_file, status_of
 from segmentlog.store.remote.requests import side_by_side
 
 if TYPE_CHECKING:
@@ -142,8 +141,7 @@ def report_missing(
 
     `missing`: the partitions of the topics that are read.  `option`: how the caller asks for the
     remaining partitions, such as ``failOnDataLoss=false``.  `fail_on_data_loss`: whether they are
-    an error.  Raises `UnknownTopicOrPartitionError` if partitions are missing, and this is an
-    error.
+    an error.
     """
     if not missing:
         return
@@ -172,10 +170,7 @@ def report_diskless(
     fail_on_data_loss: bool,
     told: Told = None,
 ) -> None:
-    """Refuse a read to the latest records of partitions that have these elsewhere, or warn.
-
-    Raises `LogDirectoryError` if a partition is diskless, and this is an error.
-    """
+    """Refuse a read to the latest records of partitions that have these elsewhere, or warn."""
     diskless = diskless_partitions(directory._snapshots)
     found = {}
     for each in topic_partitions if diskless else ():

@@ -28,12 +28,7 @@ from segmentlog.file_columns import SliceFile
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import LEADER_EPOCH_CHECKPOINT
 from segmentlog.log.checkpoint import known_topic_id, read_leader_epochs, read_topic_id
-from segmentlog.log.listing import (
-    ListedFiles,
-    indexes_without_log,
-    list_segments,
-    lone_segment,
-)
+from segmentlog.log.listing import ListedFiles, indexes_without_log, list_segments, lone_segment
 from segmentlog.log.log_end import LogEnd, find_log_end
 from segmentlog.log.producer_snapshot import ProducerSnapshot, newest_snapshot
 from segmentlog.log.segment import Segment
@@ -42,8 +37,7 @@ from segmentlog.reads.lookup import NewestTimestampOfSlices, NewestTimestamps
 from segmentlog.store.aside import names_aside
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.fingerprint import Evidence, Fingerprint, fingerprint, still_proven
-from segmentlog.store.readable import is_directory, open_file
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url, open_file
 from segmentlog.store.system_errors import is_gone, storage_error
 
 if TYPE_CHECKING:
@@ -242,18 +236,17 @@ class ListedSegments:
         damaged = self.end.damaged_from
         if damaged is not None and self.end.offset <= damaged + 1:
             return None  # no sound batch follows the damage, which may hold these offsets
-        why = "it was cleanly stopped" if self._is_clean else self._sign_of_loss(end)
-        return LostOffsets(end, promised, why) if why else None
-
-    def _sign_of_loss(self, end: int) -> str:
-        """A sign that records at or after the log end were on the disk; empty without one."""
+        if self._is_clean:
+            return LostOffsets(end, promised, "it was cleanly stopped")
         for base_offset, path in self._orphans:
-            if end <= base_offset < self._committed_to:
-                return f"{os.path.basename(path)} is the index of a later segment"
-        synced_to = -1
+            if end <= base_offset < promised:
+                name = os.path.basename(path)
+                return LostOffsets(end, promised, f"{name} is the index of a later segment")
         if self.snapshot is not None and self._topic_partition is not None:
             synced_to = self.snapshot.synced_to(self._topic_partition)
-        return f"it was synced up to offset {synced_to}" if synced_to > end else ""
+            if synced_to > end:
+                return LostOffsets(end, promised, f"it was synced up to offset {synced_to}")
+        return None
 
     @cached_property
     def _orphans(self) -> list[tuple[int, str]]:
@@ -373,13 +366,9 @@ class ListedSegments:
         """The listing in a directory that was, or was not, cleanly stopped; the end is kept."""
         listing = self.listing._replace(is_clean=snapshot.is_clean)
         found = ListedSegments(
-            listing,
-            self._log_start,
-            self._committed_to,
-            self._path,
-            self._topic_partition,
+            listing, self._log_start, self._committed_to, self._path, self._topic_partition,
             snapshot,
-        )
+        )  # fmt: skip
         if self.knows_its_end:
             found.end = self.end
         return found
@@ -430,19 +419,10 @@ class FileChangedError(Exception):
     """A file has changed since planning."""
 
 
-class Partition:
-    """The files of one log.
+class Partition(NamedTuple):
+    """The files of one log."""
 
-    `path`: the directory of its files; errors name it.
-    """
-
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __repr__(self) -> str:
-        return f"Partition({self.path!r})"
+    path: str  # of the directory of its files; errors name it
 
     @classmethod
     def of_file(cls, path: str) -> "Partition":
@@ -454,15 +434,8 @@ class Partition:
         """The partition that a slice with files was cut from."""
         return cls.of_file(log_slice.files[0].path)
 
-    def is_there(self) -> bool:
-        """Whether the partition still exists: it may have been deleted, or moved away."""
-        return is_directory(self.path)
-
     def files(self) -> ListedFiles:
-        """Its ``.log`` files now; see `segmentlog.log.listing.list_segments`.
-
-        Raises `LogDirectoryError` if they cannot be listed.
-        """
+        """`list_segments` of it."""
         return list_segments(self.path)
 
     def segments(self) -> tuple[Segment, ...]:
@@ -481,17 +454,11 @@ class Partition:
         return newest_snapshot(self.path, first_offset, last_offset)
 
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
-        """Leader epochs and their start offsets, by ``leader-epoch-checkpoint``.
-
-        Raises `CorruptCheckpointError` if the checkpoint cannot be read.
-        """
+        """`read_leader_epochs` of its checkpoint."""
         return read_leader_epochs(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
 
     def topic_id(self) -> str | None:
-        """Topic id as Kafka prints it; None without ``partition.metadata``.
-
-        Raises `CorruptCheckpointError` if the file cannot be read.
-        """
+        """`read_topic_id` of it."""
         return read_topic_id(self.path)
 
     def known_topic_id(self) -> str:
@@ -499,11 +466,9 @@ class Partition:
         return known_topic_id(self.path)
 
     def check_topic(self, topic_id: str, offsets: OffsetRange) -> None:
-        """Refuse what was just read, or opened, if it may be of another topic than the known one.
+        """Raise `LogChangedError` if what was just read may be of another topic than the known.
 
-        Inodes do not show it: file systems reuse them.
-
-        Raises `LogChangedError` if the topic was deleted, and created again under its name.
+        The topic was then deleted, and created again.  Inodes do not show it: they are reused.
         """
         now = self.known_topic_id() if topic_id else ""
         if now and now != topic_id:

@@ -10,13 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from segmentlog.arguments import (
-    LEAST_LONG,
-    one_of,
-    refuse_two,
-    scan_policy,
-    whole_number,
-)
+from segmentlog.arguments import LEAST_LONG, one_of, refuse_two, scan_policy, whole_number
 from segmentlog.dialects import class_of_one_dialect
 from segmentlog.errors import (
     CorruptCheckpointError,
@@ -203,8 +197,6 @@ class Log:
 
         It is this object, unless the directory was cleanly stopped, or started, in between.  Its
         listing is then of both moments, and the earlier snapshot is no longer needed.
-
-        `snapshots`: by the paths of their directories.
         """
         listed, before = self._newest_listing, self._snapshot
         if listed is None or before is None or listed.listing.end_offset is not None:

@@ -39,8 +39,7 @@ from segmentlog.reads.snapshot import DirectorySnapshot, without_collector
 from segmentlog.reads.summary import html_table
 from segmentlog.store.partitions import logs_in, misnamed
 from segmentlog.store.paths import opened_path, plain_path, tiered_paths, why_not_there
-from segmentlog.store.readable import exists, is_file, list_entries, survey
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_file, is_url, list_entries, survey
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.txn.guard import list_guards
 from segmentlog.txn.state import STATE_FILE, State
@@ -288,10 +287,7 @@ class LogDirectory:
         return self._open(topic_partition, *self._places[topic_partition])
 
     def _state_of(self, parent: str) -> State:
-        """The state of one of the log directories, at the moment at which it was opened.
-
-        Raises `CorruptCheckpointError` if it cannot be understood.
-        """
+        """The state of one of the log directories, at the moment at which it was opened."""
         return self._snapshots[parent].state.decoded()
 
     def _open(
@@ -532,10 +528,7 @@ def _held(topics: list[str]) -> str:
 
 
 def _partitions_in(snapshot: DirectorySnapshot) -> Mapping[TopicPartition, str]:
-    """Paths of the partitions in use in a log directory.
-
-    Raises `LogDirectoryError` if it is none.
-    """
+    """Paths of the partitions in use in a log directory."""
     path = snapshot.path
     is_known = snapshot.partitions or snapshot.renamed() or _is_of_a_broker(path)
     if not is_known:

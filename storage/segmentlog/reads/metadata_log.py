@@ -75,8 +75,7 @@ def metadata_path(directory: str) -> str | None:
 def newest_metadata(directories: Iterable[str]) -> str | None:
     """The metadata log with the greatest last epoch, and then with the last end offset.
 
-    Returns None if no directory has a copy.  Raises `CorruptLogError` if one of several copies is
-    damaged.
+    Returns None if no directory has a copy.
     """
     found = [path for each in directories if (path := metadata_path(each)) is not None]
     if len(found) < 2:
@@ -85,9 +84,9 @@ def newest_metadata(directories: Iterable[str]) -> str | None:
 
 
 def _reach(path: str) -> tuple[int, int]:
-    listed = _listed(list_segments(path))
-    ends = [each[:2] for each in _snapshots(path)]
-    epoch, end = max(ends, default=(0, 0))
+    listed = ListedSegments(Listing(list_segments(path)))
+    snapshots = list_metadata_snapshots(path)
+    epoch, end = max(((each.epoch, each.end_offset) for each in snapshots), default=(0, 0))
     if listed.files and listed.end.offset >= end:
         last = None
         for segment in reversed(listed.untorn):
@@ -179,9 +178,16 @@ def _records(
     is_history: bool,
 ) -> Iterator[MetadataRecord]:
     """Wanted records of a snapshot, and of the log after it."""
-    files = list_segments(path)
-    snapshot = _base(path, files, is_history=is_history)
-    begin = 0
+    files, begin = list_segments(path), 0
+    # The snapshot to begin with: the newest whole one, or for a history the oldest needed.
+    snapshots = list_metadata_snapshots(path)
+    if is_history:
+        first = files[0].base_offset if files else 0
+        snapshots = [each for each in snapshots if each.end_offset >= first] or snapshots
+        snapshots = [] if files and not first else snapshots
+    else:
+        snapshots.reverse()
+    snapshot = next(filter(is_whole, snapshots), None)
     if snapshot is not None:
         begin = snapshot.end_offset
         part = ListedFiles(path, [SegmentFiles(0, snapshot.path, status_of(snapshot.path).size)])
@@ -195,31 +201,13 @@ def _records(
     yield from heapq.merge(of_quorum, found, key=attrgetter("offset"))
 
 
-def _base(path: str, files: ListedFiles, *, is_history: bool) -> Snapshot | None:
-    """The snapshot to begin with: the newest whole one, or for a history the oldest needed."""
-    first = files[0].base_offset if files else 0
-    snapshots = list_metadata_snapshots(path)
-    if is_history:
-        if not first and files:
-            return None
-        snapshots = [each for each in snapshots if each.end_offset >= first] or snapshots
-    else:
-        snapshots.reverse()
-    return next(filter(is_whole, snapshots), None)
-
-
 def list_metadata_snapshots(path: str) -> list[Snapshot]:
     """The snapshots beside a metadata log, the oldest first."""
-    found = sorted((end, epoch, path) for epoch, end, path in _snapshots(path))
-    return [Snapshot(end, path, epoch) for end, epoch, path in found]
-
-
-def _snapshots(path: str) -> Iterator[tuple[int, int, str]]:
-    """Epoch, end offset and path of each snapshot."""
-    for name in list_names(path):
-        match = _SNAPSHOT.fullmatch(name)
-        if match:
-            yield int(match["epoch"]), int(match["offset"]), os.path.join(path, name)
+    return sorted(
+        Snapshot(int(match["offset"]), os.path.join(path, name), int(match["epoch"]))
+        for name in list_names(path)
+        if (match := _SNAPSHOT.fullmatch(name))
+    )
 
 
 def is_whole(snapshot: Snapshot) -> bool:
@@ -232,10 +220,8 @@ def is_whole(snapshot: Snapshot) -> bool:
             last = placed
         if last is None or not last.header.is_control:
             return False
-        found = [
-            read_control(row["key"] or b"", row["value"] or b"")
-            for row in _rows_of_batch(path, last)
-        ]
+        rows = _rows_of_batch(path, last)
+        found = [read_control(row["key"] or b"", row["value"] or b"") for row in rows]
     except (SegmentLogError, ValueError) as error:
         logger.warning("%s is not used, because it is not whole: %s", path, error)
         return False
@@ -261,7 +247,7 @@ def _control_records(
     """Records of the quorum at or after an offset; none of a batch at or after the end."""
     if not names or not files:
         return
-    last = _listed(files).end.offset if end_offset is None else end_offset
+    last = ListedSegments(Listing(files)).end.offset if end_offset is None else end_offset
     for each in files:
         segment, reached = Segment(each, is_sealed=each is not files[-1]), each.base_offset
         headers = segment.headers(0)
@@ -277,13 +263,8 @@ def _control_records(
                     _refuse(each.path, row["offset"], error, policy)
                     continue
                 if found is not None and found.name in names:
-                    yield MetadataRecord(
-                        found.name, found.fields, row["offset"], header.max_timestamp
-                    )
-
-
-def _listed(files: ListedFiles) -> ListedSegments:
-    return ListedSegments(Listing(files))
+                    at = row["offset"], header.max_timestamp
+                    yield MetadataRecord(found.name, found.fields, *at)
 
 
 def _decoded(
@@ -323,36 +304,28 @@ def _values(
     policy: ScanPolicy,
     end_offset: int | None = None,
 ) -> Iterator[tuple[str, int, int, bytes]]:
-    """File, offset, time in milliseconds and value of the records at or after an offset.
-
-    `begin`: the offset; None for where the log begins.
-    """
+    """File, offset, time in milliseconds and value of the records at or after an offset."""
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 
-    listed = _listed(files)
-    if not listed.files:
+    listed = ListedSegments(Listing(files))
+    if not files:
         return
-    first, end = listed.files[0].base_offset, listed.end
+    first, end = files[0].base_offset, listed.end
     begin = first if begin is None else begin
     if first > begin:
         reason = f"begins at offset {first}, and no whole snapshot reaches beyond offset {begin}"
         raise LogDirectoryError(path, reason)
-    if (
-        end_offset is None
-        and end.damaged_from is not None
-        and policy.on_corrupt_batch is not OnCorruptBatch.SKIP
-    ):
+    skips = policy.on_corrupt_batch is OnCorruptBatch.SKIP
+    if end_offset is None and end.damaged_from is not None and not skips:
         reason = f"is damaged from offset {end.damaged_from} on"
-        raise LogDirectoryError(listed.files[-1].path, reason)
+        raise LogDirectoryError(files[-1].path, reason)
     last = end.offset if end_offset is None else min(end.offset, end_offset)
     if last <= begin:
         return
+    columns = ["offset", "timestamp", "value"]
     for log_slice in cut_slices(_PARTITION, listed, begin, last, 0):
-        for batch in scan_slice(
-            log_slice, columns=["offset", "timestamp", "value"], policy=policy
-        ):
+        for batch in scan_slice(log_slice, columns=columns, policy=policy):
             times = batch["timestamp"].cast("int64").to_pylist()
             offsets, values = batch["offset"].to_pylist(), batch["value"].to_pylist()
             for offset, time, value in zip(offsets, times, values, strict=True):
-                file = listed.files[listed.index_of(offset)].path
-                yield file, offset, time // 1000, value or b""
+                yield files[files.index_of(offset)].path, offset, time // 1000, value or b""

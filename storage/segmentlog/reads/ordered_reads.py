@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from segmentlog.errors import StorageError
 from segmentlog.model import LogSlice, OffsetRange
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import end_requests
 
 Read = Callable[[], Iterator[pa.RecordBatch]]

@@ -15,19 +15,20 @@ import errno
 import logging
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice, takewhile
 from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.file_columns import SliceFile, SliceFiles
 from segmentlog.format.records.header import BatchHeader
-from segmentlog.log.listing import ListedFiles, SegmentFiles
+from segmentlog.log.listing import ListedFiles
 from segmentlog.log.segment import OpenSegment
 from segmentlog.log.sparse_indexes import OffsetPosition
 from segmentlog.model import LogSlice, TopicPartition
 from segmentlog.reads.listed import ListedSegments, Listing, Partition
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url
 from segmentlog.store.remote.requests import side_by_side
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 #: Sentinel: planning did not read the checksum of the first batch: the file is read
 #: from its first byte and was not opened, or the bytes are not a batch.
 UNCHECKED = -1
-
 
 _LARGEST_LONG = 2**63 - 1
 
@@ -129,34 +129,37 @@ def cut_slices(
     base_offsets, sizes = files.paths.base_offsets, files.sizes
     pieces = _Pieces(files, start_offset)
     last = len(files) - 1
-    is_far = max_bytes and is_url(files.paths[0])
-    cut = _cut_side_by_side(listed, start_offset, end_offset, max_bytes) if is_far else {}
     first = listed.index_of(start_offset)
     # No index is asked about segments that are read whole, as most are.
     whole = first + (base_offsets[first] < start_offset)
-    partial = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
+    limit = max(whole, min(bisect_right(base_offsets, end_offset) - 1, last))
     largest = max_bytes or _LARGEST_LONG
+    cut_segment = partial(
+        _cut_segment, listed, start_offset=start_offset, end_offset=end_offset, max_bytes=max_bytes
+    )
+    cut: dict[int, Sequence[_Piece]] = {}
+    if max_bytes and is_url(files.paths[0]):
+        # Each index and each header is a request, and none waits for another.
+        large = [each for each in range(whole, limit) if sizes[each] > max_bytes]
+        cut = dict(zip(large, side_by_side(cut_segment, large), strict=True))
     i = first
     while i <= last and base_offsets[i] < end_offset:
-        if whole <= i < partial and sizes[i] <= largest:
-            run = sizes[i:partial]
-            end = partial
+        if whole <= i < limit and sizes[i] <= largest:
+            run = sizes[i:limit]
+            end = limit
             if max(run) > largest:
                 end = i + sum(1 for _ in takewhile(largest.__ge__, run))
             pieces.add_whole(i, end)
             i = end
             continue
-        if i in cut:
-            pieces.add(i, cut[i])
-        else:
-            pieces.add(i, _cut_segment(listed, i, start_offset, end_offset, max_bytes))
+        pieces.add(i, cut[i] if i in cut else cut_segment(i))
         i += 1
     return pieces.grouped(topic_partition, end_offset, max_bytes)
 
 
 def _cut_segment(
     listed: ListedSegments, i: int, start_offset: int, end_offset: int, max_bytes: int
-) -> Iterable[_Piece]:
+) -> Sequence[_Piece]:
     """The bytes of segment `i` within the range, in parts of at most about `max_bytes`."""
     files = listed.files
     last = len(files) - 1
@@ -171,40 +174,13 @@ def _cut_segment(
     with listed.segment(i).opened() as opened:
         if is_cut and not (i == last and end_offset == listed.end.offset):
             end = _ceiling(opened, end_offset, end)
-        pieces = _pieces_of(opened, start_offset, end, end_offset, max_bytes)
-    _check_unchanged(files[i])
-    return pieces
-
-
-def _check_unchanged(file: SegmentFiles) -> None:
-    """Refuse cuts that may be those of another file, which compaction has put under the name."""
+        piece = _first_piece(opened, start_offset, end)
+        pieces = [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
+    # The cuts may be those of another file, which compaction has put under the name.
+    file = files[i]
     if file.inode and not is_url(file.path) and not file.is_still_there():
         raise FileNotFoundError(errno.ENOENT, "another file now has its name", file.path)
-
-
-def _cut_side_by_side(
-    listed: ListedSegments, start_offset: int, end_offset: int, max_bytes: int
-) -> dict[int, list[_Piece]]:
-    """Pieces of large segments that are read whole, by the segments' numbers.
-
-    At a URL, each index and each header is a request, and none waits for another.
-    """
-    files = listed.files
-    base_offsets = files.paths.base_offsets
-    numbers = [
-        i
-        for i in range(listed.index_of(start_offset), len(files) - 1)
-        if base_offsets[i] >= start_offset
-        and base_offsets[i + 1] <= end_offset
-        and files.sizes[i] > max_bytes
-    ]
-
-    def pieces_of(i: int) -> list[_Piece]:
-        with listed.segment(i).opened() as opened:
-            end = _Cut(opened.segment.size, opened.segment.offset_limit)
-            return [*_pieces_of(opened, start_offset, end, end_offset, max_bytes)]
-
-    return dict(zip(numbers, side_by_side(pieces_of, numbers), strict=True))
+    return pieces
 
 
 def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
@@ -219,14 +195,6 @@ def _ceiling(opened: OpenSegment, end_offset: int, limit: _Cut) -> _Cut:
         return limit
     _, begins = _batch_at(opened, entry)
     return limit if begins < end_offset else _Cut(entry.position, begins)
-
-
-def _pieces_of(
-    opened: OpenSegment, start_offset: int, end: _Cut, end_offset: int, max_bytes: int
-) -> Iterable[_Piece]:
-    """The bytes of a segment up to `end`, in parts of at most about `max_bytes`."""
-    piece = _first_piece(opened, start_offset, end)
-    return [] if piece is None else _cut_piece(opened, piece, end_offset, max_bytes)
 
 
 def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | None:
@@ -254,7 +222,7 @@ def _first_piece(opened: OpenSegment, start_offset: int, end: _Cut) -> _Piece | 
 
 def _cut_piece(
     opened: OpenSegment, piece: _Piece, end_offset: int, max_bytes: int
-) -> Iterable[_Piece]:
+) -> Sequence[_Piece]:
     """Even parts of `piece` of at most about `max_bytes`, cut at entries of the offset index."""
     file = piece.file
     begin, n_bytes = file.start, file.end - file.start
@@ -287,21 +255,15 @@ def _batch_at(opened: OpenSegment, entry: OffsetPosition) -> tuple[BatchHeader |
     header = opened.header_at(entry.position, up_to_offset=entry.offset)
     if header is None or header.last_offset > entry.offset:
         return None, -1
-    before = _after_previous(opened, entry.position)
+    at = opened.offset_index.last_at_or_before_position(entry.position - 1).position
+    before = None
+    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
+        for placed in opened.headers(at, entry.position):
+            if placed.end == entry.position:
+                before = placed.header.last_offset + 1
     if before is None or header.base_offset < before:
         return None, -1
     return header, before if header.is_wrapper else header.base_offset
-
-
-def _after_previous(opened: OpenSegment, position: int) -> int | None:
-    """Offset after the batch that ends at byte `position`; None if the index leads to none."""
-    entry = opened.offset_index.last_at_or_before_position(position - 1)
-    found = None
-    with contextlib.suppress(CorruptLogError, UnsupportedFormatError):
-        for placed in opened.headers(entry.position, position):
-            if placed.end == position:
-                found = placed.header.last_offset + 1
-    return found
 
 
 def cut_by_file(log_slice: LogSlice) -> list[LogSlice]:

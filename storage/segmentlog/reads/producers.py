@@ -43,8 +43,7 @@ def producers_table(segments: Sequence[Segment], start_offset: int) -> pa.Table:
     the batch after the gap, the expected sequence and that of the batch, and how many offsets are
     missing in between.  After compaction, at least as many offsets as sequences are missing.
     ``repeats`` have the offset of the original, if it is one of the five batches before.
-    ``fenced`` batches have a lower epoch than the one before them.  Raises `CorruptLogError` or
-    `UnsupportedFormatError` if a header cannot be true.
+    ``fenced`` batches have a lower epoch than the one before them.
     """
     followed = ProducerHistory(start_offset)
     found: list[Int64s] = [np.empty((0, 2 + history.FINDING_COLUMNS), np.int64)]

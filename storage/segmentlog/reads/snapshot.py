@@ -54,12 +54,12 @@ from segmentlog.store.partitions import NamedPartition, named_partition
 from segmentlog.store.readable import (
     exists,
     is_directory,
+    is_url,
     list_entries,
     list_inodes,
     list_names,
     status_of,
 )
-from segmentlog.store.remote.location import is_url
 from segmentlog.txn.guard import GUARD_PREFIX, PartitionIntent, list_guards
 from segmentlog.txn.state import STATE_FILE, LazyState, State, read_stamp
 
@@ -112,11 +112,7 @@ class DirectorySnapshot:
     _checkpoints: dict[str, OffsetsAsRead]
 
     def __init__(
-        self,
-        path: str,
-        before: "DirectorySnapshot | None" = None,
-        *,
-        lists_unbounded: bool = True,
+        self, path: str, before: "DirectorySnapshot | None" = None, *, lists_unbounded: bool = True
     ) -> None:
         self.path = path
         self._opened_ns = time.time_ns()
@@ -172,12 +168,7 @@ class DirectorySnapshot:
         is_new = same is None or self._checkpoints != same._checkpoints
         if is_new and self._commits.guards != [each.path for each in list_guards(self.path)]:
             return False
-        self._set_bounds()
-        self._unbounded = self._list_unbounded(before) if lists_unbounded else {}
-        return self.stamp == read_stamp(self.path)
-
-    def _set_bounds(self) -> None:
-        """Bounds and partitions, with those of unfinished commits in their place."""
+        # Bounds and partitions, with those of unfinished commits in their place.
         decided, undecided = self._commits.decided, self._commits.undecided
         self.log_starts = _with(
             self._checkpoints[LOG_START_CHECKPOINT].offsets,
@@ -188,12 +179,12 @@ class DirectorySnapshot:
             {each.topic_partition: each.new_end for each in decided}
             | {each: intent.visible_end for each, intent in undecided.items()},
         )
-        found, gone = self._names.partitions, self._commits.gone
-        self.partitions = (
-            {each: path for each, path in found.items() if each.topic not in gone}
-            if gone
-            else found
-        )
+        self.partitions, gone = self._names.partitions, self._commits.gone
+        if gone:
+            left = self.partitions.items()
+            self.partitions = {each: path for each, path in left if each.topic not in gone}
+        self._unbounded = self._list_unbounded(before) if lists_unbounded else {}
+        return self.stamp == read_stamp(self.path)
 
     def _list_unbounded(self, before: "DirectorySnapshot | None") -> dict[TopicPartition, Listing]:
         """Listings of logs whose ends only their files show.
@@ -229,24 +220,18 @@ class DirectorySnapshot:
         ):
             return self
         newer = DirectorySnapshot(self.path, self)
-        if not newer._reads_as(self):
+        if (
+            newer._commits is not self._commits
+            or newer._names is not self._names
+            or newer.stamp != self.stamp
+            or newer._checkpoints != self._checkpoints
+            or newer._unbounded.keys() != self._unbounded.keys()
+            or any(each.files != self._unbounded[k].files for k, each in newer._unbounded.items())
+        ):
             return newer
         # Evidence for the same values, which has grown older, or is of another inode.
         self._evidence, self._unbounded = newer._evidence, newer._unbounded
         return self
-
-    def _reads_as(self, before: "DirectorySnapshot") -> bool:
-        return (
-            self._commits is before._commits
-            and self._names is before._names
-            and self.stamp == before.stamp
-            and self._checkpoints == before._checkpoints
-            and self._unbounded.keys() == before._unbounded.keys()
-            and all(
-                each.files == before._unbounded[name].files
-                for name, each in self._unbounded.items()
-            )
-        )
 
     def moved_since(self, before: "DirectorySnapshot") -> set[TopicPartition] | None:
         """Partitions whose logs may not be as they were; None if that may be any of them."""
@@ -392,9 +377,14 @@ class DirectorySnapshot:
         if now == then:
             return listing
         if then.high_watermark is None:
-            as_opened = self._as_opened(topic_partition, then.log_start)
-            if as_opened is not None:
-                return as_opened
+            opened = self._unbounded.get(topic_partition)
+            if opened is not None:
+                # Without files wholly below the log start: an overwrite had removed their records
+                # from the log before the directory was opened, and the files are put aside.
+                first = opened.files.index_of(then.log_start)
+                files = opened.files.part(first, len(opened.files))
+                if all(each.is_still_there() for each in files):
+                    return opened._replace(files=files)
             reason = (
                 "a writer has started to write to it, and no checkpoint contained its end before"
             )
@@ -433,11 +423,7 @@ class DirectorySnapshot:
             self._newest = DirectorySnapshot(self.path, newest, lists_unbounded=False)
 
     def _is_compacted_beyond(
-        self,
-        topic_partition: TopicPartition,
-        path: str,
-        files: ListedFiles,
-        end_offset: int,
+        self, topic_partition: TopicPartition, path: str, files: ListedFiles, end_offset: int
     ) -> bool:
         """Whether compaction may have removed records because of others at or after an offset.
 
@@ -461,20 +447,6 @@ class DirectorySnapshot:
                     if changed_ns > self._opened_ns - _CLOCKS_NS:
                         return True
         return False
-
-    def _as_opened(self, topic_partition: TopicPartition, log_start: int) -> Listing | None:
-        """The listing of the opening, if its files are still there; None if they are not.
-
-        Files wholly below the log start are left out: an overwrite had removed their records from
-        the log before the directory was opened, and the files are put aside.
-        """
-        listing = self._unbounded.get(topic_partition)
-        if listing is None:
-            return None
-        files = listing.files.part(listing.files.index_of(log_start), len(listing.files))
-        if not all(each.is_still_there() for each in files):
-            return None
-        return listing._replace(files=files)
 
     def _changed(self, topic_partition: TopicPartition, path: str, reason: str) -> LogChangedError:
         start, end = self.bounds(topic_partition)
@@ -549,9 +521,10 @@ def _names_now(path: str, before: _Names | None) -> _Names:
     # inode at the next look.
     inodes = list_inodes(path)
     # Other files come and go with every job, and with every checkpoint.
-    others = inodes.keys() if before is None else inodes.keys() - before.inodes.keys()
-    for name in [name for name in others if not _is_watched(name)]:
-        del inodes[name]
+    for name in [*(inodes.keys() if before is None else inodes.keys() - before.inodes.keys())]:
+        is_known = name in _MARKS or name.startswith(GUARD_PREFIX)
+        if not is_known and parse_partition_directory(name) is None:
+            del inodes[name]
     if before is not None and inodes == before.inodes:
         return before
     known: dict[str, NamedPartition] = {}
@@ -577,19 +550,14 @@ def _names_now(path: str, before: _Names | None) -> _Names:
             found = named_partition(path, name, types[name])
         if found is not None:
             named[name] = found
-    partitions, links = {}, []
-    for each in named.values():
-        if each.is_current and each.type is FileType.LINK:
-            links.append(each.path)
-        elif each.is_current and each.type is FileType.DIRECTORY and not each.is_metadata:
-            partitions[each.topic_partition] = each.path
+    current = [each for each in named.values() if each.is_current]
+    partitions = {
+        each.topic_partition: each.path
+        for each in current
+        if each.type is FileType.DIRECTORY and not each.is_metadata
+    }
+    links = [each.path for each in current if each.type is FileType.LINK]
     return _Names(inodes, named, partitions, links)
-
-
-def _is_watched(name: str) -> bool:
-    """Whether a reader looks at a file with this name: a partition, a guard or a mark."""
-    is_known = name in _MARKS or name.startswith(GUARD_PREFIX)
-    return is_known or parse_partition_directory(name) is not None
 
 
 @contextlib.contextmanager

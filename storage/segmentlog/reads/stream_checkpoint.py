@@ -33,8 +33,8 @@ from segmentlog.dialects import one_dialect
 from segmentlog.errors import CorruptCheckpointError, LogDirectoryError, OptionError
 from segmentlog.model import TopicPartition
 from segmentlog.store.paths import readable_path, why_not_there
-from segmentlog.store.readable import exists, is_directory, list_names, read_whole
-from segmentlog.store.remote.location import is_url, without_options
+from segmentlog.store.readable import exists, is_directory, is_url, list_names, read_whole
+from segmentlog.store.remote.location import without_options
 from segmentlog.store.system_errors import storage_errors
 
 #: The next offset by partition; -2 is earliest and -1 latest.
@@ -101,7 +101,9 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
         committed = max(_batches(f"{path}/commits"), default=-1)
         planned = max(_batches(f"{path}/offsets"), default=-1)
         if committed >= 0:
-            _check_commit(f"{path}/commits/{committed}")
+            of_commit = f"{path}/commits/{committed}"  # checked, as Spark does at the beginning
+            _, lines = _lines(of_commit, (1, 2))
+            _check_json(of_commit, 2, lines[0] if lines else "")
             sources = _read_offsets(f"{path}/offsets/{committed}")
             if planned > committed:
                 _read_offsets(f"{path}/offsets/{planned}")  # raises if it is torn
@@ -109,7 +111,8 @@ def read_stream_checkpoint(path: str | os.PathLike[str]) -> StreamCheckpoint:
             sources = dict.fromkeys(_read_offsets(f"{path}/offsets/{planned}"), _VOID)
         else:
             sources = {}
-        starts = _started_sources(path)
+        names = [each for each in _names(f"{path}/sources") if exists(f"{path}/sources/{each}/0")]
+        starts = sorted(names, key=lambda name: (not name.isdecimal(), len(name), name))
         known, ids = dict[str, Offsets | None](), dict[str, Mapping[str, str]]()
         for name, text in {**dict.fromkeys(starts, _VOID), **sources}.items():
             if text == _VOID and name in starts:
@@ -258,12 +261,6 @@ def _batches(directory: str) -> list[int]:
     return [int(name) for name in _names(directory) if name.isdecimal()]
 
 
-def _started_sources(path: str) -> list[str]:
-    """Sources that keep where they began, in the order of their numbers, then of their names."""
-    names = [each for each in _names(f"{path}/sources") if exists(f"{path}/sources/{each}/0")]
-    return sorted(names, key=lambda name: (not name.isdecimal(), len(name), name))
-
-
 def _lines(path: str, versions: Sequence[int]) -> tuple[int, list[str]]:
     """The version of a file, and the lines after it."""
     return _parsed(path, read_whole(path, _refusal(path), follow=True), versions)
@@ -286,12 +283,6 @@ def _parsed(path: str, data: bytes, versions: Sequence[int]) -> tuple[int, list[
         remedy = "upgrade segmentlog, or give the offsets themselves"
         raise CorruptCheckpointError(shown, 1, reason, remedy)
     return int(version[1]), lines[1:]
-
-
-def _check_commit(path: str) -> None:
-    """Check that a commit is whole, as Spark does when the query begins."""
-    _, lines = _lines(path, (1, 2))
-    _check_json(path, 2, lines[0] if lines else "")
 
 
 def _read_offsets(path: str) -> dict[str, str]:
@@ -332,9 +323,6 @@ def read_initial(path: str) -> tuple[dict[TopicPartition, int] | None, dict[str,
 
     The offsets are None if they are those of another source.  The first byte of the file is 0 for
     the sake of Spark 2.1.0, which wrote the length of the text there, and no version.
-
-    `path`: of the file, ``…/sources/0/0``.  Raises `CorruptCheckpointError` if the file is torn,
-    or is of an unknown version; `StorageError` if the disk or the store fails.
     """
     data = read_whole(path, _refusal(path), follow=True)
     if data[:1] == b"\0" and data[1:2] == b"v":

@@ -49,11 +49,7 @@ class CommittedBatches:
     """
 
     def __init__(
-        self,
-        partition: Partition,
-        *,
-        skips: bool = False,
-        ended: Iterable[tuple[int, int]] = (),
+        self, partition: Partition, *, skips: bool = False, ended: Iterable[tuple[int, int]] = ()
     ) -> None:
         self._partition = partition
         self._ended = dict(ended)
@@ -98,18 +94,18 @@ class CommittedBatches:
             with segment.opened() as opened:
                 if segment.inode not in (0, opened.file.status().inode):
                     raise FileChangedError(f"{segment.path} was replaced since it was listed")
-                for walked in self._walk_from(opened, seen_to):
-                    seen_to = max(seen_to, walked.next_offset)
-                    yield walked
-
-    def _walk_from(self, opened: OpenSegment, seen_to: int) -> Iterator[WalkedBatches]:
-        try:
-            yield from self._walk_segment(opened, opened.floor_position(seen_to))
-        except CorruptLogError as error:
-            begin = position_of(opened, seen_to)
-            if error.position >= begin:
-                raise
-            yield from self._walk_segment(opened, begin)  # the damage has nothing to be read
+                from_offset = seen_to
+                try:
+                    for walked in self._walk_segment(opened, opened.floor_position(from_offset)):
+                        seen_to = max(seen_to, walked.next_offset)
+                        yield walked
+                except CorruptLogError as error:
+                    begin = position_of(opened, from_offset)
+                    if error.position >= begin:
+                        raise
+                    for walked in self._walk_segment(opened, begin):  # damage with nothing to read
+                        seen_to = max(seen_to, walked.next_offset)
+                        yield walked
 
     def _walk_segment(self, opened: OpenSegment, begin: int) -> Iterator[WalkedBatches]:
         if not self._skips:
@@ -126,9 +122,8 @@ class CommittedBatches:
         base_offset = int(batches.headers[row, layout.BASE_OFFSET])
         if base_offset >= self._ended.get(producer_id, LARGEST_LONG):
             return ABORT
-        error = TornTransactionError(
-            batches.path, batches.position_of(row), base_offset, producer_id
-        )
+        at = batches.position_of(row)
+        error = TornTransactionError(batches.path, at, base_offset, producer_id)
         if not self._skips:
             raise error
         logger.warning("%s; records of that producer after this offset are left out", error)
@@ -161,10 +156,7 @@ def _whole_batches(opened: OpenSegment, position: int) -> Iterator[WalkedBatches
 
 
 def _check_small(batches: ScannedBatches, opened: OpenSegment) -> None:
-    """Refuse a damaged batch that may have been an end marker before it was damaged.
-
-    Raises `ChecksumMismatchError` for the first such batch.
-    """
+    """Refuse a damaged batch that may have been an end marker before it was damaged."""
     headers = batches.headers
     flags = headers[:, layout.ATTRIBUTES] & (layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK)
     is_small = headers[:, layout.SIZE] <= _MOST_MARKER_BYTES
@@ -180,8 +172,6 @@ def _check_offsets(batches: ScannedBatches, next_offset: int) -> None:
     """Refuse batches of one file whose offsets do not rise.
 
     No checksum covers a base offset, and a marker with a wrong one decides about other batches.
-
-    Raises `MalformedBatchError` for the first batch that does not follow the batch before it.
     """
     headers = batches.headers
     last = headers[:, layout.LAST_OFFSET]
@@ -207,8 +197,7 @@ def find_open_transactions(
     whether damage is left out, and logged.  It may have been the end marker of any transaction
     that is open before it.  Such a transaction does not count as open: the read that meets its
     records finds no marker, says so, and leaves them out.  Returns their first offset by producer
-    id.  Raises `CorruptLogError` or `UnsupportedFormatError` if a batch that may have ended a
-    transaction is damaged.
+    id.
     """
     start_offset = segments[0].base_offset if segments else 0
     found = partition.snapshot(start_offset, end_offset)
@@ -223,9 +212,8 @@ def find_open_transactions(
     except (CorruptLogError, UnsupportedFormatError):
         if replay_from >= log_start_offset:
             raise
-        return _replayed(
-            segments, log_start_offset, {}, end_offset, skips=skips, passes_damage=True
-        )
+        start = log_start_offset
+        return _replayed(segments, start, {}, end_offset, skips=skips, passes_damage=True)
 
 
 def _replayed(
@@ -277,9 +265,7 @@ def _replay(walked: WalkedBatches, opened: dict[int, int], end_offset: int) -> N
     ended = markers[:, [MARKER_PRODUCER_ID, MARKER_OFFSET]]
     if not len(begun) and not len(ended):
         return
-    last_end: dict[int, int] = dict(
-        ended.tolist()
-    )  # the last marker of each producer, as the markers are in order
+    last_end: dict[int, int] = dict(ended.tolist())  # the last of each producer: they are in order
     for producer_id in last_end:
         opened.pop(producer_id, None)
     if len(begun):
@@ -316,15 +302,9 @@ def _sound_batches(
                         yield placed
                         begin = position
             except CorruptLogError as error:
-                if _reaches(opened, begin, error.position, end_offset):
+                sound = opened.headers(begin, error.position)
+                if any(each.header.last_offset + 1 >= end_offset for each in sound):
                     return
                 raise
             if position < segment.size:
                 yield None
-
-
-def _reaches(opened: OpenSegment, position: int, damage: int, end_offset: int) -> bool:
-    """Whether the sound batches before byte `damage` reach `end_offset`."""
-    return any(
-        placed.header.last_offset + 1 >= end_offset for placed in opened.headers(position, damage)
-    )

@@ -15,7 +15,6 @@ from segmentlog.format.names import (
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
     PARTITION_METADATA_FILE,
-    DirectoryState,
     FileKind,
     FileState,
     SegmentFileName,
@@ -102,17 +101,6 @@ LEFTOVERS = frozenset(
         UsageKind.SWAP, UsageKind.STAGED, UsageKind.BROKEN,
     }
 )  # fmt: skip
-
-_OF_A_DIRECTORY = {
-    DirectoryState.DELETE: UsageKind.DELETE,
-    DirectoryState.STRAY: UsageKind.STRAY,
-    DirectoryState.FUTURE: UsageKind.FUTURE,
-}
-_OF_A_FILE = {
-    FileState.DELETED: UsageKind.DELETED,
-    FileState.CLEANED: UsageKind.CLEANED,
-    FileState.SWAP: UsageKind.SWAP,
-}
 
 
 class UsedSpace(NamedTuple):
@@ -319,7 +307,7 @@ def _kind_at_the_top(name: str, *, is_directory: bool) -> UsageKind:
 def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> Iterator[UsedSpace]:
     sums = _Sums(wanted, partition.path, partition.topic_partition)
     if not partition.is_current:
-        sums.below(_OF_A_DIRECTORY[partition.state], partition.path)
+        sums.below(UsageKind(f"-{partition.state}"), partition.path)
         yield from sums.result()
         return
     is_metadata = partition.is_metadata
@@ -332,15 +320,17 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         sums.fail(of_log, error)
         entries = []
     parsed = {name: parse_segment_file(name) for name, _ in entries}
-    active = max((each.offset for each in parsed.values() if each and _is_log(each)), default=-1)
+    live = [each for each in parsed.values() if each and each.state is FileState.LIVE]
+    active = max((each.offset for each in live if each.kind is FileKind.LOG), default=-1)
     for name, file_type in entries:
         path = os.path.join(partition.path, name)
         file = parsed[name]
         split = None
         if file is not None:
             of_file = of_log if file.kind is FileKind.LOG else UsageKind.INDEXES
-            kind = _OF_A_FILE.get(file.state, of_file)
-            is_active = file.state is FileState.LIVE and file.offset == active
+            is_live = file.state is FileState.LIVE
+            kind = of_file if is_live else UsageKind(f".{file.state}")
+            is_active = is_live and file.offset == active
             if is_active and UsageKind.PREALLOCATED in wanted:
                 split = _end_of(path, file)
         elif name.startswith("segmentlog.") and _BROKEN in name:
@@ -357,10 +347,6 @@ def _of_partition(partition: NamedPartition, wanted: Collection[UsageKind]) -> I
         else:
             sums.add(kind, path, split)
     yield from sums.result()
-
-
-def _is_log(file: SegmentFileName) -> bool:
-    return file.kind is FileKind.LOG and file.state is FileState.LIVE
 
 
 def _end_of(path: str, file: SegmentFileName) -> Callable[[FileStatus], int] | None:

@@ -27,8 +27,6 @@ def put_file_aside(directory: str, name: str) -> None:
     Two compactions within ``file.delete.delay.ms`` put aside two files of one name.  The earlier
     log gets a name with its inode, and stays as long as the later one.  Brokers remove both when
     they start (``LogLoader`` looks at the ending).
-
-    `name`: of the file, which is part of the log.
     """
     aside = os.path.join(directory, f"{name}.{FileState.DELETED}")
     if name.endswith(_LOG):
@@ -44,11 +42,7 @@ def names_aside(path: str, inode: int) -> tuple[str, str]:
 
 
 def remove_deleted(
-    path: str,
-    delay_ms: int,
-    before: Callable[[], None] | None = None,
-    *,
-    below: int | None = None,
+    path: str, delay_ms: int, before: Callable[[], None] | None = None, *, below: int | None = None
 ) -> bool:
     """Remove files that left the log `delay_ms` ago or longer; a failure is only a warning.
 

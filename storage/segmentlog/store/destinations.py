@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from segmentlog.errors import LogDirectoryError
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import is_url
 
 
 def identity_of(path: str) -> tuple[object, ...]:
@@ -68,8 +68,7 @@ def refuse_object_store(directory: str, mounts: str = _MOUNTS) -> None:
     """Refuse to write where an object store is mounted.
 
     `directory`: absolute path, of something that exists.  `mounts`: the system's table of mounts;
-    nothing is refused if there is none (macOS).  Raises `LogDirectoryError` with the kind of the
-    mount.
+    nothing is refused if there is none (macOS).
     """
     try:
         with open(mounts, encoding="utf-8", errors="surrogateescape") as table:

@@ -20,13 +20,14 @@ its journal once for all syncs that wait at that moment.  600 small files of 300
 import contextlib
 import errno
 import functools
+import io
 import os
 import secrets
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from segmentlog.errors import LogDirectoryError, OptionError, SyncFailedError
 from segmentlog.store.contract import Closing
@@ -386,6 +387,14 @@ def replace_file(path: str, data: bytes, *, sync_name: bool = True) -> None:
         sync_directory(os.path.dirname(path))
 
 
+class _NamedFile(io.FileIO):
+    """A file whose name is in the error of a write: a full disk is that of one of several."""
+
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 - as its base
+        with naming(self.fileno()):
+            return super().write(data)
+
+
 class OutputFile(Closing):
     """Writes a file under a temporary name in the same directory.
 
@@ -394,8 +403,7 @@ class OutputFile(Closing):
 
     `option`: the argument that names the file, for messages.  `path`: of the file.  An earlier
     file of this name is replaced, and its permissions stay; a link is followed.  A pipe or a
-    device takes the bytes as they come.  Raises `OptionError` if the path names a directory; if
-    its directory does not exist.  Raises `OSError` if the file cannot be made.
+    device takes the bytes as they come.
     """
 
     def __init__(self, option: str, path: str | os.PathLike[str]) -> None:
@@ -405,7 +413,7 @@ class OutputFile(Closing):
         if os.path.isdir(self._path):
             raise OptionError(option, given, "is a directory; give the path of a file")
         if os.path.exists(given) and not os.path.isfile(given):
-            self.file: BinaryIO = open(given, "wb")  # noqa: SIM115
+            self.file: BinaryIO = io.BufferedWriter(_NamedFile(given, "wb"))
             return
         if not os.path.isdir(self._directory):
             raise OptionError(option, given, "give a file in a directory that exists")
@@ -414,7 +422,7 @@ class OutputFile(Closing):
         temporary = os.path.join(self._directory, f".{name}.{secrets.token_hex(8)}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor, self._temporary = os.open(temporary, flags, 0o666), temporary
-        self.file = os.fdopen(descriptor, "wb")
+        self.file = io.BufferedWriter(_NamedFile(descriptor, "wb"))
         with contextlib.suppress(FileNotFoundError):
             os.fchmod(descriptor, os.stat(given).st_mode & 0o777)
 
@@ -487,10 +495,7 @@ class SyncTogether:
         self._directories[path] = None
 
     def finish(self) -> None:
-        """Sync everything, files before names.
-
-        Raises `SyncFailedError` if the disk reports an error for any of them.
-        """
+        """Sync everything, files before names."""
         self._sync_files()
         directories, self._directories = [*self._directories], {}
         do_together(sync_directory, directories)

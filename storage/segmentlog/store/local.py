@@ -32,8 +32,7 @@ _RESIDENT = bytes(each & 1 for each in range(256))
 class BorrowedPages:
     """The pages of a range that are not in the page cache before the range is read.
 
-    `descriptor`: of the file; the caller keeps it open until `give_back` was called.  `path`: of
-    the file, for messages.
+    `descriptor`: of the file; the caller keeps it open until `give_back` was called.
     """
 
     __slots__ = ("_at", "_descriptor", "_first", "_known")

@@ -45,10 +45,7 @@ class NamedPartition(NamedTuple):
 
 
 def list_partitions(directory: str) -> list[NamedPartition]:
-    """All such entries, of any state and type, sorted by name.
-
-    Raises `OSError` if the directory cannot be listed.
-    """
+    """All such entries, of any state and type, sorted by name."""
     found = [named_partition(directory, *each) for each in list_entries(directory)]
     return sorted(filter(None, found), key=lambda each: each.path)
 
@@ -102,8 +99,6 @@ def refuse_partition(directory: str) -> None:
     """Refuse the directory of a partition where a log directory is to be named.
 
     A log directory may have a name of that form, such as ``logs-1``, but holds no ``.log`` file.
-
-    Raises `LogDirectoryError` if `directory` is a partition's.
     """
     has_form = parse_partition_directory(os.path.basename(directory)) is not None
     if has_form and is_directory(directory) and logs_in(directory):

@@ -56,8 +56,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
         reason = (
             "a directory at a URL can only be read, and in S3, Google Cloud Storage and Azure "
             "appended to (segmentlog.open_writer, in Spark a write): this operation needs the "
-            "locks, renames and syncs of a file system; write to a local directory, and copy that "
-            "directory to the URL"
+            "locks, renames and syncs of a file system; mirror it to a local directory "
+            "(segmentlog mirror), work there, and mirror back, or copy that directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
     elif _ONE_SLASH.match(text) and not os.path.exists(text):
@@ -185,14 +185,7 @@ def tiered_paths(
     *,
     fail_on_data_loss: bool = True,
 ) -> list[str | os.PathLike[str]]:
-    """Log directories, each with the tier if there is one.
-
-    `paths`: log directories; none for the tier alone.  `remote_storage`: the tier: a directory, or
-    a URL with the prefix of its keys; or None.  `remote_storage_layout`: `RemoteStorageLayout`; by
-    default ``local``.  `fail_on_data_loss`: whether missing offsets in the tier are an error, or
-    are left out.  Raises `OptionError` if the layout is unknown; if there is neither a directory
-    nor a tier, or no tier for the other options.  Raises `LogDirectoryError` if a path is not one.
-    """
+    """Log directories, each with the tier if there is one."""
     directories = list(paths)
     if remote_storage is None:
         for name, given in (

@@ -42,11 +42,14 @@ def add_disk(prefix: str, disk: Callable[[str], SurveyedDisk]) -> None:
     _virtual[prefix] = disk
 
 
+def is_url(path: str) -> bool:
+    """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
+    return "://" in path
+
+
 def disk_of(path: str) -> Disk:
     """The disk that holds a path."""
-    if "://" in path:  # local paths are absolute, without empty names
-        return _disk_at_url(path)
-    return _LOCAL
+    return _disk_at_url(path) if is_url(path) else _LOCAL
 
 
 def _disk_at_url(path: str) -> SurveyedDisk:
@@ -59,11 +62,8 @@ def _disk_at_url(path: str) -> SurveyedDisk:
 
 
 def survey(path: str) -> None:
-    """List a log directory at a URL once, to answer later questions; a local path is left alone.
-
-    Raises `StorageError` if the store cannot be asked.
-    """
-    if "://" in path:
+    """List a log directory at a URL, to answer later questions; a local path is left alone."""
+    if is_url(path):
         _disk_at_url(path).survey(path)
 
 
@@ -81,7 +81,7 @@ def keep_for(plan: str, paths: Iterable[str]) -> None:
     global _plan  # noqa: PLW0603 - the state of the process
     if plan != _plan:
         for each in paths:
-            if "://" in each:
+            if is_url(each):
                 _disk_at_url(each).forget(each)
         _plan = plan
 

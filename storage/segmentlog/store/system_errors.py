@@ -98,8 +98,6 @@ def storage_errors(path: str = "") -> Iterator[None]:
 
     If doors are nested, the inner one raises it.  The error of a broken pipe stays unchanged: a
     pipe is no storage.
-
-    `path`: to name if the system names no file.
     """
     try:
         yield

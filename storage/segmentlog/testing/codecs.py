@@ -57,22 +57,17 @@ def inflate(codec: int, payload: bytes, bound: int, *, is_magic_0: bool = False)
         else:
             if codec == LZ4 and is_magic_0:
                 payload = _with_right_checksum(payload)
-            data = _frames(codec, payload, bound)
+            first_frame = _first_lz4_frame if codec == LZ4 else _first_zstd_frame
+            data = b""
+            while payload and len(data) <= bound:  # each frame must be complete
+                inflated, payload = first_frame(payload, bound - len(data) + 1)
+                data += inflated
     except (RuntimeError, zlib.error, zstandard.ZstdError, cramjam.DecompressionError) as error:
         raise BadPayloadError(str(error)) from error
     if len(data) > bound:
         message = "more than the bound"
         raise BadPayloadError(message)
     return data
-
-
-def _frames(codec: int, payload: bytes, bound: int) -> bytes:
-    """Frames (or members) one after another; each must be complete."""
-    whole = b""
-    while payload and len(whole) <= bound:
-        data, payload = _first_frame(codec, payload, bound - len(whole) + 1)
-        whole += data
-    return whole
 
 
 def _ungzip(payload: bytes, bound: int) -> bytes:
@@ -112,22 +107,18 @@ def _begins_gzip(data: bytes) -> bool:
     return end <= len(data)
 
 
-def _first_frame(codec: int, payload: bytes, limit: int) -> tuple[bytes, bytes]:
+def _first_lz4_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
     """The first frame inflated, or `limit` bytes of it, and the payload after it."""
-    if codec == LZ4:
-        frame = lz4.frame.LZ4FrameDecompressor()
-        data = frame.decompress(payload, limit)
-        ended, rest = frame.eof, frame.unused_data or b""
-    else:
-        return _first_zstd_frame(payload, limit)
-    if not ended and len(data) < limit:
+    frame = lz4.frame.LZ4FrameDecompressor()
+    data = frame.decompress(payload, limit)
+    if not frame.eof and len(data) < limit:
         message = "a frame is cut short"
         raise BadPayloadError(message)
-    return data, rest
+    return data, frame.unused_data or b""
 
 
 def _first_zstd_frame(payload: bytes, limit: int) -> tuple[bytes, bytes]:
-    """Inflate one zstd frame in small pieces, because the library takes no limit."""
+    """The same, in small pieces, because the library takes no limit."""
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     data, at = b"", 0
     while not frame.eof and len(data) < limit:

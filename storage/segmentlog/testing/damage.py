@@ -16,7 +16,7 @@ from pathlib import Path
 from segmentlog.format.kernels import layout
 from segmentlog.testing.reference import crc32c
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 #: Name, first byte and size of every header field of a batch.
 FIELDS: dict[str, tuple[int, int]] = {
@@ -36,7 +36,7 @@ FIELDS: dict[str, tuple[int, int]] = {
 }
 
 
-def _bounds(data: bytes | bytearray, batch: int) -> tuple[int, int]:
+def _bounds(data: bytearray, batch: int) -> tuple[int, int]:
     """First byte of a batch, and the byte after it."""
     start = 0
     for _ in range(batch + 1):
@@ -52,74 +52,71 @@ def _repair(data: bytearray, start: int, end: int) -> None:
     struct.pack_into(">I", data, start + layout.CRC_AT, crc)
 
 
+def _of_batch(batch: int, change: Callable[[bytearray, int, int], object]) -> Damage:
+    """A change of the bytes of a file, which gets the bounds of a batch in them."""
+
+    def damage(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        change(data, *_bounds(data, batch))
+        path.write_bytes(data)
+
+    return damage
+
+
 def flip_bit(batch: int, field: str, bit: int = 0) -> Damage:
     """Flip one bit of a field of a batch; ``"body"`` is the middle of its records.
 
     A batch that compaction has emptied has no records: its last byte is damaged instead.
     """
 
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        start, end = _bounds(data, batch)
+    def change(data: bytearray, start: int, end: int) -> None:
         if field == "body":
             at = min((start + layout.HEADER_BYTES + end) // 2, end - 1)
         else:
             first, size = FIELDS[field]
             at = start + first + size - 1 - bit // 8
         data[at] ^= 1 << bit % 8
-        path.write_bytes(data)
 
-    return damage
+    return _of_batch(batch, change)
+
+
+def _computed(batch: int, field: str, new: Callable[[int], int], *, repair: bool) -> Damage:
+    def change(data: bytearray, start: int, end: int) -> None:
+        first, size = FIELDS[field]
+        place = slice(start + first, start + first + size)
+        found = int.from_bytes(data[place], "big", signed=True)
+        data[place] = new(found).to_bytes(size, "big", signed=True)
+        if repair:
+            _repair(data, start, end)
+
+    return _of_batch(batch, change)
 
 
 def set_field(batch: int, field: str, value: int, *, repair: bool = False) -> Damage:
     """Write a field of a batch; with `repair` the checksum is corrected."""
-
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        start, end = _bounds(data, batch)
-        first, size = FIELDS[field]
-        data[start + first : start + first + size] = value.to_bytes(size, "big", signed=True)
-        if repair:
-            _repair(data, start, end)
-        path.write_bytes(data)
-
-    return damage
+    return _computed(batch, field, lambda _: value, repair=repair)
 
 
 def add_to_field(batch: int, field: str, number: int, *, repair: bool = False) -> Damage:
     """Add to a field of a batch; with `repair` the checksum is corrected."""
-
-    def damage(path: Path) -> None:
-        data = path.read_bytes()
-        start, _ = _bounds(data, batch)
-        first, size = FIELDS[field]
-        found = int.from_bytes(data[start + first : start + first + size], "big", signed=True)
-        set_field(batch, field, found + number, repair=repair)(path)
-
-    return damage
+    return _computed(batch, field, lambda found: found + number, repair=repair)
 
 
 def garble_records(batch: int) -> Damage:
     """Overwrite the records of a batch, and correct its checksum."""
 
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        start, end = _bounds(data, batch)
+    def change(data: bytearray, start: int, end: int) -> None:
         first = start + layout.HEADER_BYTES
         data[first:end] = random.Random(batch).randbytes(end - first)
         _repair(data, start, end)
-        path.write_bytes(data)
 
-    return damage
+    return _of_batch(batch, change)
 
 
 def bomb(batch: int, n_bytes: int) -> Damage:
     """Replace the records of a batch by a gzip stream that inflates to `n_bytes`."""
 
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        start, end = _bounds(data, batch)
+    def change(data: bytearray, start: int, end: int) -> None:
         deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
         body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(n_bytes >> 20))
         body += deflate.compress(bytes(n_bytes & ((1 << 20) - 1))) + deflate.flush()
@@ -128,59 +125,48 @@ def bomb(batch: int, n_bytes: int) -> Damage:
         struct.pack_into(">i", data, start + layout.BATCH_LENGTH_AT, end - start - 12)
         struct.pack_into(">h", data, start + layout.ATTRIBUTES_AT, 1)
         _repair(data, start, end)
-        path.write_bytes(data)
 
-    return damage
+    return _of_batch(batch, change)
 
 
 def zero_batch(batch: int) -> Damage:
     """Fill a batch with zeros: a page that was never written."""
 
-    def damage(path: Path) -> None:
-        data = bytearray(path.read_bytes())
-        start, end = _bounds(data, batch)
+    def change(data: bytearray, start: int, end: int) -> None:
         data[start:end] = bytes(end - start)
-        path.write_bytes(data)
 
-    return damage
+    return _of_batch(batch, change)
 
 
 def insert_garbage(batch: int, n_bytes: int) -> Damage:
     """Insert meaningless bytes before a batch."""
 
-    def damage(path: Path) -> None:
-        data = path.read_bytes()
-        start, _ = _bounds(data, batch)
-        garbage = random.Random(n_bytes).randbytes(n_bytes)
-        path.write_bytes(data[:start] + garbage + data[start:])
+    def change(data: bytearray, start: int, _: int) -> None:
+        data[start:start] = random.Random(n_bytes).randbytes(n_bytes)
 
-    return damage
+    return _of_batch(batch, change)
 
 
 def cut_tail(n_bytes: int) -> Damage:
     """Remove the last bytes."""
-    return lambda path: _write(path, path.read_bytes()[:-n_bytes])
+    return lambda path: path.write_bytes(path.read_bytes()[:-n_bytes])
 
 
 def append_zeros(n_bytes: int) -> Damage:
     """Append zeros: preallocation, or pages that were never written."""
-    return lambda path: _write(path, path.read_bytes() + bytes(n_bytes))
+    return lambda path: path.write_bytes(path.read_bytes() + bytes(n_bytes))
 
 
 def append_garbage(n_bytes: int) -> Damage:
     """Append meaningless bytes."""
-    return lambda path: _write(path, path.read_bytes() + random.Random(7).randbytes(n_bytes))
+    return lambda path: path.write_bytes(path.read_bytes() + random.Random(7).randbytes(n_bytes))
 
 
 def fill_with_garbage() -> Damage:
     """Replace all bytes by others of the same number, at least one."""
-    return lambda path: _write(path, random.Random(3).randbytes(max(path.stat().st_size, 1)))
+    return lambda path: path.write_bytes(random.Random(3).randbytes(max(path.stat().st_size, 1)))
 
 
 def delete() -> Damage:
     """Remove the file."""
-    return lambda path: path.unlink()
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    return Path.unlink

@@ -127,22 +127,15 @@ def _shift(magic: int, wrapper_offset: int, last_offset: int) -> int:
     return wrapper_offset - last_offset
 
 
-def _split(messages: bytes) -> Iterator[bytes]:
-    """The messages inside a wrapper."""
-    at = 0
+def _inner_records(messages: bytes) -> Iterator[tuple[int, Record]]:
+    """Magic and record of each message inside a wrapper; the magic may differ from its own."""
+    previous, at = -1, 0
     while at < len(messages):
         size = int.from_bytes(messages[at + 8 : at + 12], "big", signed=True)
-        end = at + 12 + size
-        if size < 14 or end > len(messages):
+        begin, at = at, at + 12 + size
+        if size < 14 or at > len(messages):
             raise BadBatchError("a message inside is cut short")
-        yield messages[at:end]
-        at = end
-
-
-def _inner_records(messages: bytes) -> Iterator[tuple[int, Record]]:
-    """Magic and record of each message inside; its magic may differ from the wrapper's."""
-    previous = -1
-    for message in _split(messages):
+        message = messages[begin:at]
         if message[16] > 1:
             raise BadBatchError("magic of a message inside")
         attributes, record = _parse(message)

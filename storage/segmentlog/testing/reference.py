@@ -6,6 +6,7 @@ kernels.  Tests compare the two on right and on damaged bytes.  This module has 
 `segmentlog.testing.legacy` the older formats, and `segmentlog.testing.reference_log` whole files.
 """
 
+import functools
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,10 +14,7 @@ from typing import NamedTuple
 from segmentlog.testing.codecs import NONE, ZSTD, BadPayloadError, deflate, inflate
 
 _FIELDS = struct.Struct(">hiqqqhii")
-_POLYNOMIAL = 0x82F63B78
-_SMALLEST_RECORD_BYTES = 7
 _LARGEST = 2**63 - 1
-_MOST_INFLATED_BYTES = 256 << 20
 _M, _LOW = 0x5BD1E995, 0xFFFFFFFF
 
 
@@ -38,24 +36,19 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
+@functools.cache
 def _crc_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
+    table = [*range(256)]
+    for _ in range(8):
+        table = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in table]
     return table
-
-
-_TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
     """Castagnoli checksum of `data`."""
-    crc = 0xFFFFFFFF
+    crc, table = 0xFFFFFFFF, _crc_table()
     for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 
 
@@ -97,17 +90,11 @@ def encode_batch(
     max_timestamp_ms: int | None = None,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    """One batch of `records`, with their offsets and timestamps.
+    """One batch of `records`, which are in the order of their offsets.
 
-    Parameters
-    ----------
-    records : in the order of their offsets.
-    base_offset, last_offset : of the batch; by default the first and the last record's.
-    attributes : bits of the batch header: timestamp type, transactional, control, …
-    codec : of `segmentlog.testing.codecs`.
-    leader_epoch : not covered by the checksum.
-    max_timestamp_ms : by default the largest of the records.
-    producer : id, epoch and first sequence.
+    `attributes`: bits of the batch header: timestamp type, transactional, control, …  `codec`: of
+    `segmentlog.testing.codecs`.  `producer`: id, epoch and first sequence.  The other fields of
+    the header follow from the records by default.
     """
     first = records[0].offset if base_offset is None else base_offset
     last = records[-1].offset if last_offset is None else last_offset
@@ -160,23 +147,12 @@ class _Cursor:
         return None if length < 0 else self.take(length)
 
 
-def read_batch(
-    data: bytes, next_offset: int = 0, bound: int = _MOST_INFLATED_BYTES
-) -> list[Record]:
+def read_batch(data: bytes, next_offset: int = 0, bound: int = 256 << 20) -> list[Record]:
     """Records of the batch of magic 2 in `data`; for a control batch, none.
 
-    Parameters
-    ----------
-    data : the batch, to the last byte.
-    next_offset : the least offset that it may have.
-    bound : most bytes that it may inflate to.
-
-    Raises
-    ------
-    BadBatchError
-        If `data` is not exactly one valid batch.
-    UnknownFormatError
-        If Kafka has no such codec.
+    `next_offset`: the least offset that it may have.  `bound`: most bytes that it may inflate to.
+    Raises `BadBatchError` if `data` is not exactly one valid batch; `UnknownFormatError` if Kafka
+    has no such codec.
     """
     if len(data) < 61:
         raise BadBatchError("shorter than a header")
@@ -187,12 +163,18 @@ def read_batch(
     if last_delta < 0 or not next_offset <= base_offset < _LARGEST - last_delta:
         raise BadBatchError("offsets")
     codec, n_bytes = attributes & 7, len(data) - 61
-    least = count * _SMALLEST_RECORD_BYTES if codec == NONE else min(count, 1)
+    # A record has at least seven bytes.
+    least = count * 7 if codec == NONE else min(count, 1)
     if not 0 <= count <= last_delta + 1 or least > n_bytes:
         raise BadBatchError("count")
     if attributes & 0x20 or not n_bytes:
         return []
-    cursor = _Cursor(_inflated(codec, data[61:], bound))
+    if codec > ZSTD:
+        raise UnknownFormatError(f"codec {codec}")
+    try:
+        cursor = _Cursor(inflate(codec, data[61:], bound) if codec else data[61:])
+    except BadPayloadError as error:
+        raise BadBatchError(str(error)) from error
     records: list[Record] = []
     previous = -1
     for _ in range(count):
@@ -204,17 +186,6 @@ def read_batch(
     if cursor.left:
         raise BadBatchError("trailing bytes")
     return records
-
-
-def _inflated(codec: int, payload: bytes, bound: int) -> bytes:
-    if codec == NONE:
-        return payload
-    if codec > ZSTD:
-        raise UnknownFormatError(f"codec {codec}")
-    try:
-        return inflate(codec, payload, bound)
-    except BadPayloadError as error:
-        raise BadBatchError(str(error)) from error
 
 
 def _read_record(cursor: _Cursor, base_offset: int, base_ms: int) -> tuple[int, Record]:

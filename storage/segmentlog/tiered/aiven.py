@@ -62,7 +62,7 @@ class AivenTier:
 
     `root`: path or URL, in the form of a path, of the plugin's ``key.prefix``.  `key_file`: PEM
     file of the private key, or ``id=path`` pairs with commas between; empty for a tier without
-    encryption.  Raises `OptionError` if `key_file` is not one of these forms.
+    encryption.
     """
 
     def __init__(self, root: str, key_file: str = "") -> None:
@@ -79,8 +79,6 @@ class AivenTier:
 
         A prefix that does not end in a slash is part of the names of folders, so one manifest of
         each topic is read for the name of the topic.  Folders of other topics are not listed.
-
-        Raises `StorageError` if the tier cannot be listed.
         """
         if self._folders is None and topics:
             return [each for each in self._listed(topics) if each.topic in topics]
@@ -138,11 +136,7 @@ class AivenTier:
         return [key for key in keys if key is not None and key.suffix == MANIFEST_SUFFIX]
 
     def segments(self, log: RemoteLog) -> list[RemoteSegment]:
-        """The complete segments of a log, sorted by their start: one request for each manifest.
-
-        Raises `StorageError` if the tier cannot be listed or read; `RemoteSegmentError` if a
-        manifest cannot be used, or is that of another segment.
-        """
+        """The complete segments of a log, sorted by their start: one request for each manifest."""
         folder = self._folder(log)
 
         def read(key: SegmentKey) -> _Opened | None:
@@ -167,7 +161,6 @@ class AivenTier:
         return segments
 
     def folder(self, log: RemoteLog) -> str:
-        """See `Layout`."""
         return f"{self._root}/{self._folder(log)}/{log.partition}"
 
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
@@ -200,9 +193,7 @@ class AivenTier:
         known = log.topic_id, log.partition, at, segment_id
         # A prefix without a slash is part of the folder's name.
         is_of_topic = key.topic.endswith(log.topic)
-        if not is_of_topic or known != (
-            key.topic_id, key.partition, key.base_offset, key.segment_id
-        ):  # fmt: skip
+        if not is_of_topic or known != key[1:5]:
             reason = (
                 f"it is the manifest of segment {segment_id} of {log.topic}-{log.partition} "
                 f"(topic id {log.topic_id}) at offset {at}"
@@ -215,9 +206,6 @@ class AivenTier:
 
         Its bytes are those that the broker had.  Of a compressed or encrypted segment, a read
         fetches the chunks that hold its bytes, and no others.
-
-        Raises `RemoteSegmentError` if an object is missing, or does not fit the manifest, or no
-        key opens it; `StorageError` if an object cannot be read.
         """
         opened = self._of(segment)
         manifest = opened.manifest

@@ -162,8 +162,7 @@ _RESTORE = "restore the object, or remove the segment from the tier"
 _UPGRADE = "upgrade segmentlog, or check that the layout of the tier is aiven"
 
 _NAME = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})(\.log|\.indexes|\.rsm-manifest)")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_FOLDER = re.compile(r"([A-Za-z0-9._-]{1,249})-([A-Za-z0-9_-]{22})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 #: First bytes of a Puffin file, which holds the manifest in Iceberg mode.
@@ -201,17 +200,11 @@ def parse_key(key: str) -> SegmentKey | None:
         return None
     folder, partition, name = parts
     found = _NAME.fullmatch(name)
-    topic, topic_id = folder[:-23], folder[-22:]
-    if (
-        found is None
-        or folder[-23:-22] != "-"
-        or not _TOPIC.fullmatch(topic)
-        or not _ID.fullmatch(topic_id)
-        or not _NUMBER.fullmatch(partition)
-    ):
+    named = _FOLDER.fullmatch(folder)
+    if found is None or named is None or not _NUMBER.fullmatch(partition):
         return None
     base, segment_id, suffix = found.groups()
-    return SegmentKey(topic, topic_id, int(partition), int(base), segment_id, suffix)
+    return SegmentKey(named[1], named[2], int(partition), int(base), segment_id, suffix)
 
 
 class Manifest(NamedTuple):
@@ -237,11 +230,7 @@ class _MalformedError(Exception):
 
 
 def parse_manifest(path: str, data: bytes) -> Manifest:
-    """Parse a manifest.
-
-    `path`: of the object, for errors.  Raises `RemoteSegmentError` if it is not a manifest of this
-    plugin, contradicts itself, or is of Iceberg mode.
-    """
+    """Parse a manifest of this plugin; one of Iceberg mode is a `RemoteSegmentError`, too."""
     if len(data) > MOST_MANIFEST_BYTES:
         reason = f"a manifest of {len(data)} bytes; the largest has {MOST_MANIFEST_BYTES}"
         raise RemoteSegmentError(path, reason, _RESTORE)
@@ -267,8 +256,14 @@ def _manifest(path: str, found: Mapping[str, Any]) -> Manifest:
     is_compressed = found.get("compression", False)
     if not isinstance(is_compressed, bool):
         raise _MalformedError("a member compression that is not true or false")
-    given = found.get("encryption")
-    encryption = None if given is None else _encryption(_object("encryption", given))
+    encryption = None
+    if (given := found.get("encryption")) is not None:
+        given = _object("encryption", given)
+        pair, colon, wrapped = _text(given, "dataKey", _MOST_SECRET).partition(":")
+        if not colon or not pair:
+            raise _MalformedError("a member dataKey without the id of a key pair")
+        aad = _bytes(_text(given, "aad", _MOST_SECRET), "aad")
+        encryption = Encryption(pair, _bytes(wrapped, "dataKey"), aad)
     chunks = _chunks(_object("chunkIndex", found.get("chunkIndex")))
     added = ENCRYPTION_BYTES * chunks.n_chunks if encryption else 0
     if not is_compressed and chunks.object_bytes != chunks.file_bytes + added:
@@ -278,13 +273,8 @@ def _manifest(path: str, found: Mapping[str, Any]) -> Manifest:
         )
     indexes = _indexes(_object("segmentIndexes", found.get("segmentIndexes")))
     facts = found.get("remoteLogSegmentMetadata")
-    return Manifest(
-        chunks,
-        is_compressed,
-        encryption,
-        indexes,
-        None if facts is None else _facts(_object("remoteLogSegmentMetadata", facts)),
-    )
+    segment = None if facts is None else _facts(_object("remoteLogSegmentMetadata", facts))
+    return Manifest(chunks, is_compressed, encryption, indexes, segment)
 
 
 def _of_iceberg(path: str) -> RemoteSegmentError:
@@ -335,17 +325,8 @@ def _chunks(found: Mapping[str, Any]) -> ChunkIndex:
     if kind == "variable":
         sizes = _text(found, "transformedChunks", MOST_MANIFEST_BYTES)
         return ChunkIndex(chunk_bytes, file_bytes, decode_sizes(sizes))
-    raise _MalformedError(
-        f"a chunk index of the type {str(kind)[:20]!r}; fixed and variable are known"
-    )
-
-
-def _encryption(found: Mapping[str, Any]) -> Encryption:
-    pair, colon, wrapped = _text(found, "dataKey", _MOST_SECRET).partition(":")
-    if not colon or not pair:
-        raise _MalformedError("a member dataKey without the id of a key pair")
-    aad = _bytes(_text(found, "aad", _MOST_SECRET), "aad")
-    return Encryption(pair, _bytes(wrapped, "dataKey"), aad)
+    kind = str(kind)[:20]
+    raise _MalformedError(f"a chunk index of the type {kind!r}; fixed and variable are known")
 
 
 def _indexes(found: Mapping[str, Any]) -> Mapping[str, tuple[int, int]]:

@@ -35,10 +35,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _RemoteFile(Closing):
-    """What the files have in common; see `ReadableFile`.
-
-    `file`: the open object; it is closed with this file.
-    """
+    """What the files have in common; see `ReadableFile`."""
 
     #: As for objects: a new object takes the name instead.
     never_cut = True
@@ -57,7 +54,6 @@ class _RemoteFile(Closing):
         """See `ReadableFile`; nothing is done, because the bytes are read once."""
 
     def check_unchanged(self) -> None:
-        """See `ReadableFile`."""
         self._file.check_unchanged()
 
     def map(self) -> bytes | None:
@@ -65,7 +61,6 @@ class _RemoteFile(Closing):
         return None
 
     def close(self) -> None:
-        """See `ReadableFile`."""
         self._file.close()
 
 
@@ -98,20 +93,16 @@ class SectionFile(_RemoteFile):
         return found if self._inode is None else found._replace(inode=self._inode)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         return self._file.read(self._start + position, self._left(position, n_bytes))
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         n_bytes = self._left(position, len(buffer))
         return self._file.read_into(buffer[:n_bytes], self._start + position) if n_bytes else 0
 
     def expect(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
         self._file.expect(self._start + start, self._start + self._left(0, end))
 
     def spare_page_cache(self, start: int, end: int) -> None:
-        """See `ReadableFile`."""
         self._file.spare_page_cache(self._start + start, self._start + end)
 
 
@@ -123,18 +114,14 @@ class BytesFile(_RemoteFile):
         self._data = data
 
     def status(self) -> FileStatus:
-        """See `ReadableFile`."""
         size = len(self._data)
-        return FileStatus(
-            stat.S_IFREG | 0o444, size, 1, 0, 0, is_remembered=False, n_allocated=size
-        )
+        mode = stat.S_IFREG | 0o444
+        return FileStatus(mode, size, 1, 0, 0, is_remembered=False, n_allocated=size)
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         return self._data[position : position + n_bytes]
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         found = self.read(position, len(buffer))
         buffer[: len(found)] = found
         return len(found)
@@ -152,9 +139,8 @@ class BytesFile(_RemoteFile):
 class ChunkedFile(_RemoteFile):
     """An open object whose chunks are compressed, encrypted, or both.
 
-    `is_compressed`: whether each chunk is a
-    zstd frame.  `key`: decrypts the chunks, or None.  `is_whole`: whether the chunks are all of
-    the object.  Raises `RemoteSegmentError` if the object has another size than its manifest says.
+    `is_compressed`: whether each chunk is a zstd frame.  `key`: decrypts the chunks, or None.
+    `is_whole`: whether the chunks are all of the object.
     """
 
     def __init__(
@@ -178,11 +164,11 @@ class ChunkedFile(_RemoteFile):
         end = chunks.place(chunks.n_chunks)
         if self._found.size < end or (is_whole and self._found.size != end):
             file.close()
-            raise RemoteSegmentError(
-                self.path,
-                f"the object has {self._found.size} bytes, and its manifest describes {end}",
-                _REPLACED,
-            )
+            found = self._found.size
+            raise self._damage(f"the object has {found} bytes, and its manifest describes {end}")
+
+    def _damage(self, reason: str) -> RemoteSegmentError:
+        return RemoteSegmentError(self.path, reason, _REPLACED)
 
     def status(self) -> FileStatus:
         """See `ReadableFile`: that of the object, with the size of the file."""
@@ -213,13 +199,11 @@ class ChunkedFile(_RemoteFile):
             self._file.expect(chunks.place(begin), chunks.place(stop))
 
     def read(self, position: int, n_bytes: int) -> bytes:
-        """See `ReadableFile`."""
         buffer = bytearray(max(0, min(n_bytes, self._chunks.file_bytes - position)))
         n_read = self.read_into(memoryview(buffer), position)
         return bytes(buffer[:n_read])
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """See `ReadableFile`."""
         chunks = self._chunks
         end = min(position + len(buffer), chunks.file_bytes)
         at = position
@@ -228,9 +212,8 @@ class ChunkedFile(_RemoteFile):
             chunk = self._chunk(number, chunks.number_at(end - 1))
             begin = at - number * chunks.chunk_bytes
             n_bytes = min(len(chunk) - begin, end - at)
-            buffer[at - position : at - position + n_bytes] = memoryview(chunk)[
-                begin : begin + n_bytes
-            ]
+            target = buffer[at - position : at - position + n_bytes]
+            target[:] = memoryview(chunk)[begin : begin + n_bytes]
             at += n_bytes
         return max(at - position, 0)
 
@@ -282,11 +265,8 @@ class ChunkedFile(_RemoteFile):
         while n_read < len(buffer):
             n_more = self._file.read_into(buffer[n_read:], begin + n_read)
             if not n_more:
-                raise RemoteSegmentError(
-                    self.path,
-                    f"the object ends at byte {begin + n_read}, in its chunk {last}",
-                    _REPLACED,
-                )
+                at = begin + n_read
+                raise self._damage(f"the object ends at byte {at}, in its chunk {last}")
             n_read += n_more
         return buffer
 
@@ -295,19 +275,16 @@ class ChunkedFile(_RemoteFile):
         if self._key is not None:
             decrypted = self._key.decrypt(piece)
             if decrypted is None:
-                raise RemoteSegmentError(
-                    self.path,
+                reason = (
                     f"the tag of its chunk {number} does not fit: the object was damaged or "
-                    "replaced, or is not the object of this manifest",
-                    _REPLACED,
+                    "replaced, or is not the object of this manifest"
                 )
+                raise self._damage(reason)
             chunk = decrypted
         size = self._chunks.size_of(number)
         inflated = _inflate(chunk, size) if self._is_compressed else bytes(chunk)
         if inflated is None or len(inflated) != size:
-            raise RemoteSegmentError(
-                self.path, f"its chunk {number} is not a zstd frame of {size} bytes", _REPLACED
-            )
+            raise self._damage(f"its chunk {number} is not a zstd frame of {size} bytes")
         return inflated
 
 

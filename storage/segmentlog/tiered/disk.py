@@ -37,13 +37,7 @@ from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.snapshot import DirectorySnapshot
 from segmentlog.store.contract import Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.paths import TieredLocation, parse_tiered
-from segmentlog.store.readable import (
-    is_directory,
-    list_entries,
-    list_names,
-    open_file,
-    status_of,
-)
+from segmentlog.store.readable import is_directory, list_entries, list_names, open_file, status_of
 from segmentlog.tiered.aiven import AivenTier
 from segmentlog.tiered.chunked_file import BytesFile, SectionFile
 from segmentlog.tiered.layout import Layout, Part, RemoteLog, RemoteSegment
@@ -117,10 +111,7 @@ class _Assembled(NamedTuple):
 
 
 class TieredDisk:
-    """See `Disk`.  Paths are those of `segmentlog.store.paths`.
-
-    `location`: of the log directory and the tier.
-    """
+    """See `Disk`.  Paths are those of `segmentlog.store.paths`."""
 
     def __init__(self, location: TieredLocation) -> None:
         self.location = location
@@ -140,20 +131,15 @@ class TieredDisk:
 
     @property
     def tier(self) -> Layout:
-        """The tier.
-
-        Raises `StorageError` or `OptionError` if it is missing, or an option does not fit its
-        layout.
-        """
+        """The tier."""
 
         def learn() -> Layout:
             location = self.location
             if location.layout is RemoteStorageLayout.AIVEN:
                 return AivenTier(location.remote, location.key_file)
             if location.key_file:
-                accepted = (
-                    f"the layout {str(location.layout)!r} is not encrypted: leave the option out"
-                )
+                layout = str(location.layout)
+                accepted = f"the layout {layout!r} is not encrypted: leave the option out"
                 raise OptionError("remote_storage_key_file", location.key_file, accepted)
             return LocalTier(location.remote)
 
@@ -174,7 +160,7 @@ class TieredDisk:
             topics: dict[str, dict[str, list[RemoteLog]]] = {}
             for log in self.stored_logs():
                 topics.setdefault(log.topic, {}).setdefault(log.topic_id, []).append(log)
-            found = {}
+            found: dict[TopicPartition, RemoteLog] = {}
             for topic, by_id in topics.items():
                 newest = next(iter(by_id))
                 if len(by_id) > 1:  # partitions of two topics do not mix
@@ -184,19 +170,13 @@ class TieredDisk:
                         "last is read, with the topic id %s, and not %s",
                         topic, newest, ", ".join(each for each in by_id if each != newest),
                     )  # fmt: skip
-                found.update(
-                    {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
-                )
+                found |= {TopicPartition(log.topic, log.partition): log for log in by_id[newest]}
             return found
 
         return self._known.once("logs", learn)
 
     def stored_logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
-        """The logs that the tier has, of all topics or of some.
-
-        Raises `OptionError` if the tier is missing, or an option does not fit its layout;
-        `StorageError` if the tier cannot be listed.
-        """
+        """The logs that the tier has, of all topics or of some."""
         try:
             return self.tier.logs(topics)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -270,15 +250,13 @@ class TieredDisk:
         if self.location.local:
             path = self._local(directory)
             names = frozenset(list_names(path))  # before the tier: see the module
-            epochs = read_leader_epochs(
-                os.path.join(path, LEADER_EPOCH_CHECKPOINT), takes_newer=True
-            )
+            path = os.path.join(path, LEADER_EPOCH_CHECKPOINT)
+            epochs = read_leader_epochs(path, takes_newer=True)
         is_old = bool(self.location.local) and not is_last and "announced" in self._known
         log = self.remote_log(topic_partition)
         parsed = filter(None, map(parse_segment_file, names))
-        start = min(
-            (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG), default=None
-        )
+        live = (each.offset for each in parsed if (each.kind, each.state) == _LIVE_LOG)
+        start = min(live, default=None)
         if log is None:
             if start != 0:
                 self._refuse_without_id(topic_partition)
@@ -304,22 +282,14 @@ class TieredDisk:
         if placed and not self.location.local:
             remote[PARTITION_METADATA_FILE] = f"version: 0\ntopic_id: {log.topic_id}".encode()
             remote[LEADER_EPOCH_CHECKPOINT] = _RemoteFile(placed[-1].segment, Part.LEADER_EPOCHS)
-        return _Assembled(
-            names, {name: file for name, file in remote.items() if name not in names}
-        )
+        for name in names & remote.keys():
+            del remote[name]
+        return _Assembled(names, remote)
 
     def _refuse_without_id(self, topic_partition: TopicPartition) -> None:
-        """Refuse a partition of which the tier may have the first offsets, under an unknown id.
-
-        Raises `RemoteSegmentError` if the tier has segments of such a partition, and missing
-        offsets are an error.
-        """
-        topic, partition = topic_partition
-        ids = sorted(
-            each.topic_id
-            for each in self._held_logs()
-            if (each.topic, each.partition) == (topic, partition)
-        )
+        """Refuse a partition of which the tier may have the first offsets, under an unknown id."""
+        held = self._held_logs()
+        ids = sorted(each.topic_id for each in held if (each[0], each[2]) == topic_partition)
         if not ids:
             return
         path = os.path.join(self._local(str(topic_partition)), PARTITION_METADATA_FILE)
@@ -386,14 +356,12 @@ class TieredDisk:
     # --- the contract
 
     def open(self, path: str, *, follow: bool = True) -> ReadableFile:
-        """See `Disk`."""
         if self.location.local:
             with contextlib.suppress(FileNotFoundError):
                 return open_file(self._local(self._rest(path)), follow=follow)
         return self._in_tier(path)
 
     def status(self, path: str, *, follow: bool = False) -> FileStatus:
-        """See `Disk`."""
         rest = self._rest(path)
         if not self.location.local and (not rest or self._assembly(rest) is not None):
             return _DIRECTORY
@@ -404,7 +372,6 @@ class TieredDisk:
             return file.status()
 
     def measure(self, directory: str, names: Iterable[str]) -> Measured:
-        """See `Disk`."""
         found = self._assembly(self._rest(directory))
         sizes, inodes, types = [], [], {}
         for i, name in enumerate(names):
@@ -421,11 +388,9 @@ class TieredDisk:
         return Measured(sizes, inodes, types, is_remembered=False)
 
     def names(self, path: str) -> list[str]:
-        """See `Disk`."""
         return [each.name for each in self.entries(path)]
 
     def entries(self, path: str) -> list[Entry]:
-        """See `Disk`."""
         rest = self._rest(path)
         if not rest and not self.location.local:
             return [Entry(str(each), FileType.DIRECTORY) for each in self._remote_logs()]
@@ -443,7 +408,6 @@ class TieredDisk:
         return local + [Entry(name, FileType.FILE) for name in found.remote]
 
     def inodes(self, path: str) -> dict[str, int]:
-        """See `Disk`."""
         return dict.fromkeys(self.names(path), 0)
 
 

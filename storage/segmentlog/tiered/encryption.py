@@ -38,10 +38,7 @@ class Encryption(NamedTuple):
 
 
 class Unwrapped:
-    """The data key of a segment, which decrypts chunks.
-
-    `cipher`: AES-GCM with the data key.
-    """
+    """The data key of a segment, which decrypts chunks."""
 
     def __init__(self, cipher: Any, aad: bytes) -> None:  # noqa: ANN401 - of an optional package
         self._cipher = cipher
@@ -75,10 +72,7 @@ class KeyFiles:
 
     @classmethod
     def parse(cls, text: str) -> "KeyFiles":
-        """The files that an option names: one path, or ``id=path`` pairs with commas between.
-
-        Raises `OptionError` if a pair has no id or no path, or an id has two files.
-        """
+        """The files that an option names: one path, or ``id=path`` pairs with commas between."""
         if "=" not in text:
             return cls({"": text} if text else {})
         files: dict[str, str] = {}
@@ -90,43 +84,31 @@ class KeyFiles:
         return cls(files)
 
     def unwrap(self, path: str, encryption: Encryption) -> Unwrapped:
-        """The data key of a segment.
-
-        `path`: of the manifest, for errors.  Raises `RemoteSegmentError` if there is no private
-        key for it, or the private key is another one, or the package `cryptography` is not
-        installed; `OptionError` if the file of the private key cannot be read.
-        """
+        """The data key of a segment."""
         pair = encryption.key_pair
         file = self._files.get(pair) or self._files.get("")
+        where = f"in {_OPTION} (in Spark remoteStorageKeyFile)"
         if file is None:
-            raise RemoteSegmentError(
-                path,
-                f"the segment is encrypted with the key pair {pair!r}, and no file was given",
-                f"name the file of its private key in {_OPTION} (in Spark remoteStorageKeyFile)",
-            )
+            reason = f"the segment is encrypted with the key pair {pair!r}, and no file was given"
+            raise RemoteSegmentError(path, reason, f"name the file of its private key {where}")
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
-            raise RemoteSegmentError(
-                path,
-                "the segment is encrypted, and the Python package cryptography is not installed",
-                "install pyspark-segmentlog[tiered] on every machine that reads",
-            ) from None
-        numbers = self._numbers(file)
-        key = _unpad(_decrypt(encryption.wrapped, numbers))
-        if key is None or len(key) != _AES_BYTES:
-            raise RemoteSegmentError(
-                path,
-                f"its data key was not encrypted for the private key in {file!r}, or is damaged",
-                f"give the private key of the key pair {pair!r} in {_OPTION} (in Spark "
-                "remoteStorageKeyFile)",
+            reason = (
+                "the segment is encrypted, and the Python package cryptography is not installed"
             )
-        return Unwrapped(AESGCM(key), encryption.aad)
-
-    def _numbers(self, file: str) -> "RSAPrivateNumbers":
+            remedy = "install pyspark-segmentlog[tiered] on every machine that reads"
+            raise RemoteSegmentError(path, reason, remedy) from None
         if file not in self._read:
             self._read[file] = _read_numbers(file)
-        return self._read[file]
+        key = _unpad(_decrypt(encryption.wrapped, self._read[file]))
+        if key is None or len(key) != _AES_BYTES:
+            reason = (
+                f"its data key was not encrypted for the private key in {file!r}, or is damaged"
+            )
+            remedy = f"give the private key of the key pair {pair!r} {where}"
+            raise RemoteSegmentError(path, reason, remedy)
+        return Unwrapped(AESGCM(key), encryption.aad)
 
 
 def _read_numbers(file: str) -> "RSAPrivateNumbers":

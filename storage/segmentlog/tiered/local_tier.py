@@ -38,7 +38,6 @@ class LocalTier:
         self._root = below if is_directory(below) else root
 
     def logs(self, topics: Collection[str] = ()) -> list[RemoteLog]:
-        """See `Layout`."""
         found = []
         for entry in list_entries(self._root):
             named = _DIRECTORY.fullmatch(entry.name)
@@ -60,7 +59,6 @@ class LocalTier:
         return found
 
     def objects(self, log: RemoteLog) -> list[RemoteObject]:
-        """See `Layout`."""
         directory = self.folder(log)
         try:
             names = sorted(list_names(directory))
@@ -73,7 +71,6 @@ class LocalTier:
         ]
 
     def open(self, segment: RemoteSegment, part: Part) -> ReadableFile | None:
-        """See `Layout`."""
         name = f"{segment.start_offset:020d}-{segment.segment_id}.{part}"
         path = os.path.join(self.folder(segment.log), name)
         try:
@@ -85,7 +82,6 @@ class LocalTier:
             raise RemoteSegmentError(path, reason, _REMEDY) from None
 
     def folder(self, log: RemoteLog) -> str:
-        """See `Layout`."""
         return os.path.join(self._root, f"{log.topic}-{log.partition}-{log.topic_id}")
 
 

@@ -71,9 +71,6 @@ def _taken(directory: str) -> "AnnouncedSegments":
     """The segments of a log directory, as all its records have left them.
 
     The records of a segment are in one partition, in their order.
-
-    Raises `MalformedRecordError` if a record cannot be read; `CorruptLogError` if the log is
-    damaged.
     """
     from segmentlog.reads.scan import scan_slice  # the compiled kernels load here
 

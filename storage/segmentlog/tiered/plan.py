@@ -418,10 +418,7 @@ def _border(tier: Layout, segment: RemoteSegment, offset: int) -> _Border:
 
 
 def _opened(tier: Layout, segment: RemoteSegment) -> OpenSegment:
-    """A segment, for look-ups without an index.
-
-    Raises `RemoteSegmentError` if its object is missing, empty or damaged.
-    """
+    """A segment, for look-ups without an index."""
     file = tier.open(segment, Part.LOG)
     assert file is not None, "each segment has a log"  # noqa: S101 - the contract of `Layout`
     size = file.status().size

@@ -12,8 +12,7 @@ from segmentlog.analysis.report import Analysis, TopicFigures, TopicReport
 from segmentlog.model import ReadUpTo
 from segmentlog.store.durable import OutputFile
 from segmentlog.store.paths import readable_path
-from segmentlog.store.readable import exists
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_url
 from segmentlog.tools import arguments
 from segmentlog.tools.analyze_page import page
 from segmentlog.tools.output import aligned, as_given, counted, time_cell, write_json

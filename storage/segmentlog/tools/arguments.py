@@ -120,34 +120,29 @@ PathsOrTier = Annotated[
         metavar="DIR", help=f"{PATHS_HELP} With --remote-storage, DIR may be left out."
     ),
 ]
-RemoteStorage = Annotated[
-    str | None,
-    typer.Option(
-        "--remote-storage",
-        metavar="DIR",
-        help="The tier into which the brokers have copied segments: a directory, or a URL.",
-    ),
-]
-RemoteLayout = Annotated[
-    RemoteStorageLayout | None,
-    typer.Option("--remote-storage-layout", help="The layout of the tier; local by default."),
-]
-RemoteKeyFile = Annotated[
-    str | None,
-    typer.Option(
-        "--remote-storage-key-file",
-        metavar="FILE",
-        help="Private key of an encrypted tier, or id=FILE pairs with commas between them.",
-    ),
-]
 
 
 class Tier(NamedTuple):
     """The options of a command that name a tier."""
 
-    remote_storage: RemoteStorage = None
-    remote_storage_layout: RemoteLayout = None
-    remote_storage_key_file: RemoteKeyFile = None
+    remote_storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The tier into which the brokers have copied segments: a directory, or a URL.",
+        ),
+    ] = None
+    remote_storage_layout: Annotated[
+        RemoteStorageLayout | None,
+        typer.Option(help="The layout of the tier; local by default."),
+    ] = None
+    remote_storage_key_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Private key of an encrypted tier, or id=FILE pairs with commas between them.",
+        ),
+    ] = None
 
     def beside(self, paths: Sequence[str] | None, *, fail_on_data_loss: bool = True) -> list[str]:
         """The paths of a command, each with the tier if there is one."""

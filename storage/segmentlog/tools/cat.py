@@ -387,9 +387,10 @@ class _Read:
 
     def follow(self, directory: LogDirectory, chosen: tuple[str, Sequence[int]]) -> None:
         """Write records as they come, until the reader has gone."""
-        is_left = _reader_of_output()
+        looks = select.poll()
+        looks.register(sys.stdout.fileno(), 0)  # errors alone, which are always reported
         sys.stdout.flush()  # nothing may come for hours
-        while not is_left(_LOOK_SECONDS):
+        while not looks.poll(_LOOK_SECONDS * 1000):
             newer = directory.refresh(log_ends=True)
             if newer is not directory:
                 directory = newer
@@ -437,10 +438,3 @@ def _writer() -> Callable[[memoryview], object]:
     if sys.stdout.isatty():
         return lambda data: sys.stdout.write(printable(str(data, "utf-8", "surrogateescape")))
     return sys.stdout.buffer.write
-
-
-def _reader_of_output() -> Callable[[float], bool]:
-    """A function that waits so many seconds, and returns whether the output's reader has gone."""
-    looks = select.poll()
-    looks.register(sys.stdout.fileno(), 0)  # errors alone, which are always reported
-    return lambda seconds: bool(looks.poll(seconds * 1000))

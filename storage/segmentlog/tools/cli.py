@@ -42,6 +42,9 @@ from segmentlog.tools.verify import preflight, verify
 
 _REFUSED, _INTERRUPTED, _PIPE_CLOSED = 2, 130, 141
 
+#: Arguments of functions that are no flags of commands.
+_ARGUMENTS = {"path": "DIR", "topic": "TOPIC", "new_topic": "NEW"}
+
 _SIMILAR = 0.7  #: the least similarity to a command that is guessed; one that deletes is no guess
 
 _REPAIR = (
@@ -116,7 +119,7 @@ class _Group(TyperGroup):
             if isinstance(error, OptionError) and not error.option.isupper():
                 command: Any = self.commands[ctx.invoked_subcommand]
                 rename(error, command.flags)
-                error.option = "DIR" if error.option == "path" else error.option
+                error.option = _ARGUMENTS.get(error.option, error.option)
             _complain(str(error))
         except OSError as error:
             _complain(f"{error.filename or 'input or output'}: {error.strerror or error}")

@@ -199,11 +199,21 @@ def clone(
         )  # fmt: skip
         text, command_line = offsets_csv(found.offsets)
         if file is not None:
-            file.file.write(text.encode())
-            file.finish()
-            file.publish()
+            try:
+                file.file.write(text.encode())
+                file.finish()
+                file.publish()
+            except OSError:
+                if not dry_run:
+                    complain(
+                        f"{new_topic} is there, without the places of groups: they are also "
+                        "written with --dry-run, and --to with a directory that does not exist"
+                    )
+                raise
     _write(found, as_json=as_json, dry_run=dry_run)
-    if offsets is not None:
+    if offsets is not None and not found.groups:
+        complain(f"{offsets} is empty: no group has committed an offset in {topic}")
+    elif offsets is not None:
         sys.stderr.write(f"{escape(command_line.replace('FILE', offsets))}\n")
     if found.unknown_schema_ids:
         ids = ", ".join(map(str, found.unknown_schema_ids))
@@ -236,6 +246,8 @@ def _ids(option: str, given: Sequence[str] | None) -> dict[int | str, int | str]
         if not sign:
             raise OptionError(option, each, "give the old and the new id: 17=42")
         numbers = [int(id_) if id_.isascii() and id_.isdecimal() else id_ for id_ in (old, new)]
+        if numbers[0] in found:
+            raise OptionError(option, each, f"{old} is given twice")
         found[numbers[0]] = numbers[1]
     return found
 

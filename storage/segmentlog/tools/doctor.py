@@ -1,4 +1,6 @@
-"""Check this machine: versions, Java, compiled kernels, and whether Spark finds the data source.
+"""Check this machine, or a place in an object store.
+
+Of the machine: versions, Java, compiled kernels, and whether Spark finds the data source.
 
 Each check uses the same way as the real work: Java where pyspark starts it, data sources in the
 interpreter that Spark starts to look for them.
@@ -96,8 +98,15 @@ class Check(NamedTuple):
     "PYSPARK_PYTHON=/opt/venv/bin/python segmentlog doctor",
     "segmentlog doctor --spark",
     "SPARK_REMOTE=sc://localhost segmentlog doctor --spark",
+    "segmentlog doctor s3://bucket/logs",
 )
 def doctor(
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL", help="A place in an object store, to check it and not the machine."
+        ),
+    ] = None,
     spark: Annotated[
         bool,
         typer.Option("--spark", help="Also start a Spark session, and list its slow settings."),
@@ -110,9 +119,18 @@ def doctor(
     something optional is not installed. The exit status is 1 if there is a problem. With --spark,
     the command starts a session with the settings of spark-defaults.conf. If SPARK_REMOTE is set,
     it starts a session of that server.
+
+    With a URL, the command tries whether logs can be read, written and swept there: each right,
+    whether the store keeps the condition of a write when several clients meet, an upload in parts,
+    and the clocks. It makes a few objects, of 8 MiB together, and removes them.
     """
     is_good = True
-    for check in checks(of_session=spark):
+    found = checks(of_session=spark)
+    if url is not None:
+        from segmentlog.tools.doctor_store import store_checks  # which needs the client
+
+        found = store_checks(url)
+    for check in found:
         if as_json:
             row = check._asdict()
             write_json(row | row.pop("details"))

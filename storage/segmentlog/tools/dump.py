@@ -3,10 +3,10 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import pyarrow as pa
 import typer
@@ -44,7 +44,7 @@ from segmentlog.log.log_end import find_log_end
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot
 from segmentlog.log.segment import Segment
 from segmentlog.log.sparse_indexes import OffsetIndex, TimeIndex
-from segmentlog.log.transaction_index import read_transaction_index
+from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
 from segmentlog.model import METADATA_TOPIC, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
 from segmentlog.reads.log import Log
@@ -67,6 +67,7 @@ from segmentlog.tools.sinks import (
 from segmentlog.tools.text import Encoding, escape
 from segmentlog.tools.walk import Found, Selection, walk
 
+_T = TypeVar("_T")
 Entry = Mapping[str, object]
 
 
@@ -88,36 +89,21 @@ def entries(path: str) -> Iterator[Entry]:
         return iter(reads(path))
     with open_file(path):  # an index that cannot be opened would otherwise look empty
         parsed = parse_segment_file(Path(path).name)
+    base_offset = parsed.offset if parsed else 0
     match parsed.kind if parsed else None:
         case FileKind.OFFSET_INDEX:
-            return _offset_entries(path, parsed.offset if parsed else 0)
+            return _index_entries(OffsetIndex(path, base_offset, mapped=False), path)
         case FileKind.TIME_INDEX:
-            return _time_entries(path, parsed.offset if parsed else 0)
+            return _index_entries(TimeIndex(path, base_offset, mapped=False), path)
         case FileKind.TRANSACTION_INDEX:
-            return _aborted_transactions(path)
+            return _until_damage(read_transaction_index, _aborted_transaction, path)
         case _:
-            return _producers(path)
+            return _until_damage(read_snapshot, _producer, path)
 
 
 def _offsets(path: str) -> list[Entry]:
     found = read_offsets(*os.path.split(path)).items()
     return [{**each._asdict(), "offset": offset} for each, offset in found]
-
-
-def _leader_epochs(path: str) -> list[Entry]:
-    return [
-        {"epoch": epoch, "startOffset": start}
-        for epoch, start in read_leader_epochs(path, takes_newer=True)
-    ]
-
-
-def _partition_metadata(path: str) -> list[Entry]:
-    return [{"topicId": read_topic_id(os.path.dirname(path))}]
-
-
-def _meta_properties(path: str) -> list[Entry]:
-    found = read_meta_properties(os.path.dirname(path)).items()
-    return [{"key": key, "value": value} for key, value in found]
 
 
 #: The reader of each text file of a broker.
@@ -126,53 +112,44 @@ TEXT_FILES: Mapping[str, Callable[[str], list[Entry]]] = {
     HIGH_WATERMARK_CHECKPOINT: _offsets,
     LOG_START_CHECKPOINT: _offsets,
     CLEANER_OFFSET_CHECKPOINT: _offsets,
-    LEADER_EPOCH_CHECKPOINT: _leader_epochs,
-    PARTITION_METADATA_FILE: _partition_metadata,
-    META_PROPERTIES_FILE: _meta_properties,
+    LEADER_EPOCH_CHECKPOINT: lambda path: [
+        {"epoch": epoch, "startOffset": start}
+        for epoch, start in read_leader_epochs(path, takes_newer=True)
+    ],
+    PARTITION_METADATA_FILE: lambda path: [{"topicId": read_topic_id(os.path.dirname(path))}],
+    META_PROPERTIES_FILE: lambda path: [
+        {"key": key, "value": value}
+        for key, value in read_meta_properties(os.path.dirname(path)).items()
+    ],
 }
 
 
-def _offset_entries(path: str, base_offset: int) -> Iterator[Entry]:
-    with OffsetIndex(path, base_offset, mapped=False) as index:
+def _index_entries(opened: OffsetIndex | TimeIndex, path: str) -> Iterator[Entry]:
+    with opened as index:
         for slot in range(index.n_entries):
-            yield index.entry(slot)._asdict()
-    yield from _cut_short(path, OffsetIndex.entry_bytes)
+            fields = index.entry(slot)._asdict()
+            yield {name.removesuffix("_ms"): value for name, value in fields.items()}
+    if left := status_of(path, follow=True).size % index.entry_bytes:
+        yield {"problem": f"{left} bytes at the end are not a whole entry of {index.entry_bytes}"}
 
 
-def _time_entries(path: str, base_offset: int) -> Iterator[Entry]:
-    with TimeIndex(path, base_offset, mapped=False) as index:
-        for slot in range(index.n_entries):
-            entry = index.entry(slot)
-            yield {"timestamp": entry.timestamp_ms, "offset": entry.offset}
-    yield from _cut_short(path, TimeIndex.entry_bytes)
-
-
-def _cut_short(path: str, entry_bytes: int) -> Iterator[Entry]:
-    """A row of its own if the length of the file is not a whole number of entries."""
-    if left := status_of(path, follow=True).size % entry_bytes:
-        yield {"problem": f"{left} bytes at the end are not a whole entry of {entry_bytes}"}
-
-
-def _aborted_transactions(path: str) -> Iterator[Entry]:
+def _until_damage(
+    read: Callable[[str], Iterable[_T]], row: Callable[[_T], Entry], path: str
+) -> Iterator[Entry]:
     try:
-        for entry in read_transaction_index(path):
-            yield {
-                "version": 0,  # the only version
-                "producerId": entry.producer_id,
-                "firstOffset": entry.first_offset,
-                "lastOffset": entry.last_offset,
-                "lastStableOffset": entry.last_stable_offset,
-            }
+        yield from map(row, read(path))
     except CorruptIndexError as error:
         yield {"problem": error.reason}
 
 
-def _producers(path: str) -> Iterator[Entry]:
-    try:
-        for producer in read_snapshot(path):
-            yield _producer(producer)
-    except CorruptIndexError as error:
-        yield {"problem": error.reason}
+def _aborted_transaction(entry: AbortedTransaction) -> Entry:
+    return {
+        "version": 0,  # the only version
+        "producerId": entry.producer_id,
+        "firstOffset": entry.first_offset,
+        "lastOffset": entry.last_offset,
+        "lastStableOffset": entry.last_stable_offset,
+    }
 
 
 def _producer(producer: ProducerSnapshot) -> Entry:

@@ -297,16 +297,14 @@ class _Search:
             for rows in scan(log_slice, self._columns, self._policy, self.failed):
                 matches = self._pattern.rows(rows)
                 if self._filters and matches.num_rows:
-                    matches = self._within_times(matches)
+                    times, (since, until) = matches.column("timestamp"), self._times
+                    is_within = pc.and_(
+                        pc.greater_equal(times, since), pc.less_equal(times, until - 1)
+                    )
+                    matches = matches.filter(is_within)
                 if matches.num_rows:
                     yield matches
         advance(log_slice.n_bytes)
-
-    def _within_times(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        times, (since, until) = rows.column("timestamp"), self._times
-        return rows.filter(
-            pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until - 1))
-        )
 
 
 def _line_writer(

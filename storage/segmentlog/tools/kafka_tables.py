@@ -348,7 +348,13 @@ class _Read:
             if isinstance(error, CorruptLogError | MalformedRecordError):
                 reason += ": --on-corrupt-batch skip shows the rest of it"
             self.failed.add(each, "" if self._skips else reason)
-        self._tell_missing([topic] if topic else TABLES[name].topics(self._held))
+        named = [each.topic for each in TABLES.values() if each.topic]
+        missing = self.directory.missing_partitions(named)
+        held = {
+            *self.directory.topics(internal=True),
+            *(each.topic_partition.topic for each in missing),
+        }
+        self._tell_missing([topic] if topic else TABLES[name].topics(held))
         for at, field in enumerate(found.schema):
             if pa.types.is_timestamp(field.type):
                 # Python has no time after the year 9999, and a producer may send microseconds as
@@ -358,12 +364,6 @@ class _Read:
                 found = found.set_column(at, field.name, pa.array(texts))
         rows: list[dict[str, Any]] = found.to_pylist(maps_as_pydicts="lossy")
         return rows
-
-    @property
-    def _held(self) -> Collection[str]:
-        missing = (each.topic_partition.topic for each in self.directory.missing_partitions(
-            [each.topic for each in TABLES.values() if each.topic]))  # fmt: skip
-        return {*self.directory.topics(internal=True), *missing}
 
     def _tell_missing(self, topics: Sequence[str]) -> None:
         """Name the partitions of the tables' topics that are not there, or lack offsets."""

@@ -134,7 +134,11 @@ class TextFormat:
                 return _headers_as_text(rows.column("headers"))
             case "k" | "s":
                 column = rows.column(_COLUMN_OF[token]).cast(_BYTES)
-                return _null_shown(column) if self._shows_null else column
+                if not self._shows_null:
+                    return column
+                # NULL also for no bytes: kcat compares lengths
+                has_bytes = pc.fill_null(pc.greater(pc.binary_length(column), 0), fill_value=False)
+                return pc.if_else(has_bytes, column, pa.scalar(_NULL, _BYTES))
         lengths = pc.fill_null(pc.binary_length(rows.column(_COLUMN_OF[token])), -1)
         if token == "R":
             big_endian = lengths.to_numpy(zero_copy_only=False).astype(">i4")
@@ -188,7 +192,10 @@ def _joined(parts: Sequence[_Part], n_rows: int) -> memoryview:
     """The bytes of all rows, each the parts one after the other."""
     if not any(isinstance(part, pa.Array) for part in parts):
         return memoryview(b"".join(part for part in parts if isinstance(part, bytes)) * n_rows)
-    return _bytes_of(_row_by_row(*parts))
+    column = _row_by_row(*parts)
+    _, ends, data = column.buffers()
+    last = int(np.frombuffer(ends, np.int64)[column.offset + len(column)]) if len(column) else 0
+    return memoryview(data)[:last] if data is not None else memoryview(b"")
 
 
 def _row_by_row(*parts: _Part, null_handling: str = "replace") -> pa.Array:
@@ -198,32 +205,15 @@ def _row_by_row(*parts: _Part, null_handling: str = "replace") -> pa.Array:
     return pc.binary_join_element_wise(*given, empty, null_handling=null_handling)
 
 
-def _bytes_of(column: pa.Array) -> memoryview:
-    """The bytes of all values of a new column, one after the other."""
-    _, ends, data = column.buffers()
-    last = int(np.frombuffer(ends, np.int64)[column.offset + len(column)]) if len(column) else 0
-    return memoryview(data)[:last] if data is not None else memoryview(b"")
-
-
 def _numbers(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_string()).cast(_BYTES)
-
-
-def _null_shown(column: pa.Array) -> pa.Array:
-    """``NULL`` for null, and for no bytes: kcat compares lengths."""
-    has_bytes = pc.fill_null(pc.greater(pc.binary_length(column), 0), fill_value=False)
-    return pc.if_else(has_bytes, column, pa.scalar(_NULL, _BYTES))
 
 
 def _pairs_of(headers: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Names and values of all headers, and how many each row has."""
     counts = pc.fill_null(pc.list_value_length(headers), 0)
     pairs = headers.flatten()
-    return (
-        pairs.field("key").cast(_BYTES),
-        pairs.field("value").cast(_BYTES),
-        counts,
-    )
+    return pairs.field("key").cast(_BYTES), pairs.field("value").cast(_BYTES), counts
 
 
 def _by_row(pairs: pa.Array, counts: pa.Array) -> pa.Array:

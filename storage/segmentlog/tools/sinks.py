@@ -34,36 +34,35 @@ from segmentlog.tools.walk import Found, last_offset
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 16 << 20
 
-#: The columns of a table of batches; a row of `batch_row` has the same names.
-BATCH_SCHEMA: pa.Schema = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("file", pa.string()),
-        ("baseOffset", pa.int64()),
-        ("lastOffset", pa.int64()),
-        ("count", pa.int32()),
-        ("baseSequence", pa.int32()),
-        ("lastSequence", pa.int32()),
-        ("producerId", pa.int64()),
-        ("producerEpoch", pa.int16()),
-        ("partitionLeaderEpoch", pa.int32()),
-        ("isTransactional", pa.bool_()),
-        ("isControl", pa.bool_()),
-        ("deleteHorizonMs", pa.int64()),
-        ("position", pa.int64()),
-        ("timestampType", pa.string()),
-        ("baseTimestamp", pa.int64()),
-        ("maxTimestamp", pa.int64()),
-        ("size", pa.int64()),
-        ("magic", pa.int8()),
-        ("codec", pa.string()),
-        ("attributes", pa.int16()),
-        ("crc", pa.uint32()),
-        ("isValid", pa.bool_()),
-        ("problem", pa.string()),
-    ]
+#: The columns of a table of batches; what only a header of magic 2 has, by its attribute.
+_BATCH_COLUMNS = (
+    ("topic", pa.string(), ""),
+    ("partition", pa.int32(), ""),
+    ("file", pa.string(), ""),
+    ("baseOffset", pa.int64(), "base_offset"),
+    ("lastOffset", pa.int64(), "last_offset"),
+    ("count", pa.int32(), "records_count"),
+    ("baseSequence", pa.int32(), "base_sequence"),
+    ("lastSequence", pa.int32(), ""),
+    ("producerId", pa.int64(), "producer_id"),
+    ("producerEpoch", pa.int16(), "producer_epoch"),
+    ("partitionLeaderEpoch", pa.int32(), "leader_epoch"),
+    ("isTransactional", pa.bool_(), "is_transactional"),
+    ("isControl", pa.bool_(), "is_control"),
+    ("deleteHorizonMs", pa.int64(), "delete_horizon_ms"),
+    ("position", pa.int64(), ""),
+    ("timestampType", pa.string(), ""),
+    ("baseTimestamp", pa.int64(), "base_timestamp"),
+    ("maxTimestamp", pa.int64(), ""),
+    ("size", pa.int64(), ""),
+    ("magic", pa.int8(), ""),
+    ("codec", pa.string(), ""),
+    ("attributes", pa.int16(), ""),
+    ("crc", pa.uint32(), ""),
+    ("isValid", pa.bool_(), ""),
+    ("problem", pa.string(), ""),
 )
+BATCH_SCHEMA: pa.Schema = pa.schema([(name, kind) for name, kind, _ in _BATCH_COLUMNS])
 
 #: Columns of a scan, in its order, and then the columns that only a dump has.
 _RECORD_SCHEMA: pa.Schema = pa.schema(
@@ -105,9 +104,14 @@ def batch_row(place: Place, found: Found) -> dict[str, object]:
     row |= place._asdict()
     header = found.header
     if header is not None:
-        row |= (
-            _legacy_fields(header) if header.magic < layout.FIRST_BATCH_MAGIC else _fields(header)
-        )
+        if header.magic >= layout.FIRST_BATCH_MAGIC:
+            row |= {name: getattr(header, has) for name, _, has in _BATCH_COLUMNS if has}
+            delta = header.last_offset_delta
+            row["lastSequence"] = sequence_after(header.base_sequence, delta)
+        else:  # the first offset of messages depends on their compressed content
+            row["lastOffset"] = last_offset(header)
+            if header.codec == 0:
+                row["baseOffset"], row["count"] = header.base_offset, 1
         row["timestampType"] = timestamp_type(header)
         row["maxTimestamp"] = header.max_timestamp
         row["codec"] = codec_name(header.codec)
@@ -117,34 +121,6 @@ def batch_row(place: Place, found: Found) -> dict[str, object]:
     row["size"] = found.n_bytes if header is None else header.size_in_bytes
     row["isValid"] = not found.problem
     return row
-
-
-def _fields(header: BatchHeader) -> dict[str, object]:
-    """The fields that only magic 2 has."""
-    return {
-        "baseOffset": header.base_offset,
-        "lastOffset": header.last_offset,
-        "count": header.records_count,
-        "baseSequence": header.base_sequence,
-        "lastSequence": sequence_after(header.base_sequence, header.last_offset_delta),
-        "producerId": header.producer_id,
-        "producerEpoch": header.producer_epoch,
-        "partitionLeaderEpoch": header.leader_epoch,
-        "isTransactional": header.is_transactional,
-        "isControl": header.is_control,
-        "deleteHorizonMs": header.delete_horizon_ms,
-        "baseTimestamp": header.base_timestamp,
-    }
-
-
-def _legacy_fields(header: BatchHeader) -> dict[str, object]:
-    """A message of magic 0 or 1; its first offset depends on its compressed content."""
-    is_alone = header.codec == 0
-    return {
-        "baseOffset": header.base_offset if is_alone else None,
-        "lastOffset": last_offset(header),
-        "count": 1 if is_alone else None,
-    }
 
 
 _COLUMNS = (
@@ -214,15 +190,20 @@ class CountingSink:
         self._left -= n
 
 
-class JsonSink:
-    """One object a line; its field ``kind`` names its kind.
-
-    `write`: takes lines, with their ends.  `text`: how keys and values become text.
-    """
+class _LineSink:
+    """Writes lines with `write`; keys and values become text by `text`."""
 
     def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
         self._write = write
         self._text = text
+        self._file = ""
+
+    def close(self) -> None:
+        pass
+
+
+class JsonSink(_LineSink):
+    """One object a line; its field ``kind`` names its kind."""
 
     def batch(self, place: Place, found: Found) -> None:
         kind = "batch" if found.header else "damage" if found.problem else "padding"
@@ -234,20 +215,9 @@ class JsonSink:
     def entry(self, file: str, row: Mapping[str, object]) -> None:
         self._write(to_json({"kind": "entry", "file": file} | dict(row)) + "\n")
 
-    def close(self) -> None:
-        pass
 
-
-class TableSink:
-    """Writes a dump as text, a line at a time.
-
-    `write`: takes lines, with their ends.  `text`: how keys and values become text.
-    """
-
-    def __init__(self, write: Callable[[str], object], text: RecordText) -> None:
-        self._write = write
-        self._text = text
-        self._file = ""
+class TableSink(_LineSink):
+    """Text to read, a line at a time."""
 
     def _begin(self, file: str, heading: str) -> None:
         if file != self._file:
@@ -276,9 +246,6 @@ class TableSink:
         self._begin(file, "")
         shown = (f"{name}={_plain(value)}" for name, value in row.items())
         self._write(f"  {' '.join(shown)}\n")
-
-    def close(self) -> None:
-        pass
 
 
 def _cells(row: Mapping[str, object]) -> list[str]:
@@ -467,10 +434,6 @@ def _closing(sink: Sink) -> Iterator[Sink]:
 
 
 def _sink(file: IO[Any], output_format: Format, text: RecordText, *, with_records: bool) -> Sink:
-    match output_format:
-        case Format.TABLE:
-            return TableSink(file.write, text)
-        case Format.JSON | Format.JSONL:
-            return JsonSink(file.write, text)
-        case _:
-            return ColumnSink(file, output_format, with_records=with_records)
+    if output_format in {Format.ARROW, Format.PARQUET}:
+        return ColumnSink(file, output_format, with_records=with_records)
+    return (TableSink if output_format == Format.TABLE else JsonSink)(file.write, text)

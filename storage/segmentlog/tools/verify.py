@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
-from segmentlog.errors import SegmentLogError
+from segmentlog.errors import CorruptCheckpointError, SegmentLogError
 from segmentlog.maintain.start.steps import StartAction, StartStep
 from segmentlog.maintain.verification.findings import Finding, FindingKind, Severity
 from segmentlog.model import METADATA_TOPIC, TopicPartition
@@ -45,6 +45,12 @@ _ADVICE: Mapping[str, Sequence[FindingKind]] = {
     "keep a copy. A read leaves the offsets out.": (FindingKind.MISSING_SEGMENT,),
     "damaged checkpoint: the logs were verified without it. Each finding says what to do.": (
         FindingKind.CHECKPOINT,
+    ),
+    "commit: the object must be as its writer has made it. Restore it from a version or a copy of "
+    "the bucket, or mirror the log again to another place.": (FindingKind.COMMIT,),
+    "data object: its records are lost unless the object comes back, from a version or a copy of "
+    "the bucket. A rule that removes objects by their age must leave this place out.": (
+        FindingKind.DATA_OBJECT,
     ),
     "unreadable file: the rest of the directory was verified. Make the file readable to this "
     "user, or run the command as the broker's user.": (FindingKind.UNREADABLE_FILE,),
@@ -88,6 +94,7 @@ _PLACE = re.compile(r"^batch at byte \d+(?: \(base offset -?\d+\))?(:?) ")
     "segmentlog verify /var/lib/kafka/orders-0 --notes",
     "segmentlog verify /var/lib/kafka --topic payments --producers",
     "segmentlog verify /var/lib/kafka --remote-storage s3://tier/prefix/",
+    "segmentlog verify s3://bucket/logs --shallow",
 )
 @arguments.tiered
 def verify(
@@ -100,6 +107,14 @@ def verify(
     producers: Annotated[
         bool,
         typer.Option("--producers", help="Also check the sequences of idempotent producers."),
+    ] = False,
+    shallow: Annotated[
+        bool,
+        typer.Option(
+            "--shallow",
+            help="Only of a log in an object store: read its commits, look for the objects that "
+            "they name, and read no batch.",
+        ),
     ] = False,
     notes: Annotated[
         bool, typer.Option("--notes", help="Also list findings that are legal but worth knowing.")
@@ -117,15 +132,24 @@ def verify(
 
     With --remote-storage, all segments of the tier are read, and compared with the broker's list
     of them (__remote_log_metadata), if the directory has it, and with the local segments.
+
+    Of a log in an object store, all commits are read, too, and compared with the checkpoint, with
+    the objects that they name, and with the batches there.
     """
     given = tier.beside(paths, fail_on_data_loss=False)
     topics, partitions = topic or (), partition or ()
-    directory = open_log_dir(*given)
-    missing = missing_of(directory, topics, partitions)
-    chosen = partitions_of(directory, topics, partitions, missing)
-    with _findings_instead_of_warnings():
-        sizes = [*filter(None, (_size_of(directory, each) for each in chosen))]
-    n_bytes = sum(log_bytes for _, log_bytes in sizes)
+    directory, chosen, sizes = None, list[TopicPartition](), list[tuple[int, int]]()
+    try:
+        directory = open_log_dir(*given)
+    except CorruptCheckpointError:
+        if not any("://" in each for each in given):
+            raise  # else the findings name the commit
+    if directory is not None:
+        missing = missing_of(directory, topics, partitions)
+        chosen = partitions_of(directory, topics, partitions, missing)
+        with _findings_instead_of_warnings():
+            sizes += filter(None, (_size_of(directory, each) for each in chosen))
+    n_bytes = 0 if shallow else sum(log_bytes for _, log_bytes in sizes)
     started = time.perf_counter()
     with _findings_instead_of_warnings(), progress("verify", n_bytes) as bar:
 
@@ -135,8 +159,9 @@ def verify(
                 bar.write(to_json(json_fields(shown)) if as_json else _line(shown))
 
         found = segmentlog.verify(
-            directory, topics=topics, partitions=partitions, records=records,
-            producers=producers, on_finding=write, on_bytes=bar.advance,
+            *([directory] if directory is not None else given), topics=topics,
+            partitions=partitions, records=records, producers=producers, shallow=shallow,
+            on_finding=write, on_bytes=bar.advance,
         )  # fmt: skip
     n_segments = sum(of_log for of_log, _ in sizes)
     read = {"partitions": len(chosen), "segments": n_segments, "bytes": n_bytes}

@@ -41,6 +41,7 @@ FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
 
 #: By id and topic: the version that was committed last, and the time (epoch ms).
 Versions = dict[tuple[str, str], tuple[int, int]]
+KnownVersions = Mapping[tuple[str, str], tuple[int, int]]
 
 
 class NumberedWrite(NamedTuple):
@@ -53,7 +54,7 @@ class NumberedWrite(NamedTuple):
     app_id: str
     version: int
 
-    def left_out(self, versions: Versions, topics: Iterable[str]) -> dict[str, int]:
+    def left_out(self, versions: KnownVersions, topics: Iterable[str]) -> dict[str, int]:
         """Topics that have this version or a later one, each with its version."""
         found = {topic: versions.get((self.app_id, topic), (-1, 0))[0] for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
@@ -89,7 +90,7 @@ def forget_old(
     }
 
 
-def encode_versions(versions: Versions) -> dict[str, list[Any]]:
+def encode_versions(versions: KnownVersions) -> dict[str, list[Any]]:
     """Four columns: JSON takes three times as long for an object for each version."""
     return {
         "app_id": [app_id for app_id, _ in versions],

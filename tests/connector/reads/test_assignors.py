@@ -6,7 +6,7 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_segmentlog.reads.assignors import assign_range, assign_round_robin, assign_sticky
+from pyspark_segmentlog.reads.task_groups import assign_range, assign_round_robin, assign_sticky
 from segmentlog.model import TopicPartition
 
 

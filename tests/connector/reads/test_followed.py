@@ -16,7 +16,7 @@ from pyspark_segmentlog.options.option import Query
 from pyspark_segmentlog.options.read_options import ReadOptions
 from pyspark_segmentlog.reads.followed import FollowedDirectory
 from pyspark_segmentlog.reads.planner import plan_slices
-from pyspark_segmentlog.reads.stream_offsets import from_json, topic_ids_of
+from pyspark_segmentlog.reads.stream_offsets import from_json
 from segmentlog.errors import (
     LogDirectoryError,
     OptionError,
@@ -24,6 +24,7 @@ from segmentlog.errors import (
     UnknownTopicOrPartitionError,
 )
 from segmentlog.model import LogSlice
+from segmentlog.reads import topic_ids_of
 from segmentlog.reads.snapshot import DirectorySnapshot
 
 Offsets = dict[str, dict[str, int]]
@@ -590,11 +591,7 @@ def test_available_now_repeats_a_micro_batch_before_its_first_poll(logs: Path) -
     assert {"new-0": [0, 3]} == again.batch()
 
 
-CHOICES = {
-    "assign": '{"t": [0, 1, 2]}',
-    "subscribe": "t",
-    "subscribePattern": "^t$",
-}
+CHOICES = {"assign": '{"t": [0, 1, 2]}', "subscribe": "t", "subscribePattern": "^t$"}
 STARTS: list[dict[str, Any]] = [
     {"startingOffsets": "latest"},
     {"startingOffsets": "earliest"},

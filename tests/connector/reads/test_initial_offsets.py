@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_segmentlog.reads.initial_offsets import InitialOffsets
+from pyspark_segmentlog.reads.stream_offsets import InitialOffsets
 from segmentlog.errors import CorruptCheckpointError, OptionError, StorageError
 from segmentlog.model import TopicPartition
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyspark_segmentlog.reads.limits import MinimumDelay, limit_bytes, limit_offsets
+from pyspark_segmentlog.reads.followed import MinimumDelay, limit_bytes, limit_offsets
 from segmentlog.model import TopicPartition
 
 

@@ -109,7 +109,7 @@ def test_restarts_neither_lose_nor_repeat(query: Query) -> None:
     assert {} == query.batches, "nothing is new"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_once_ignores_limits(query: Query) -> None:
     """``Trigger.Once`` takes all in one micro-batch, as with ``kafka``."""
     query.run({"maxOffsetsPerTrigger": 5, "minOffsetsPerTrigger": 5}, once=True)
@@ -144,7 +144,7 @@ def test_a_running_query_follows_the_log(query: Query) -> None:
     assert sum(map(bool, query.batches.values())) == 6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_idle_query_begins_no_batch(query: Query) -> None:
     """A broker rewrites its checkpoints with equal bytes; partition 10 follows partition 2."""
     write(query.logs, rows(15), topic="a", num_partitions=12)
@@ -165,7 +165,7 @@ def test_an_idle_query_begins_no_batch(query: Query) -> None:
     assert [str(each) for each in range(12)] == [*query.logged(0)["a"]]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_restart_before_the_first_batch_looks_up_the_start_again(query: Query) -> None:
     """The driver dies before Spark plans batch 0: records that come meanwhile are missed.
 
@@ -253,7 +253,7 @@ def test_spark_shows_which_option_was_refused(query: Query) -> None:
         assert "UnboundLocalError" not in str(caught.value)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_columns_may_be_chosen(query: Query) -> None:
     """A schema of the user's, strings and headers, as in batch queries."""
     found: list[list[Any]] = []
@@ -269,7 +269,7 @@ def test_columns_may_be_chosen(query: Query) -> None:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_union_advances_both_of_its_sources(query: Query) -> None:
     """A source that has no more rows stays where it is, and a self-join reads one log twice."""
     write(query.logs, rows(*range(100, 107)), topic="u")
@@ -285,7 +285,7 @@ def test_a_union_advances_both_of_its_sources(query: Query) -> None:
     assert [*range(15), *range(100, 107)] == sorted(number for batch in found for number in batch)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_event_time_and_state(query: Query) -> None:
     """A watermark on `timestamp` closes windows, and null keys and values pass."""
     logs = query.logs.parent / "timed"
@@ -308,7 +308,7 @@ def test_event_time_and_state(query: Query) -> None:
     assert {2: 1, 1: 1} == counts
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_progress_is_tracked_asynchronously(query: Query) -> None:
     """The source goes with Spark's asynchronous progress tracking."""
     stream = query.reader().load(str(query.logs))

@@ -13,8 +13,7 @@ from pyspark.sql.types import IntegerType, StringType
 import pyspark_segmentlog
 import segmentlog
 from pyspark_segmentlog.options.read_options import ReadOptions
-from pyspark_segmentlog.options.table_options import TableOptions
-from pyspark_segmentlog.reads.table import TableReader, table_columns
+from pyspark_segmentlog.reads.table import TableOptions, TableReader, table_columns
 from segmentlog.errors import ColumnError, OptionError
 from segmentlog.kafka_tables.open_table import TABLES
 

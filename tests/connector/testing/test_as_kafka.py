@@ -262,7 +262,7 @@ def test_queries_of_one_dataframe_have_separate_starts(
     assert {"in": {"0": 3}} == start_offsets(tmp_path / "c1") == start_offsets(tmp_path / "c2")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_checkpoint_comes_from_the_session(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_stream_runs_unmodified(
     assert expected == log.read("out").values()
 
 
+@pytest.mark.slow
 def test_a_function_of_micro_batches_writes_to_kafka(
     cluster: SparkSession, log: KafkaLog, tmp_path: Path
 ) -> None:

@@ -154,7 +154,7 @@ def test_a_client_in_a_task_is_refused(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_client_in_a_stream_is_refused(
     spark: SparkSession, kafka_log: KafkaLog, as_kafka: Any
 ) -> None:

@@ -62,7 +62,7 @@ def test_a_job_that_waits_for_ever_ends_with_all_rows(
     assert [] == spark.streams.active
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_job_may_end_in_other_ways(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any
 ) -> None:
@@ -115,10 +115,7 @@ def forever(act: Callable[[], Any], goes_on: Callable[[], Any] = lambda: True) -
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(each, marks=() if each in {"sleep", "await", "pause"} else pytest.mark.slow)
-        for each in FOR_EVER
-    ],
+    [pytest.param(each, marks=() if each == "sleep" else pytest.mark.slow) for each in FOR_EVER],
 )
 def test_a_job_that_waits_otherwise_is_interrupted(
     spark: SparkSession, kafka_log: KafkaLog, start: Any, run_until_idle: Any, way: str

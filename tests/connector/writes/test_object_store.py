@@ -101,7 +101,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield server.url(f"spark-{os.getpid()}")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_s3_with_workers_of_their_own(s3: str, tmp_path: Path) -> None:
     """Spark's workers inherit the environment of a new JVM, so this test starts one."""
     script = f"""

@@ -128,7 +128,7 @@ def test_restarts_neither_lose_nor_repeat(stream: Stream) -> None:
     assert_tidy(stream.logs)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_checkpoint_that_was_rolled_back_is_an_error(stream: Stream) -> None:
     """Without the error, the sink would leave batches out; it once lost two of them so."""
     stream.add(1)

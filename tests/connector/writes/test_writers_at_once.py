@@ -56,6 +56,9 @@ def look(directory: Path) -> list[int]:
     return [job for job, _ in found[0]]
 
 
+@pytest.mark.parametrize(
+    "any_spark", ["local", pytest.param("cluster", marks=pytest.mark.slow)], indirect=True
+)
 def test_jobs_follow_each_other(
     spark: SparkSession, any_spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -297,6 +297,7 @@ def test_damage_is_named_and_all_else_is_analyzed(tmp_path: Path, use_threads: b
     assert [60, 50, 60] == [each.figures.n_records for each in report.partitions]
     assert (10, 0) == (damaged.figures.offsets.n_unreadable, damaged.figures.offsets.n_removed)
     assert "base offset 20" in damaged.problems[0]
+    assert damaged.figures.formats.sampled_records <= 50  # the second read samples them again
     assert (Urgency.PROBLEM, FindingCode.PROBLEM, 1) == (
         found.findings[0].urgency, found.findings[0].code, found.findings[0].partition,
     )  # fmt: skip

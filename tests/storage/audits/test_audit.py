@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import segmentlog
-from segmentlog.audits import log_offsets, spill, table_offsets
+from segmentlog.audits import bitmaps, log_offsets, spill, table_offsets
 from segmentlog.audits.audit import FINDINGS
 from segmentlog.errors import (
     ColumnError,
@@ -236,6 +236,18 @@ def test_what_is_no_table_is_refused(
         segmentlog.audit(log, "t", table)
 
 
+def test_a_partition_of_a_large_number(log: KafkaLog) -> None:
+    """A directory may have any name; rows are looked up without a table of so many partitions."""
+    log.write("t", [b"v"] * 2)
+    (log.path / "t-0").rename(log.path / "t-2147483647")
+    rows = pa.concat_tables([rows_of([0], 2**31 - 1), rows_of([0], 2**31 - 2), rows_of([1], -1)])
+
+    audit = segmentlog.audit(log, "t", rows)
+
+    assert {"missing": [1]} == found(audit, 2**31 - 1)
+    assert {("t", -1): 1, ("t", 2**31 - 2): 1} == audit.unknown_partitions
+
+
 def test_topics_that_are_empty_or_not_there(log: KafkaLog) -> None:
     """An empty topic is complete; any row of it never existed."""
     log.create_topic("t")
@@ -337,6 +349,10 @@ def test_findings_are_those_of_every_offset(
 ) -> None:
     """Random logs and tables, compared with sets; runs of a table go to the file at once."""
     draw = random.Random(seed)
+    if seed % 3:
+        monkeypatch.setattr(bitmaps, "_LEAST_ROWS", draw.choice([1, 4]))
+        monkeypatch.setattr(bitmaps, "_MANY_ROWS", draw.choice([1, 4]))
+        monkeypatch.setattr(bitmaps, "_MOST_WINDOWS", draw.choice([1, 2]))
     if seed % 2:
         monkeypatch.setattr(table_offsets, "_MOST_COLLECTED", 16)
         monkeypatch.setattr(table_offsets, "_MOST_IN_MEMORY", draw.choice([8, 64]))

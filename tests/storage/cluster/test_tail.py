@@ -7,7 +7,7 @@ from broker_copies import T0
 from producer_batches import batch, marker, plant
 
 import segmentlog
-from segmentlog.cluster import replicated as module
+from segmentlog.cluster import tail as module
 from segmentlog.cluster.tail import Tail, tail_of
 from segmentlog.testing.legacy import encode_message, encode_wrapper
 from segmentlog.testing.reference import Record, encode_batch

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import segmentlog
 from segmentlog.errors import CorruptLogError
 from segmentlog.kafka_tables import group_offsets
-from segmentlog.kafka_tables.transaction_fates import Fate, transaction_fates
+from segmentlog.kafka_tables.group_offsets import Fate, transaction_fates
 
 TOPIC_ID = uuid.UUID(int=7)
 PRINTED = "AAAAAAAAAAAAAAAAAAAABw"

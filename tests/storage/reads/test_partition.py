@@ -25,9 +25,8 @@ def test_a_partition_answers_for_its_directory() -> None:
     ]
     assert partition.segments()[-1].is_active
     assert log.topic_id == partition.topic_id() == partition.known_topic_id()
-    assert partition.is_there()
+
     assert partition.path == log.partition.path == Partition.of_file(log.segments[0].path).path
-    assert not Partition(str(ORDERS.parent / "orders-77")).is_there()
 
 
 def test_a_slice_leads_to_the_partition_it_was_cut_from() -> None:

@@ -120,7 +120,7 @@ def test_cuts_are_not_those_of_another_file(
     for _ in range(4):
         write(tmp_path, b"a", *(b"%d" % i for i in range(200)))
     log = segmentlog.open_log_dir(tmp_path).log("t", 0)
-    end, real = log.end_offset(), plan._pieces_of
+    end, real = log.end_offset(), plan._first_piece
     is_over = False
 
     def late(*arguments: Any) -> object:
@@ -130,7 +130,7 @@ def test_cuts_are_not_those_of_another_file(
             overtake(tmp_path)
         return real(*arguments)
 
-    monkeypatch.setattr(plan, "_pieces_of", late)
+    monkeypatch.setattr(plan, "_first_piece", late)
     with pytest.raises(LogChangedError, match="compacted together with records"):
         log.slices(0, end, 500)
 

@@ -70,8 +70,15 @@ def shot(report: Path) -> Shot:
     return take
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "dark"),
+        (1280, "light"),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_wider_than_the_page(shot: Shot, width: int, scheme: str) -> None:
     """The margins are free from top to bottom, and between them is a page with bars."""
     pixels = shot(width, scheme)

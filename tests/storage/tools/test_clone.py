@@ -30,6 +30,26 @@ def test_groups_get_a_file_and_a_command(run: Run, tmp_path: Path) -> None:
     assert 60 == sum(pq.read_table(places)["n_records"].to_pylist())
 
 
+def test_a_topic_that_no_group_reads(run: Run, tmp_path: Path) -> None:
+    """There is no command that would reset the offsets of no group."""
+    done = run(
+        "clone", CLUSTER, "again", "s", "--to", tmp_path / "c",
+        "--offsets", tmp_path / "groups.csv",
+    )  # fmt: skip
+    assert done.stderr.endswith("is empty: no group has committed an offset in again\n")
+    assert "" == (tmp_path / "groups.csv").read_text()
+
+
+def test_a_full_disk_is_that_of_a_file(run: Run, tmp_path: Path) -> None:
+    """The clone becomes visible before the places of groups are known."""
+    arguments = "clone", CLUSTER, "orders", "o", "--to", tmp_path / "c"
+    done = run(*arguments, "--offset-map", "/dev/full", status=2)
+    assert "segmentlog: /dev/full: No space left on device" in done.stderr
+    assert not (tmp_path / "c" / "o-0").exists()
+    done = run(*arguments, "--offsets", "/dev/full", status=2)
+    assert "o is there, without the places of groups" in done.stderr
+
+
 def test_json_lines_and_a_dry_run(run: Run, tmp_path: Path) -> None:
     done = run("clone", CLUSTER, "orders", "u", "--to", tmp_path / "c", "--json", "--dry-run")
     lines = [json.loads(line) for line in done.stdout.splitlines()]

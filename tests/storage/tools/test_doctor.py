@@ -222,7 +222,7 @@ def test_a_session_that_does_not_start_is_a_problem(
 
 
 @pytest.mark.spark
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_settings_of_this_machine_are_checked(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

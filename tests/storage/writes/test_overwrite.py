@@ -22,6 +22,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets
 from segmentlog.model import LogSlice
 from segmentlog.reads.scan import scan_slice
+from segmentlog.store.durable import sync_file
 from segmentlog.store.lock import DirectoryLock
 from segmentlog.txn.state import State
 from segmentlog.txn.unfinished import recover_commits
@@ -197,7 +198,9 @@ def test_a_failed_sync_keeps_the_guard(tmp_path: Path, monkeypatch: pytest.Monke
     extents = [stager.finish()]
 
     def failing(descriptor: int, path: str) -> None:
-        raise SyncFailedError(path, "Input/output error")
+        if path.endswith(".log"):
+            raise SyncFailedError(path, "Input/output error")
+        sync_file(descriptor, path)
 
     with monkeypatch.context() as patch:
         patch.setattr("segmentlog.store.durable.sync_file", failing)

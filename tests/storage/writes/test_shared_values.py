@@ -55,7 +55,13 @@ print(segmentlog.open_log_dir(directory).log("t", 0).end_offset())
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("shape", ["dictionary", "view", "headers"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("dictionary", "view")),
+        "headers",
+    ],
+)
 @pytest.mark.parametrize("n_rows", [6200, pytest.param(10, marks=pytest.mark.slow)])
 def test_values_that_many_rows_share_are_written_in_bounded_memory(
     tmp_path: Path, shape: str, n_rows: int

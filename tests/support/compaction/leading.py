@@ -61,12 +61,7 @@ def leading(directory: Path, settings: Mapping[str, str]) -> Iterator[list[Compa
 
 
 class Leader:
-    """A process that leads the compaction of a directory, from entering to leaving or `kill`.
-
-    Attributes
-    ----------
-    tasks : one for each partition that is due.
-    """
+    """A process that leads the compaction of a directory, from entering to leaving or `kill`."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self._directory = directory

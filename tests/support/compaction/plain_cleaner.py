@@ -32,17 +32,11 @@ class Rules(NamedTuple):
 
 @dataclass
 class PlainLog:
-    """A log of batches of magic 2, by segment; the last one is active.
-
-    Attributes
-    ----------
-    aborted : its transaction indexes.
-    clean_to : its checkpoint.
-    """
+    """A log of batches of magic 2, by segment; the last one is active."""
 
     segments: dict[int, list[Batch]]
-    aborted: list[Aborted] = field(default_factory=list)
-    clean_to: int = 0
+    aborted: list[Aborted] = field(default_factory=list)  # its transaction indexes
+    clean_to: int = 0  # its checkpoint
 
     def append(self, segments: Mapping[int, Sequence[Batch]]) -> None:
         """Add segments after the active one; their transactions are decided here."""

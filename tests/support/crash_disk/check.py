@@ -58,11 +58,9 @@ class BrokenPromiseError(AssertionError):
 def check(directory: Path, promise: Promise) -> None:
     """Look at a directory as it is, let the next writer work, and look again.
 
-    Raises
-    ------
-    BrokenPromiseError
-        If a job is missing, half there or there twice, before or after; if anything does not fit
-        together or is left over; if the next writer does not get its own rows in.
+    Raises `BrokenPromiseError` if a job is missing, half there or there twice, before or after; if
+    anything does not fit together or is left over; if the next writer does not get its own rows
+    in.
     """
     with _noticed_by("a reader"):
         seen = read(directory)

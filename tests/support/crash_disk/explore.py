@@ -1,5 +1,6 @@
 """The exploration of everything that a run may leave; each directory is opened once."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,14 +16,14 @@ from crash_disk.states import CrashState, crash_states
 #: Odd, because states in which nothing is lost alternate with states in which everything is.
 SHARED_EVERY = 5
 
+_UNFINISHED = re.compile(r"\.unfinished\.|\.(cleaned|swap)$")
+
 
 class Explorer:
     """An explorer of crash states; a state that has kept its promise is not opened again.
 
-    Attributes
-    ----------
-    n_met : states so far that were checked, here or when another operation had left the same.
-    n_opened : states so far, no two of them the same.
+    `n_met`: states so far that were checked, here or when another operation had left the same.
+    `n_opened`: states so far, no two of them the same.
     """
 
     def __init__(self) -> None:
@@ -52,10 +53,7 @@ class Explorer:
         others.  States in which all steps share a fate are more likely, and fewer: of these, one
         of `SHARED_EVERY` is opened, unless `every` is 1.
 
-        Raises
-        ------
-        BrokenPromiseError
-            With the step, and with what was lost.
+        Raises `BrokenPromiseError`, with the step, and with what was lost.
         """
         before = self.n_opened
         for state, promise in _promised_states(run, every):
@@ -88,7 +86,7 @@ class Explorer:
         """Recoveries with a guard or an interrupted compaction; each is recorded once."""
         for tree, promise in states:
             key = frozenset(tree.items())
-            if key in self._recovered or not any(_is_unfinished(name) for name in tree):
+            if key in self._recovered or not any(map(_UNFINISHED.search, tree)):
                 continue
             self._recovered.add(key)
             root = self.new_root(tree)
@@ -116,10 +114,6 @@ class Explorer:
         finally:
             shutil.rmtree(root)
         self._kept.add(key)
-
-
-def _is_unfinished(name: str) -> bool:
-    return ".unfinished." in name or name.endswith((".cleaned", ".swap"))
 
 
 def _promised_states(run: Run, every: int) -> Iterator[tuple[CrashState, Promise]]:

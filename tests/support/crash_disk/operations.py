@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crashing import CALLS, Crash, Forward, around_calls, crash_at
+from crashing import CALLS, Crash, Forward, around_calls, crash_at, refuse_copies
 
 import segmentlog
 from crash_disk.runs import (
@@ -138,8 +138,7 @@ def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = Fals
     outside = Path(tempfile.mkdtemp())
     source = outside / run.directory.name  # so that its calls count as those of other writes
     with pytest.MonkeyPatch.context() as patch:
-        # The recorder sees writes, and the system must not copy by itself.
-        patch.setattr(os, "copy_file_range", _not_supported)
+        refuse_copies(patch)
         shutil.copytree(run.directory, source)
         if erases_one:
             segmentlog.erase(source, key, TOPIC)
@@ -150,10 +149,6 @@ def follows(run: Run, rows: Mapping[int, int] = _TWO, *, erases_one: bool = Fals
         each.rmdir() if each.is_dir() else each.unlink()
     outside.rmdir()
     run.end(job, is_committed=True, is_at_rest=True)
-
-
-def _not_supported(*_: object) -> int:
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
 def erases(run: Run) -> None:

@@ -26,12 +26,9 @@ class Recorder:
     After each call the directory is compared with what was recorded, byte for byte: nothing
     that changes a disk can be forgotten here.  Many runs of calls that are known leave that out.
 
-    Attributes
-    ----------
-    image : of the directory as it was in the beginning, taken for durable.
-    steps : since then.
-    calls : for each step, the call that it came with, for people.
-    is_paused : whether changes are not recorded, until the next `begin`.
+    `image`: of the directory as it was in the beginning, taken for durable. `steps`: since then.
+    `calls`: for each step, the call that it came with, for people. `is_paused`: whether changes
+    are not recorded, until the next `begin`.
     """
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, *, compares: bool = True) -> None:

@@ -29,34 +29,22 @@ _LARGE_BYTES = 9000
 
 
 class Job(NamedTuple):
-    """One write.
+    """One write."""
 
-    Attributes
-    ----------
-    number : of the job; its rows contain it.
-    rows : how many of them each of its partitions gets.
-    value_bytes : of each row.
-    overwrites : whether all earlier records go.
-    flush : whether it is synced.
-    first_left : by partition, the number of the first job whose rows are left of the earlier ones.
-    n_keys : number of different keys of its rows; 0 for rows without a key.
-    leaves : by partition, the values that it leaves of the earlier jobs.
-    is_idempotent : whether its number is the id of an idempotent producer.
-    is_exchanged : whether it exchanges files after its decision: readers may see the files before.
-    is_staged : whether its batches are staged in files, and not kept in memory.
-    """
-
-    number: int
-    rows: Mapping[int, int]
-    value_bytes: int = 9
-    overwrites: bool = False
-    flush: bool = True
+    number: int  # of the job; its rows contain it
+    rows: Mapping[int, int]  # how many of them each of its partitions gets
+    value_bytes: int = 9  # of each row
+    overwrites: bool = False  # whether all earlier records go
+    flush: bool = True  # whether it is synced
+    # by partition, the number of the first job whose rows are left of the earlier ones
     first_left: Mapping[int, int] = MappingProxyType({})
-    n_keys: int = 0
+    n_keys: int = 0  # number of different keys of its rows; 0 for rows without a key
+    # by partition, the values that it leaves of the earlier jobs
     leaves: Mapping[int, Sequence[int]] = MappingProxyType({})
-    is_idempotent: bool = False
+    is_idempotent: bool = False  # whether its number is the id of an idempotent producer
+    # whether it exchanges files after its decision: readers may see the files before
     is_exchanged: bool = False
-    is_staged: bool = False
+    is_staged: bool = False  # whether its batches are staged in files, and not kept in memory
 
     def values(self, partition: int) -> list[int]:
         """The rows that it writes to one partition; no two are equal."""
@@ -95,19 +83,12 @@ class Job(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The contents that a log must have at one moment.
+    """The contents that a log must have at one moment."""
 
-    Attributes
-    ----------
-    acknowledged : jobs, in their order; all of them.
-    undecided : a job that may follow them, as a whole.
-    is_at_rest : whether no write is going on, so that no guard may stand.
-    was_clean : whether the directory had the mark of a clean stop, and each job was synced.
-    """
-
-    acknowledged: Sequence[Job]
-    undecided: Job | None = None
-    is_at_rest: bool = False
+    acknowledged: Sequence[Job]  # jobs, in their order; all of them
+    undecided: Job | None = None  # a job that may follow them, as a whole
+    is_at_rest: bool = False  # whether no write is going on, so that no guard may stand
+    # whether the directory had the mark of a clean stop, and each job was synced
     was_clean: bool = True
 
     @property
@@ -190,16 +171,9 @@ def write_job(directory: Path, job: Job) -> None:
 class Run:
     """One or more operations on a directory that is recorded meanwhile.
 
-    Parameters
-    ----------
-    root : holds the log directory, or will hold it.
-    patch : undone when the recording is to end.
-    acknowledged : jobs that are in the log in the beginning.
-    is_at_rest : whether no write is unfinished there.
-
-    Attributes
-    ----------
-    is_disturbed : whether a process has died, or a call has failed.
+    `root`: holds the log directory, or will hold it. `patch`: undone when the recording is to end.
+    `acknowledged`: jobs that are in the log in the beginning. `is_at_rest`: whether no write is
+    unfinished there. `is_disturbed`: whether a process has died, or a call has failed.
     """
 
     def __init__(

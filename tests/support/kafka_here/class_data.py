@@ -17,14 +17,7 @@ _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 class ClassData:
-    """The file of one main class.
-
-    Parameters
-    ----------
-    name : of the file.
-    directories : of jars, in the order of the class path.
-    into : the directory of the file.
-    """
+    """The file of one main class."""
 
     def __init__(self, name: str, directories: Sequence[Path], into: Path | None = None) -> None:
         parts = [_java_version(), *map(str, directories)]

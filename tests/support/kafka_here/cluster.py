@@ -3,13 +3,13 @@
 import contextlib
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ports import free_port
 from py4j.protocol import Py4JJavaError
+from waiting import wait_for
 
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient
@@ -26,12 +26,9 @@ _CUT = re.compile(r"Truncating partition (\S+) with TruncationState\(offset=(\d+
 class ClusterNode(Broker):
     """A node of a cluster: the controller, or one of the brokers.
 
-    Parameters
-    ----------
-    directory : where its log directory, settings and output go.
-    node_id : its number.
-    controller_port : port of the controller.
-    settings : broker settings on top of what a node of a cluster needs.
+    `directory`: where its log directory, settings and output go. `node_id`: its number.
+    `controller_port`: port of the controller. `settings`: broker settings on top of what a node of
+    a cluster needs.
     """
 
     def __init__(
@@ -76,11 +73,8 @@ class ClusterNode(Broker):
 class Cluster:
     """A controller and brokers on loopback, numbered from 1.
 
-    Parameters
-    ----------
-    directory : where all of their directories go.
-    n_brokers : how many brokers there are.
-    settings : settings of each broker.
+    `directory`: where all of their directories go. `n_brokers`: how many brokers there are.
+    `settings`: settings of each broker.
     """
 
     def __init__(
@@ -133,9 +127,7 @@ class ClusterClient(JavaClient):
 
         A topic of this name may be in the course of its deletion.
         """
-        replicas = self.jvm.java.util.HashMap()
-        for partition, each in enumerate(assignment):
-            replicas.put(partition, list(each))
+        replicas = self._map({number: [*each] for number, each in enumerate(assignment)})
         new = self.jvm.org.apache.kafka.clients.admin.NewTopic(topic, replicas)
         new = new.configs({key.replace("_", "."): str(value) for key, value in settings.items()})
 
@@ -158,11 +150,7 @@ class ClusterClient(JavaClient):
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Move a partition to these brokers, and wait until they have it."""
-        admin = self.jvm.org.apache.kafka.clients.admin
-        wanted = self.jvm.java.util.HashMap()
-        target = admin.NewPartitionReassignment(list(replicas))
-        wanted.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(target))
-        self._wait(self._admin.alterPartitionReassignments(wanted).all())
+        super().reassign(topic, partition, replicas)
         self.wait_for(lambda: self.replicas(topic, partition) == [*replicas])
 
     def _described(self, topic: str, partition: int) -> Any:
@@ -189,16 +177,5 @@ class ClusterClient(JavaClient):
         return None if node is None else node.id()
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition holds.
-
-        Raises
-        ------
-        RuntimeError
-            If that takes more than a minute.
-        """
-        deadline = time.monotonic() + _SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                message = f"the cluster did not come to a state in {_SECONDS} s"
-                raise RuntimeError(message)
-            time.sleep(0.1)
+        """Wait until a condition holds."""
+        wait_for(holds, lambda: "the cluster did not come to a state", _SECONDS)

@@ -8,11 +8,8 @@ from kafka_here.broker import Broker
 def assert_dump_is_sound(broker: Broker, *patterns: str, every: int = 1) -> None:
     """It reads every log and every index, and finds nothing wrong.
 
-    Parameters
-    ----------
-    broker : whose log directory it reads.
-    patterns : of the names of partition directories.
-    every : of how many ``.log`` files of a pattern one is read.
+    `broker`: whose log directory it reads. `patterns`: of the names of partition directories.
+    `every`: of how many ``.log`` files of a pattern one is read.
     """
     logs = [path for each in patterns for path in _files(broker, each, "*.log")[::every]]
     indexes = [path for each in patterns for path in _files(broker, each, "*index")]

@@ -29,11 +29,8 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
 class Gateway:
     """A JVM that lives until this process ends.
 
-    Parameters
-    ----------
-    jars : directory of the jars of one version.
-    is_measured : whether it is to be fast, with the memory of a broker; others start in two thirds
-        of the time.
+    `jars`: directory of the jars of one version. `is_measured`: whether it is to be fast, with the
+    memory of a broker; others start in two thirds of the time.
     """
 
     def __init__(self, jars: Path, *, is_measured: bool = False) -> None:

@@ -61,22 +61,16 @@ def _dump(expected: Expected) -> str:
         "lastStableOffset": expected.last_stable_offset,
         "committed": list(expected.committed),
     }
-    records = ",".join(
-        "\n    "
-        + json.dumps([*row[2:5], _text(row.key), _text(row.value), _header_texts(row.headers)])
-        for row in expected.records
-    )
+    lines = []
+    for row in expected.records:
+        headers = row.headers and [[key, _text(value)] for key, value in row.headers]
+        lines.append(json.dumps([*row[2:5], _text(row.key), _text(row.value), headers]))
+    records = ",".join(f"\n    {line}" for line in lines)
     return json.dumps(numbers)[:-1] + f', "records": [{records}]}}'
 
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else base64.b64encode(value).decode()
-
-
-def _header_texts(
-    headers: Sequence[tuple[str, bytes | None]] | None,
-) -> list[list[str | None]] | None:
-    return None if headers is None else [[key, _text(value)] for key, value in headers]
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -1,8 +1,9 @@
 """Small topics for the stored directories: few records, and every way in which a log is made."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from waiting import wait_for
 
 from kafka_here import legacy_shapes, shapes
 from kafka_here.broker import Broker
@@ -11,7 +12,6 @@ from kafka_here.java import JavaClient, KafkaRecord, Outgoing
 _T0 = 1_700_000_000_000
 _FAR_MS = 4_000_000_000_000  # in 2096, so that retention by time leaves it
 _NEVER_MS = 2**40
-_SECONDS = 60
 
 #: Retention runs all the time; the topics that must not lose anything have none.
 BROKER_SETTINGS = {"log.retention.check.interval.ms": 300, "log.initial.task.delay.ms": 300}
@@ -27,12 +27,10 @@ class GoldenTopic(NamedTuple):
 
 def golden_topics(version: str) -> dict[str, GoldenTopic]:
     """Topics to make on a broker of `version`; those of Kafka 2 are of magic 0 and 1."""
-    return _legacy() if version.startswith("2") else _current(_segment_setting(version))
-
-
-def _segment_setting(version: str) -> str:
-    """The setting for segments below 1 MiB, which Kafka 4 does not allow applications to use."""
-    return "segment_bytes" if version.startswith("3") else "internal_segment_bytes"
+    if version.startswith("2"):
+        return _legacy()
+    # Kafka 4 does not allow applications to set segments below 1 MiB by the usual name.
+    return _current("segment_bytes" if version.startswith("3") else "internal_segment_bytes")
 
 
 _LEGACY_ABOUT = {
@@ -163,12 +161,7 @@ def _retention(
         client.produce(topic, _numbered(30), batch_size=300)
         client.produce(topic, _numbered(30, at=last_at), batch_size=300)
         client.alter_topic(topic, **limit)
-        deadline = time.monotonic() + _SECONDS
-        while client.offsets(topic)[0][0] == 0:
-            if time.monotonic() > deadline:
-                message = f"retention took nothing from {topic} in {_SECONDS} s"
-                raise RuntimeError(message)
-            time.sleep(0.2)
+        wait_for(lambda: client.offsets(topic)[0][0], lambda: f"retention took nothing: {topic}")
         client.wait_until_settled(topic)
 
     return make
@@ -189,20 +182,13 @@ def _files(seen: Sequence[Mapping[str, str]]) -> int:
     return len({batch["file"] for batch in seen})
 
 
-def _settled(
-    make: Callable[[Broker, JavaClient, str], None],
-) -> Callable[[Broker, JavaClient, str], None]:
-    """A topic as the cleaner leaves it."""
-
-    def make_and_wait(broker: Broker, client: JavaClient, topic: str) -> None:
-        make(broker, client, topic)
-        client.wait_until_settled(topic)
-
-    return make_and_wait
+def _settled(broker: Broker, client: JavaClient, topic: str) -> None:
+    """A compacted topic as the cleaner leaves it."""
+    shapes.SHAPES["compacted"].make(broker, client, topic)
+    client.wait_until_settled(topic)
 
 
 def _current(setting: str) -> dict[str, GoldenTopic]:
-    compacted = shapes.SHAPES["compacted"]
     return {
         **{f"codec-{codec}": _codec(codec) for codec in shapes.CODECS},
         "append-time": GoldenTopic(
@@ -227,9 +213,9 @@ def _current(setting: str) -> dict[str, GoldenTopic]:
             _has_transactions,
         ),
         "compacted": GoldenTopic(
-            _settled(compacted.make),
+            _settled,
             "compacted by the broker's cleaner: tombstones, gaps, emptied batches, horizons",
-            compacted.check,
+            shapes.SHAPES["compacted"].check,
         ),
         "compacted-transactions": GoldenTopic(
             _compacted_transactions,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
+from waiting import wait_for
 
 from kafka_here.broker import Broker
 from kafka_here.gateway import gateway
@@ -61,12 +62,7 @@ class TransactionalProducer:
 
 
 class JavaClient:
-    """The clients of the broker's version.
-
-    Parameters
-    ----------
-    broker : a running broker.
-    """
+    """The clients of the broker's version."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -99,6 +95,25 @@ class JavaClient:
     def _partition(self, topic: str, partition: int) -> JavaObject:
         return self.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
 
+    def _map(self, items: Mapping[Any, Any]) -> JavaObject:
+        found = self.jvm.java.util.HashMap()
+        for key, value in items.items():
+            found.put(key, value)
+        return found
+
+    def _static(self, name: str, method: str, kind: str, argument: int) -> JavaObject:
+        """Call a static method of a class of the admin client, by reflection.
+
+        py4j does not see one that shares its name with another method.
+        """
+        java = self.jvm.java.lang
+        types = self._gateway.new_array(java.Class, 1)
+        types[0] = getattr(java, kind).TYPE
+        arguments = self._gateway.new_array(java.Object, 1)
+        arguments[0] = argument
+        found = java.Class.forName(f"org.apache.kafka.clients.admin.{name}")
+        return found.getMethod(method, types).invoke(None, arguments)
+
     def _wait(self, future: JavaObject) -> Any:
         return future.get(_SECONDS, self.jvm.java.util.concurrent.TimeUnit.SECONDS)
 
@@ -116,19 +131,19 @@ class JavaClient:
         # A broker announces a partition shortly before it accepts records for it. It then refuses
         # a producer's first batch, and takes the next batch for the first.
         latest = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
-        asked = self.jvm.java.util.HashMap()
-        for partition in range(partitions):
-            asked.put(self._partition(topic, partition), latest)
-        deadline = time.monotonic() + _SECONDS
-        while (
-            True
-        ):  # a broker that is busy may not know the topic yet, which a client takes as final
+        asked = self._map({self._partition(topic, each): latest for each in range(partitions)})
+
+        def takes_records() -> bool:
             try:
                 self._wait(self._admin.listOffsets(asked).all())
-                return
             except Py4JJavaError as error:
-                if "UnknownTopicOrPartition" not in str(error) or time.monotonic() > deadline:
+                # A broker that is busy may not know the topic yet: a client takes that as final.
+                if "UnknownTopicOrPartition" not in str(error):
                     raise
+                return False
+            return True
+
+        wait_for(takes_records, lambda: f"{topic} takes no records", _SECONDS)
 
     def alter_topic(self, topic: str, **settings: object) -> None:
         """Change settings of a topic; underscores for Kafka's dots.
@@ -152,49 +167,49 @@ class JavaClient:
             )
             for key, value in settings.items()
         ]
-        asked = self.jvm.java.util.HashMap()
-        asked.put(types(getattr(types.Type, kind), name), operations)
+        asked = self._map({types(getattr(types.Type, kind), name): operations})
         self._wait(self._admin.incrementalAlterConfigs(asked).all())
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions, `partitions` in all; they take records."""
-        kind = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.NewPartitions")
-        types = self._gateway.new_array(self.jvm.java.lang.Class, 1)
-        types[0] = self.jvm.java.lang.Integer.TYPE
-        arguments = self._gateway.new_array(self.jvm.java.lang.Object, 1)
-        arguments[0] = partitions
-        wanted = kind.getMethod("increaseTo", types).invoke(None, arguments)
-        asked = self.jvm.java.util.HashMap()
-        asked.put(topic, wanted)
-        self._wait(self._admin.createPartitions(asked).all())
+        wanted = self._static("NewPartitions", "increaseTo", "Integer", partitions)
+        self._wait(self._admin.createPartitions(self._map({topic: wanted})).all())
         self._wait_for_partitions(topic, partitions)
 
     def move(self, topic: str, partition: int, log_dir: Path) -> None:
         """Begin to move the only replica of a partition to another log directory."""
-        asked = self.jvm.java.util.HashMap()
         replica = self.jvm.org.apache.kafka.common.TopicPartitionReplica(topic, partition, 1)
-        asked.put(replica, str(log_dir))
-        self._wait(self._admin.alterReplicaLogDirs(asked).all())
+        self._wait(self._admin.alterReplicaLogDirs(self._map({replica: str(log_dir)})).all())
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Begin to move a partition to other brokers, which need not answer."""
-        asked = self.jvm.java.util.HashMap()
         wanted = self.jvm.org.apache.kafka.clients.admin.NewPartitionReassignment([*replicas])
-        asked.put(self._partition(topic, partition), self.jvm.java.util.Optional.of(wanted))
+        some = self.jvm.java.util.Optional.of(wanted)
+        asked = self._map({self._partition(topic, partition): some})
         self._wait(self._admin.alterPartitionReassignments(asked).all())
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the log start up to `before_offset`."""
-        # By reflection: py4j does not see a static method that shares its name with another one.
-        kind = self.jvm.java.lang.Class.forName("org.apache.kafka.clients.admin.RecordsToDelete")
-        types = self._gateway.new_array(self.jvm.java.lang.Class, 1)
-        types[0] = self.jvm.java.lang.Long.TYPE
-        arguments = self._gateway.new_array(self.jvm.java.lang.Object, 1)
-        arguments[0] = before_offset
-        below = kind.getMethod("beforeOffset", types).invoke(None, arguments)
-        asked = self.jvm.java.util.HashMap()
-        asked.put(self._partition(topic, partition), below)
+        below = self._static("RecordsToDelete", "beforeOffset", "Long", before_offset)
+        asked = self._map({self._partition(topic, partition): below})
         self._wait(self._admin.deleteRecords(asked).all())
+
+    def active_producers(self, topic: str, partition: int) -> list[tuple[int, int, int, int]]:
+        """Id, epoch, last sequence and begin of the transaction of each producer, or -1."""
+        asked = self.jvm.java.util.ArrayList()
+        asked.add(self._partition(topic, partition))
+        found = self._wait(
+            self._admin.describeProducers(asked).partitionResult(asked[0])
+        ).activeProducers()
+        return sorted(
+            (
+                each.producerId(),
+                each.producerEpoch(),
+                each.lastSequence(),
+                each.currentTransactionStartOffset().orElse(-1),
+            )
+            for each in found
+        )
 
     def producer(self, **settings: object) -> JavaObject:
         """A producer of bytes for `send`, to be closed by the caller; underscores for dots."""
@@ -222,13 +237,9 @@ class JavaClient:
     ) -> None:
         """Send `records` with the Java producer, in one batch where the settings allow it.
 
-        Parameters
-        ----------
-        topic : where to.
-        records : what.
-        transactions : send everything once in each of these: ``"commit"`` or ``"abort"``.
-        one_by_one : wait for each record before the next one is sent.
-        settings : of the producer; underscores for dots.
+        `topic`: where to. `records`: what. `transactions`: send everything once in each of these:
+        ``"commit"`` or ``"abort"``. `one_by_one`: wait for each record before the next one is
+        sent. `settings`: of the producer; underscores for dots.
         """
         if transactions:
             settings = {"transactional_id": f"{topic}-{time.monotonic_ns()}"} | settings
@@ -271,18 +282,7 @@ class JavaClient:
 
     def transactional_producer(self, name: str, **settings: object) -> "TransactionalProducer":
         """A producer whose transactions the caller begins, fills and ends."""
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        defaults = {
-            "bootstrap.servers": self._broker.bootstrap_servers,
-            "key.serializer": _BYTES,
-            "value.serializer": _BYTES,
-            "transactional.id": name,
-            "linger.ms": 0,
-        }
-        producer = self.jvm.org.apache.kafka.clients.producer.KafkaProducer(
-            self._properties(defaults | given)
-        )
-        self._producers.append(producer)
+        producer = self.producer(**{"transactional_id": name, "linger_ms": 0, **settings})
         producer.initTransactions()
         return TransactionalProducer(self, producer)
 
@@ -363,13 +363,15 @@ class JavaClient:
         it (the topic wants a short ``segment.ms``).
         """
         topic, _, partition = partition_path.name.rpartition("-")
-        deadline = time.monotonic() + _SECONDS
-        while len(self.consume(topic)) >= fewer_than:
-            if time.monotonic() > deadline:
-                message = f"{topic} was not compacted in {_SECONDS} s"
-                raise RuntimeError(message)
-            time.sleep(1.1)
+
+        def is_compacted() -> bool:
+            if len(self.consume(topic)) < fewer_than:
+                return True
+            time.sleep(1)
             self.produce(topic, [Outgoing(b"roll", b"", (), None, int(partition))])
+            return False
+
+        wait_for(is_compacted, lambda: f"{topic} was not compacted", _SECONDS)
 
     def wait_until_settled(self, topic: str) -> None:
         """Wait until the broker has nothing to clean or delete any more.
@@ -384,8 +386,7 @@ class JavaClient:
     def offset_for_timestamp(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The broker's answer when asked for the first record at or after a time."""
         spec = self.jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
-        asked = self.jvm.java.util.HashMap()
-        asked.put(self._partition(topic, partition), spec)
+        asked = self._map({self._partition(topic, partition): spec})
         result = self._admin.listOffsets(asked).partitionResult(self._partition(topic, partition))
         offset = int(self._wait(result).offset())
         return None if offset < 0 else offset

@@ -6,10 +6,11 @@ broker converts; librdkafka, with that setting, sends the old formats itself.
 
 import random
 import re
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from waiting import wait_for
 
 from kafka_here.broker import Broker
 from kafka_here.java import JavaClient, KafkaRecord, Outgoing
@@ -150,15 +151,13 @@ def _mixed(broker: Broker, client: JavaClient, topic: str) -> None:
 
 def _produce_until(client: JavaClient, topic: str, path: Path, magic: int) -> None:
     """Produce single records until the newest one is stored as `magic`."""
-    deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
+
+    def is_taken_up() -> bool:
         size = path.stat().st_size
         client.produce(topic, [Outgoing(b"k", b"which format?", (), _T0)])
-        if path.read_bytes()[size + 16] == magic:
-            return
-        time.sleep(0.2)
-    message = f"{topic} did not take up magic {magic} in {_SECONDS} s"
-    raise RuntimeError(message)
+        return path.read_bytes()[size + 16] == magic
+
+    wait_for(is_taken_up, lambda: f"{topic} did not take up magic {magic}", _SECONDS)
 
 
 def _is_mixed(seen: Sequence[DumpedBatch], rows: Sequence[KafkaRecord]) -> bool:

@@ -34,12 +34,9 @@ class Cleaned(NamedTuple):
 class KafkaLogs:
     """The partitions of one log directory, as a broker's `LogManager` holds them.
 
-    Parameters
-    ----------
-    gateway : the JVM with Kafka's classes.
-    directory : holds ``<topic>-0`` for each topic, or will hold it.
-    settings : of each topic; partitions of no other topic are opened.
-    now_ms : the time of day for everything that is done.
+    `gateway`: the JVM with Kafka's classes. `directory`: holds ``<topic>-0`` for each topic, or
+    will hold it. `settings`: of each topic; partitions of no other topic are opened. `now_ms`: the
+    time of day for everything that is done.
     """
 
     def __init__(self, gateway: Gateway, directory: Path, settings: Settings, now_ms: int) -> None:
@@ -98,15 +95,8 @@ class KafkaLogs:
     ) -> list[Cleaned]:
         """Let the cleaner run until no log is dirty enough; it writes its checkpoint.
 
-        Parameters
-        ----------
-        map_bytes : of the offset map; an entry has 24 bytes.
-        io_bytes : of each of its two buffers.
-
-        Raises
-        ------
-        AssertionError
-            If it does not come to an end.
+        `map_bytes`: of the offset map; an entry has 24 bytes. `io_bytes`: of each of its two
+        buffers.
         """
         most_rounds = _MOST_ROUNDS * len(self._settings)
         manager = self._classes.LogCleanerManager(

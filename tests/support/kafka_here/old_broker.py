@@ -21,11 +21,8 @@ class OldBroker(Broker):
 
     ``0.9.0`` is magic 0, ``0.10.2`` magic 1, ``2.8`` magic 2.
 
-    Parameters
-    ----------
-    directory : where its log directory, ZooKeeper's data, settings and output go.
-    version : of Apache Kafka.
-    settings : broker settings on top of what a single node needs.
+    `directory`: where its log directory, ZooKeeper's data, settings and output go. `version`: of
+    Apache Kafka. `settings`: broker settings on top of what a single node needs.
     """
 
     def __init__(

@@ -33,13 +33,7 @@ class KafkaRecord(NamedTuple):
 
 
 def parse_records(printed: str) -> Iterator[KafkaRecord]:
-    """The records of a printed list, whose keys and values are strings in ISO-8859-1.
-
-    Raises
-    ------
-    ValueError
-        If this is not such a list to its last character.
-    """
+    """The records of a printed list, whose keys and values are strings in ISO-8859-1."""
     at, end = 1, len(printed) - 1
     while at < end:
         found = _RECORD.match(printed, at)

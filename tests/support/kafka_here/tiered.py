@@ -1,11 +1,10 @@
 """A broker with tiered storage in Kafka's own ``LocalTieredStorage``."""
 
-import time
 from pathlib import Path
 
-from kafka_here.broker import Broker
+from waiting import wait_for
 
-_SECONDS = 60
+from kafka_here.broker import Broker
 
 
 def tiered_settings(tier: Path) -> dict[str, object]:
@@ -31,9 +30,7 @@ def local_start(partition: Path) -> int:
 
 def wait_for_local_start(broker: Broker, topic: str, offset: int) -> None:
     """Wait until local retention has removed the segments below an offset of partition 0."""
-    deadline = time.monotonic() + _SECONDS
-    while local_start(broker.log_dir / f"{topic}-0") < offset:
-        if time.monotonic() > deadline:
-            message = f"{topic}-0 still begins below offset {offset}:\n{broker.tail()}"
-            raise TimeoutError(message)
-        time.sleep(0.1)
+    wait_for(
+        lambda: local_start(broker.log_dir / f"{topic}-0") >= offset,
+        lambda: f"{topic}-0 still begins below offset {offset}:\n{broker.tail()}",
+    )

@@ -111,13 +111,7 @@ def _assert_dataset_equal(
 
 
 def assert_equal(seen: Seen, model: Model) -> None:
-    """Readers see the rows, the bounds and the settings of a model.
-
-    Raises
-    ------
-    AssertionError
-        Naming the partition, and the first difference.
-    """
+    """Readers see the rows, the bounds and the settings of a model."""
     for each in sorted({*seen.logs, *model.logs}):
         log, expected = seen.log(each), model.logs.get(each, PlainLog())
         if log.rows != expected.rows:

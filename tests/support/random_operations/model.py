@@ -44,21 +44,15 @@ Horizons = frozenset[int]
 
 @dataclass(frozen=True)
 class PlainLog:
-    """One partition.
-
-    Attributes
-    ----------
-    start, end : log start and log end.
-    rows : what a reader sees, in order.
-    times : offset and timestamp of every row that was ever appended: hidden and compacted rows
-        may still decide when a segment expires.
-    horizons : of tombstones that a pass has kept, or may have kept, by offset.
-    """
+    """One partition."""
 
     start: int = 0
     end: int = 0
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Row, ...] = ()  # what a reader sees, in order
+    # offset and timestamp of every row that was ever appended: hidden and compacted rows may
+    # still decide when a segment expires
     times: tuple[tuple[int, int], ...] = ()
+    # of tombstones that a pass has kept, or may have kept, by offset
     horizons: Mapping[int, Horizons] = field(default_factory=dict)
 
     def appended(self, rows: Iterable[NewRow]) -> "PlainLog":
@@ -93,13 +87,7 @@ class PlainLog:
     def compacted(
         self, kept: Sequence[Row], active: int, now_ms: int, retention_ms: int, *, is_sure: bool
     ) -> "PlainLog":
-        """The log after a pass over the rows below `active` that has left the rows `kept`.
-
-        Raises
-        ------
-        AssertionError
-            If the pass has removed another row, kept a row that had to go, or changed one.
-        """
+        """The log after a pass over the rows below `active` that has left the rows `kept`."""
         below = [each for each in self.rows if each.offset < active and each.key is not None]
         last = {each.key: each.offset for each in below}
         left = {each.offset: each for each in kept}
@@ -124,13 +112,7 @@ class PlainLog:
         return replace(self, rows=tuple(kept), horizons=horizons)
 
     def erased(self, kept: Sequence[Row], keys: Collection[bytes], *, is_sure: bool) -> "PlainLog":
-        """The log after an erasure of keys that has left the rows `kept`.
-
-        Raises
-        ------
-        AssertionError
-            If another row is gone, or a row with such a key has stayed although all had to go.
-        """
+        """The log after an erasure of keys that has left the rows `kept`."""
         others = tuple(each for each in self.rows if each.key not in keys)
         if is_sure:
             assert others == kept, f"an erasure of {keys} has left {kept}, and not {others}"
@@ -170,21 +152,17 @@ class Flush(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """A log directory.
+    """A log directory."""
 
-    Attributes
-    ----------
-    logs : partitions; a partition without records may or may not have a directory.
-    settings : by topic, or None for the defaults of all topics.
-    sequences : the next sequence of each partition, by producer id and topic.
-    flushes : the last flush of each producer to a topic.
-    numbers : of the last numbered write, by its name and topic.
-    """
-
+    # partitions; a partition without records may or may not have a directory
     logs: Mapping[TopicPartition, PlainLog] = field(default_factory=dict)
+    # by topic, or None for the defaults of all topics
     settings: Mapping[str | None, Mapping[str, str]] = field(default_factory=dict)
+    # the next sequence of each partition, by producer id and topic
     sequences: Mapping[tuple[int, str], Mapping[int, int]] = field(default_factory=dict)
+    # the last flush of each producer to a topic
     flushes: Mapping[tuple[int, str], Flush] = field(default_factory=dict)
+    # of the last numbered write, by its name and topic
     numbers: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def log(self, topic: str, partition: int) -> PlainLog:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from other_cluster import format_brokers, restore_to
@@ -57,11 +58,6 @@ class Mirrored:
 
         Until a mirror that removes records is finished, they see the offsets that both models
         have, before or after the exchange of segments; a recovery finishes it then.
-
-        Raises
-        ------
-        AssertionError
-            If it is none of those that may be.
         """
         found = look(self.directory, twice=False)
         models = self.models
@@ -111,31 +107,22 @@ class Mirrored:
 class Scene:
     """The directory that an operation is planned on.
 
-    Attributes
-    ----------
-    rng : details are drawn from it.
-    now_ms : the time of the clock.
-    wait : moves the clock by some milliseconds.
-    mirrored : the directory beside, to which this one is mirrored.
-    is_powered : whether the power may be cut, so that writers have to sync.
-    topics : with their numbers of partitions.
-    made : topics that exist; by default those with records.
-    keys, segment_bytes : what rows and segments are drawn from.
-    slot : of the process, if several work side by side.
+    `keys`, `segment_bytes`: what rows and segments are drawn from.
     """
 
     directory: Path
     model: Model
-    rng: random.Random
-    now_ms: int
-    wait: Callable[[int], None]
-    mirrored: Mirrored
-    is_powered: bool
+    rng: random.Random  # details are drawn from it
+    now_ms: int  # the time of the clock
+    wait: Callable[[int], None]  # moves the clock by some milliseconds
+    mirrored: Mirrored  # the directory beside, to which this one is mirrored
+    is_powered: bool  # whether the power may be cut, so that writers have to sync
+    # with their numbers of partitions
     topics: Mapping[str, int] = field(default_factory=lambda: TOPICS)
-    made: Sequence[str] | None = None
+    made: Sequence[str] | None = None  # topics that exist; by default those with records
     keys: Sequence[bytes | None] = _KEYS
     segment_bytes: Sequence[int] = (400, 1000, 100_000)
-    slot: int = 0
+    slot: int = 0  # of the process, if several work side by side
 
     def topic(self) -> str:
         """A random topic."""
@@ -178,32 +165,26 @@ Effect = Callable[[Model], Model]
 
 @dataclass(frozen=True)
 class Plan:
-    """An operation and the models that may hold after it.
+    """An operation and the models that may hold after it."""
 
-    Attributes
-    ----------
-    act : does it; it calls its argument after each part that is done for good.
-    states : models before the first part, and after each part.
-    refusal : the error that has to be raised, if one has to.
-    is_open : whether an error leaves it open if the operation was done.
-    delay_ms : for how long replaced files stay: readers that have planned to read them still can.
-    judge : the model that holds after an operation whose result depends on segments, by what a
-        reader sees and how the operation has ended; None if `states` have it.
-    follow : is called without a fault once the operation has ended, and with how it did; before
-        anybody looks, but after a power cut.  What it returns are the models that may hold then;
-        None if it did nothing to the directory.
-    is_settled : whether what was not synced before is synced once the operation is done.
-    effects : what each part does to any model, so that others may come between the parts.
-    """
-
+    # does it; it calls its argument after each part that is done for good
     act: Callable[[Callable[[], None]], object]
-    states: Sequence[Model]
-    refusal: type[Exception] | None = None
+    states: Sequence[Model]  # models before the first part, and after each part
+    refusal: type[Exception] | None = None  # the error that has to be raised, if one has to
+    # whether an error leaves it open if the operation was done
     is_open: bool = field(default=False, kw_only=True)
+    # for how long replaced files stay: readers that have planned to read them still can
     delay_ms: int = field(default=60_000, kw_only=True)
+    # the model that holds after an operation whose result depends on segments, by what a reader
+    # sees and how the operation has ended; None if `states` have it
     judge: Callable[[Seen, str], Model] | None = None
+    # is called without a fault once the operation has ended, and with how it did; before anybody
+    # looks, but after a power cut.  What it returns are the models that may hold then; None if
+    # it did nothing to the directory
     follow: Callable[[str], Sequence[Model] | None] | None = field(default=None, kw_only=True)
+    # whether what was not synced before is synced once the operation is done
     is_settled: bool = field(default=True, kw_only=True)
+    # what each part does to any model, so that others may come between the parts
     effects: Sequence[Effect] = field(default=(), kw_only=True)
 
     @classmethod
@@ -215,13 +196,7 @@ class Plan:
         return cls(act, [*states], effects=effects)
 
     def allowed(self, seen: Seen, ending: str, n_done: int) -> list[Model]:
-        """The models that may hold, by how the operation has ended and how many parts it did.
-
-        Raises
-        ------
-        AssertionError
-            If what is seen follows from no such operation.
-        """
+        """The models that may hold, by how the operation has ended and how many parts it did."""
         if self.judge is not None:
             return [self.judge(seen, ending)]
         if ending == DONE:
@@ -284,6 +259,21 @@ def _emptied(scene: Scene, topic: str, model: Model) -> Model:
     return model.changed(topic, scene.topics[topic], lambda _, log: log.starting_at(log.end))
 
 
+def _job(
+    scene: Scene, topic: str, rows: Sequence[NewRow], config: ProducerConfig, **how: Any
+) -> Callable[[Callable[[], None]], None]:
+    """One job to a topic, which is done when its writer is closed."""
+
+    def act(done: Callable[[], None]) -> None:
+        with segmentlog.open_writer(
+            scene.directory, topic, num_partitions=scene.topics[topic], config=config, **how
+        ) as writer:
+            writer.append(_table(topic, rows, preserves="preserve" in how))
+        done()
+
+    return act
+
+
 def append_large(scene: Scene) -> Plan:
     """A job whose staged files are segments: they are moved into the log."""
     topic = scene.topic()
@@ -297,14 +287,7 @@ def append_large(scene: Scene) -> Plan:
         topic_config=TopicConfig(segment_bytes=100_000, index_interval_bytes=100),
         batch_size=100, buffer_memory=40_000, codec=Codec.NONE,
     )  # fmt: skip
-
-    def act(done: Callable[[], None]) -> None:
-        with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=scene.topics[topic], config=config
-        ) as writer:
-            writer.append(_table(topic, rows))
-        done()
-
+    act = _job(scene, topic, rows, config)
     return Plan.of(scene.model, act, partial(_appended, scene, {topic: rows}))
 
 
@@ -346,20 +329,12 @@ def abort(scene: Scene) -> Plan:
 def overwrite(scene: Scene) -> Plan:
     """A job whose rows replace all earlier rows of a topic."""
     topic, config = scene.topic(), scene.config()
-    n_partitions, rows = scene.topics[topic], scene.rows(topic)
-
-    def act(done: Callable[[], None]) -> None:
-        with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=n_partitions, config=config,
-            overwrite=True,
-        ) as writer:  # fmt: skip
-            writer.append(_table(topic, rows))
-        done()
+    rows = scene.rows(topic)
 
     def replaced(model: Model) -> Model:
         return _appended(scene, {topic: rows}, _emptied(scene, topic, model))
 
-    return Plan.of(scene.model, act, replaced)
+    return Plan.of(scene.model, _job(scene, topic, rows, config, overwrite=True), replaced)
 
 
 def preserve(scene: Scene) -> Plan:
@@ -377,19 +352,7 @@ def preserve(scene: Scene) -> Plan:
         rows = [each for each in rows if each.partition != low]
         offset = rng.randrange(scene.model.log(topic, low).end)
         rows.insert(0, scene.rows(topic)[0]._replace(partition=low, offset=offset))
-    config = scene.config()
-
-    def act(done: Callable[[], None]) -> None:
-        with segmentlog.open_writer(
-            scene.directory,
-            topic,
-            num_partitions=scene.topics[topic],
-            config=config,
-            preserve=True,
-        ) as writer:
-            writer.append(_table(topic, rows, preserves=True))
-        done()
-
+    act = _job(scene, topic, rows, scene.config(), preserve=True)
     if is_refused:
         return Plan(act, [scene.model], refusal=OffsetsOutOfOrderError)
     firsts = {each.partition: each.offset for each in reversed(rows)}
@@ -473,15 +436,7 @@ def fenced(scene: Scene) -> Plan:
     partition = scene.model.flushes[producer_id, topic].rows[0].partition
     rows = [scene.rows(topic)[0]._replace(partition=partition)]
     epoch = scene.model.flushes[producer_id, topic].producer_epoch - 1
-    config, producer = scene.config(), Producer(producer_id, epoch, 1000)
-
-    def act(done: Callable[[], None]) -> None:
-        with segmentlog.open_writer(
-            scene.directory, topic, config=config, producer=producer
-        ) as writer:
-            writer.append(_table(topic, rows))
-        done()
-
+    act = _job(scene, topic, rows, scene.config(), producer=Producer(producer_id, epoch, 1000))
     return Plan(act, [scene.model], refusal=InvalidProducerEpochError)
 
 
@@ -491,7 +446,7 @@ def number(scene: Scene) -> Plan:
     name = f"{rng.choice('xy')}{scene.slot or ''}"
     last = scene.model.numbers.get((name, topic), -1)
     version = max(0, last + rng.choice((-1, 0, 1, 1, 2)))
-    replaces, n_partitions = rng.random() < 0.3, scene.topics[topic]
+    replaces = rng.random() < 0.3
     rows, config = scene.rows(topic), scene.config()
 
     def written(model: Model) -> Model:
@@ -501,14 +456,8 @@ def number(scene: Scene) -> Plan:
         after = _appended(scene, {topic: rows}, after)
         return replace(after, numbers={**after.numbers, (name, topic): version})
 
-    def act(done: Callable[[], None]) -> None:
-        with segmentlog.open_writer(
-            scene.directory, topic, num_partitions=n_partitions, config=config,
-            txn_app_id=name, txn_version=version, overwrite=replaces,
-        ) as writer:  # fmt: skip
-            writer.append(_table(topic, rows))
-        done()
-
+    how = {"txn_app_id": name, "txn_version": version, "overwrite": replaces}
+    act = _job(scene, topic, rows, config, **how)
     return Plan.of(scene.model, act, written)
 
 
@@ -669,7 +618,7 @@ def retain(scene: Scene) -> Plan:
         "file.delete.delay.ms": str(delay_ms),
     }
     bounds = {
-        each: _starts_by_time(scene, each, limit) if is_by_time else _starts_by_size(scene, each)
+        each: _starts_by_time(scene, each, limit) if is_by_time else (log.start, log.end)
         for each, log in scene.model.logs.items()
         if log.end
     }
@@ -712,19 +661,10 @@ def _starts_by_time(scene: Scene, topic_partition: TopicPartition, limit: int) -
         if end > log.start and now and scene.now_ms - max(now) <= limit:
             break
         most = max(most, end)
-        is_sure = is_sure and (end <= log.start or bool(now and _is_old(scene, ever, limit)))
+        is_old = bool(now) and scene.now_ms - max(ever) > limit
+        is_sure = is_sure and (end <= log.start or is_old)
         least = max(least, end) if is_sure else least
     return least, most
-
-
-def _is_old(scene: Scene, times: Sequence[int], limit: int) -> bool:
-    return scene.now_ms - max(times) > limit
-
-
-def _starts_by_size(scene: Scene, topic_partition: TopicPartition) -> tuple[int, int]:
-    """The least and the largest log start that retention by size may lead to."""
-    log = scene.model.logs[topic_partition]
-    return log.start, log.end
 
 
 def recover(scene: Scene) -> Plan:
@@ -779,9 +719,8 @@ def mirror(scene: Scene) -> Plan:
         mirrored.models = [*(mirrored.models or [Model()]), scene.model]
         try:
             segmentlog.mirror(scene.directory, to=to)
-        except (
-            LogDirectoryError
-        ) as error:  # a commit that is finished now had the other topic's id
+        except LogDirectoryError as error:
+            # A commit that is finished now had the other topic's id.
             if "the topic was created again" not in str(error):
                 raise
             mirrored.remove()

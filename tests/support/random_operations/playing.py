@@ -1,9 +1,7 @@
 """Play a sequence of operations on a new directory, and shorten a sequence that fails."""
 
 import contextlib
-import errno
 import itertools
-import os
 import random
 import shutil
 import tempfile
@@ -18,7 +16,7 @@ from crash_disk.image import write_tree
 from crash_disk.recorder import Recorder
 from crash_disk.runs import same_names_again
 from crash_disk.states import CrashDisk
-from crashing import Crash
+from crashing import Crash, refuse_copies
 
 from random_operations.faults import KINDS, POWER, Calls, Fault, met
 from random_operations.looking import (
@@ -145,7 +143,7 @@ class _Play:
     def begin_to_record(self) -> None:
         """Record each change, so that the power may be cut."""
         self._patch.setattr("segmentlog.txn.change.boot_id", lambda: self._boot)
-        self._patch.setattr(os, "copy_file_range", _not_supported)
+        refuse_copies(self._patch)
         self._disk = _Disk(self._root, self._patch)
 
     def step(self, step: Step) -> Calls:
@@ -220,19 +218,8 @@ class _Play:
             self._is_disturbed = self._lacks_indexes = False
 
 
-def _not_supported(*_: object) -> int:
-    """The recorder sees writes, and the system must not copy by itself."""
-    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-
 def _ending(plan: Plan, fault: Fault | None, done: object) -> str:
-    """Carry out a plan, and return how it ended.
-
-    Raises
-    ------
-    AssertionError
-        If it has raised an error that it must not raise, or none that it must.
-    """
+    """Carry out a plan, and return how it ended."""
     try:
         plan.act(done)  # type: ignore[arg-type]
     except (Crash, KeyboardInterrupt):
@@ -303,10 +290,7 @@ def _played(player: _Play, done: Sequence[Step], step: Step) -> Calls:
 def play(steps: Sequence[Step]) -> None:
     """Play these steps.
 
-    Raises
-    ------
-    BrokenSequenceError
-        With the steps up to the first one that has broken something.
+    Raises `BrokenSequenceError`, with the steps up to the first one that has broken something.
     """
     with _new_play() as player:
         for number, step in enumerate(steps):
@@ -318,14 +302,8 @@ def draw(rng: random.Random, n_steps: int, counts: Counter[str]) -> None:
 
     In half of the sequences the power may be cut.  The last step is a recovery.
 
-    Parameters
-    ----------
-    counts : takes how often each operation was done, and how often each fault was met.
-
-    Raises
-    ------
-    BrokenSequenceError
-        With the steps so far.
+    `counts`: takes how often each operation was done, and how often each fault was met. Raises
+    `BrokenSequenceError`, with the steps so far.
     """
     names, weights = [*OPERATIONS], [each.weight for each in OPERATIONS.values()]
     known = dict[str, Calls]()

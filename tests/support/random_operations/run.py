@@ -30,40 +30,31 @@ _FAULTS = ("eio", "broken", "full", "interrupt")
 class Run(NamedTuple):
     """One run.
 
-    Attributes
-    ----------
-    seconds : that it lasts, beside its beginning and its end.
-    writers : for each of them, the operations that it draws, with their weights; or upkeep:
-        ``recovering``, ``compacting``, ``retaining``, ``forgetting`` of high watermarks.
-    topics : with their numbers of partitions.
-    made : those that exist from the beginning; a write makes the others.
-    compacted : topics in which a reader may miss rows that have a newer row of their key.
-    delay_ms : ``file.delete.delay.ms``.
-    longest_ms : the longest pause of a reader in the middle of a read.
-    tombstones_ms, timed_ms, sized_bytes : ``delete.retention.ms`` of compacted topics,
-        ``retention.ms`` of the topic ``timed``, ``retention.bytes`` of the topic ``sized``.
-    n_keys : of the records; without keys if 0.
-    lives, rest : mean seconds before a writer is killed, and before each step of the upkeep.
-    least : how often each kind of operation and read has to happen.
+    `tombstones_ms`, `timed_ms`, `sized_bytes`: ``delete.retention.ms`` of compacted topics,
+    ``retention.ms`` of the topic ``timed``, ``retention.bytes`` of the topic ``sized``. `lives`,
+    `rest`: mean seconds before a writer is killed, and before each step of the upkeep.
     """
 
     seed: int
-    seconds: float
+    seconds: float  # that it lasts, beside its beginning and its end
     n_readers: int
+    # for each of them, the operations that it draws, with their weights; or upkeep:
+    # ``recovering``, ``compacting``, ``retaining``, ``forgetting`` of high watermarks
     writers: Sequence[Mapping[str, int]]
-    topics: Mapping[str, int]
-    made: Sequence[str]
+    topics: Mapping[str, int]  # with their numbers of partitions
+    made: Sequence[str]  # those that exist from the beginning; a write makes the others
+    # topics in which a reader may miss rows that have a newer row of their key
     compacted: Sequence[str] = ()
-    delay_ms: int = 2000
-    longest_ms: int = 4000
+    delay_ms: int = 2000  # ``file.delete.delay.ms``
+    longest_ms: int = 4000  # the longest pause of a reader in the middle of a read
     tombstones_ms: int = 4000
     timed_ms: int = 4000
     sized_bytes: int = 300_000
     segment_bytes: Sequence[int] = (400, 2000, 20_000)
-    n_keys: int = 60
+    n_keys: int = 60  # of the records; without keys if 0
     lives: float = 1.3
     rest: float = 0.05
-    least: int = 1
+    least: int = 1  # how often each kind of operation and read has to happen
 
     def steps(self, slot: int) -> Callable[[int], Step]:
         """The steps of a writer, by their numbers, which are unique."""

@@ -77,7 +77,7 @@ def timestamps_for_each_partition(world: World) -> Any:
     ]
 
 
-@body()
+@body(slow=True)
 def one_timestamp_for_all(world: World) -> Any:
     """An end after the last record is the end of the log."""
     fill(world)
@@ -188,7 +188,7 @@ def number_of_tasks(world: World) -> Any:
     return found
 
 
-@body()
+@body(slow=True)
 def assigned_partitions(world: World) -> Any:
     """Listed partitions alone; those that do not exist are left out."""
     fill(world)

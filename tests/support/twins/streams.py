@@ -19,10 +19,7 @@ T0 = 1_700_000_000_000
 class Run:
     """One run of a query with a checkpoint, until it has read all.
 
-    Attributes
-    ----------
-    batches : the values of each micro-batch.
-    progress : of the last micro-batch that had rows.
+    `batches`: the values of each micro-batch. `progress`: of the last micro-batch that had rows.
     """
 
     def __init__(
@@ -217,9 +214,7 @@ def _to_topic(
 ) -> Any:
     """Rows of a stream from the topic into another topic, and what its sink has reported.
 
-    Parameters
-    ----------
-    between : a change of the checkpoint before the second run, which sees it as before the first.
+    `between`: a change of the checkpoint before the second run, which sees it as before the first.
     """
     out = f"{world.topic}-out"
     world.create(topic=out)
@@ -277,7 +272,7 @@ def a_rolled_back_checkpoint(world: World) -> Any:
     return _to_topic(world, lambda frame: frame.select("key", "value"), between=roll_back)
 
 
-@body()
+@body(slow=True)
 def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     """Threads write the parts of a micro-batch to two topics."""
     world.write(*[{"key": f"k{i}", "value": "ab"[i % 2]} for i in range(6)])
@@ -301,7 +296,7 @@ def a_pool_in_a_function_of_micro_batches(world: World) -> Any:
     return [rows(world.read(subscribe=each), "key", "value") for each in topics.values()]
 
 
-@body()
+@body(slow=True)
 def a_function_after_or_before_the_format(world: World) -> Any:
     """The last of the calls names the sink; a function needs no checkpoint and no topic.
 

@@ -44,15 +44,7 @@ class Ending(Protocol):
 
 
 class World:
-    """Topics, and Spark's own ways to read and write them.
-
-    Attributes
-    ----------
-    spark : the session.
-    topic : a name that no other body uses.
-    servers : the value of ``kafka.bootstrap.servers``.
-    place : a directory for checkpoints.
-    """
+    """Topics, and Spark's own ways to read and write them."""
 
     def __init__(self, spark: SparkSession, topic: str, servers: str, place: Path) -> None:
         self.spark, self.topic, self.servers, self.place = spark, topic, servers, place

@@ -30,7 +30,7 @@ def a_topic_as_option_and_as_column(world: World) -> Any:
     return rows(world.read(subscribePattern=f"^{world.topic}"), "topic", "value", "offset")
 
 
-@body()
+@body(slow=True)
 def partitions_of_keys(world: World) -> Any:
     """Each key has the partition that the Java client chooses, also an empty key."""
     world.create(5)
@@ -141,7 +141,7 @@ def options_of_clients(world: World) -> Any:
     return texts(world.read(**of_consumers, groupIdPrefix="x"))
 
 
-@body()
+@body(slow=True)
 def records_that_a_producer_refuses(world: World) -> Any:
     """By their bytes before compression, with keys and headers: the message, with the size."""
     world.create()

@@ -50,9 +50,9 @@ from segmentlog.reads.metadata_log import metadata_path
 from segmentlog.reads.ordered_reads import n_threads_of, read_in_order
 from segmentlog.store.bucket_location import is_bucket
 from segmentlog.store.destinations import identity_of, refuse_overlap
+from segmentlog.store.partitions import refuse_partition
 from segmentlog.store.paths import writable_path
-from segmentlog.store.readable import exists
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.readable import exists, is_url
 from segmentlog.txn.held import hold
 from segmentlog.txn.settings_file import SettingsFile
 from segmentlog.writes.config import ProducerConfig, WriteRequest
@@ -426,19 +426,27 @@ def _snapshot_of(source: LogDirectory, given: CloneSettings) -> Snapshot:
 
 
 def _refuse_open_transactions(snapshot: Snapshot, given: CloneSettings) -> None:
-    if given.open_transactions != ClonedTransactions.REFUSE or given.until is not None:
+    """Refuse a source of which the clone would lack records behind an open transaction."""
+    if given.open_transactions != ClonedTransactions.REFUSE:
         return
+    ends, on_corrupt = ReadUpTo(given.read_up_to), OnCorruptBatch(given.on_corrupt_batch)
     for each in snapshot.partitions:
-        opened = each.log.open_transactions(
-            ReadUpTo(given.read_up_to), OnCorruptBatch(given.on_corrupt_batch)
-        )
-        if opened:
-            reason = (
-                f"a transaction is open since offset {min(opened.values())}: wait for its end, "
-                "or leave out all records from there on: open_transactions='leave-out' "
-                "(--open-transactions leave-out)"
+        opened = each.log.open_transactions(ends, on_corrupt)
+        if not opened:
+            continue
+        first = min(opened.values())
+        if given.until is not None:
+            until = each.log.offset_for_timestamp(
+                given.until, ends, IsolationLevel.READ_UNCOMMITTED, on_corrupt
             )
-            raise LogDirectoryError(each.log.path, reason)
+            if until is not None and until.offset <= first:
+                continue
+        reason = (
+            f"a transaction is open since offset {first}: wait for its end, or clone an earlier "
+            "part (until, --until), or leave out all records from there on: "
+            "open_transactions='leave-out' (--open-transactions leave-out)"
+        )
+        raise LogDirectoryError(each.log.path, reason)
 
 
 def _destination(source: LogDirectory, given: CloneSettings) -> str:
@@ -450,6 +458,7 @@ def _destination(source: LogDirectory, given: CloneSettings) -> str:
     directory = writable_path(given.to)
     if is_bucket(directory) or not exists(directory):
         return directory
+    refuse_partition(directory)
     is_same = any(identity_of(directory) == identity_of(each) for each in source.paths
                   if not is_url(each))  # fmt: skip
     if not is_same:
@@ -463,10 +472,8 @@ def _log_ends(directory: str, topic: str) -> dict[int, int]:
         return {}
     try:
         opened = open_log_dir(directory)
-    except LogDirectoryError:
-        if not is_bucket(directory):
-            raise
-        return {}  # a job makes the log, or says why it cannot
+    except LogDirectoryError:  # an empty directory: a job makes the log, or says why it cannot
+        return {}
     numbers = opened.topics(internal=True).get(topic, ())
     return {number: opened.log(topic, number).log_end_offset for number in numbers}
 

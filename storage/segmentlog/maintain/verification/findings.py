@@ -49,6 +49,8 @@ class FindingKind(StrEnum):
     REMOTE_SEGMENT = "remote-segment"
     REMOTE_OBJECT = "remote-object"
     REMOTE_COPY = "remote-copy"
+    COMMIT = "commit"
+    DATA_OBJECT = "data-object"
     LEADER_EPOCHS = "leader-epochs"
     DISKLESS = "diskless"
     LEFTOVERS = "leftovers"

@@ -1,7 +1,6 @@
 """Verify log directories: read everything, and report what does not fit."""
 
 import errno
-import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
@@ -11,6 +10,7 @@ from segmentlog.arguments import instance_of, topic_names, whole_number
 from segmentlog.cluster.replicated import ReplicatedDirectory
 from segmentlog.dialects import one_dialect
 from segmentlog.errors import (
+    CorruptCheckpointError,
     LogChangedError,
     OptionError,
     RemoteSegmentError,
@@ -41,9 +41,9 @@ from segmentlog.reads.left_out import MissingPartition, diskless_partitions, els
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
-from segmentlog.store.paths import is_tiered, plain_path
-from segmentlog.store.readable import exists, is_directory
-from segmentlog.store.remote.location import is_url
+from segmentlog.store.bucket_location import BucketLocation, is_bucket, parse_bucket
+from segmentlog.store.paths import is_tiered, opened_path, plain_path
+from segmentlog.store.readable import exists, is_directory, is_url
 from segmentlog.store.system_errors import storage_errors
 
 #: Batches at which a recovery cuts a log.
@@ -63,6 +63,7 @@ def verify(
     partitions: int | Collection[int] = (),
     records: bool = False,
     producers: bool = False,
+    shallow: bool = False,
     remote_storage: str | os.PathLike[str] | None = None,
     remote_storage_layout: RemoteStorageLayout | str | None = None,
     remote_storage_key_file: str | os.PathLike[str] | None = None,
@@ -80,6 +81,8 @@ def verify(
     topics, partitions : one or several; by default all, brokers' own topics included.
     records : whether records are also decompressed and parsed.
     producers : whether the sequences of idempotent producers are also checked.
+    shallow : whether no batch is read: the commits of a log in an object store are, and its
+        objects are looked for.  Other logs have no shallow verification.
     remote_storage, remote_storage_layout, remote_storage_key_file : see `open_log_dir`.  The tier
         is also compared with the broker's list of its segments (``__remote_log_metadata``), if
         the log directory has it, and with the local log where both have an offset.
@@ -89,10 +92,12 @@ def verify(
     Returns
     -------
     list of Finding
-        Unfinished commits, checkpoints that cannot be read, missing partitions, logs of the tier
-        that no partition has, and then the findings of each log: about its tier, and in the order
-        of its files; at the end large leftovers, if all topics are verified.  A log that cannot be
-        listed is a finding.  If the logs are sound, no finding has the severity `Severity.ERROR`.
+        Commits of a log in an object store, and objects that they name; the only findings if a
+        commit cannot be read.  Unfinished commits, checkpoints that cannot be read, missing
+        partitions, logs of the tier that no partition has, and then the findings of each log:
+        about its tier, and in the order of its files; at the end large leftovers, if all topics
+        are verified.  A log that cannot be listed is a finding.  If the logs are sound, no finding
+        has the severity `Severity.ERROR`.
 
     Raises
     ------
@@ -112,27 +117,48 @@ def verify(
         if remote_storage is not None:
             accepted = "the directory was opened without it: give it to open_log_dir"
             raise OptionError("remote_storage", os.fsdecode(remote_storage), accepted)
-        directory = path
+        places = _places(path.paths)
     else:
-        directory = open_log_dir(
+        places = _places(() if path is None else (path, *more))
+    if shallow and not places:
+        accepted = "only a log in an object store can be verified without its batches"
+        raise OptionError("shallow", str(shallow), accepted)
+    found = list[Finding]()
+
+    def take(findings: Iterator[Finding]) -> None:
+        for finding in findings:
+            found.append(finding)
+            on_finding(finding)
+
+    for place in places:
+        from segmentlog.bucket.objects import objects_at
+        from segmentlog.maintain.verification.commits import commit_findings  # kernels load here
+
+        take(commit_findings(objects_at(place), place))
+    if shallow:
+        return found
+    try:
+        directory = path if isinstance(path, LogDirectory) else open_log_dir(
             *(() if path is None else (path, *more)),
             remote_storage=remote_storage, remote_storage_layout=remote_storage_layout,
             remote_storage_key_file=remote_storage_key_file,
             fail_on_data_loss=False,  # missing offsets are findings
         )  # fmt: skip
+    except CorruptCheckpointError:
+        if FindingKind.COMMIT in {each.kind for each in found}:
+            return found
+        raise
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
-    found = []
-    for finding in itertools.chain(
-        _of_the_whole(directory, names, numbers, missing),
+    take(_of_the_whole(directory, names, numbers, missing))
+    take(
         _of_logs(
             directory, names, numbers, chosen,
             records=records, producers=producers, on_bytes=on_bytes,
-        ),
-        () if names or numbers else _leftovers(directory),
-    ):  # fmt: skip
-        found.append(finding)
-        on_finding(finding)
+        )
+    )  # fmt: skip
+    if not names and not numbers:
+        take(_leftovers(directory))
     return found
 
 
@@ -264,18 +290,20 @@ def _of_log(
     on_bytes: Callable[[int], object],
 ) -> Iterator[Finding]:
     """The findings of a log, and the loss by a recovery if it has bad batches."""
-    from segmentlog.maintain.verification.verify_log import (
-        verify_log,  # the compiled kernels load here
-    )
+    # The compiled kernels load here.
+    from segmentlog.maintain.verification.commits import extents_of
+    from segmentlog.maintain.verification.verify_log import verify_log
 
+    extents = extents_of(log) if is_bucket(log.path) else {}
     steps = _of_start(log, loading)
     tails = [each for each in steps if each.action == StartAction.KEEP]
     yield from (as_finding(each) for each in steps if each not in tails)
     is_damaged = False
     try:
         for finding in verify_log(
-            log, with_records=records, with_producers=producers, progress=on_bytes
-        ):
+            log, with_records=records, with_producers=producers, extents=extents,
+            progress=on_bytes,
+        ):  # fmt: skip
             is_damaged |= finding.kind in _CUT_AT
             if finding.kind == FindingKind.TORN_TAIL and tails:
                 message = f"{finding.message}; {tails[0].message}"

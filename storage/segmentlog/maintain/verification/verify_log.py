@@ -5,7 +5,8 @@ transactions.  Nothing is changed.  After damage, reading continues.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import indexes_without_log
 from segmentlog.log.segment import Segment
 from segmentlog.log.windows import BatchWindows
+from segmentlog.maintain.verification.commits import ExtentCheck
 from segmentlog.maintain.verification.findings import Finding, FindingKind, MakeFinding, Severity
 from segmentlog.maintain.verification.indexes import IndexCheck
 from segmentlog.maintain.verification.transactions import ProducerCheck, TransactionCheck
@@ -93,18 +95,21 @@ def verify_log(
     *,
     with_records: bool = False,
     with_producers: bool = False,
+    extents: Mapping[int, ExtentCheck] = MappingProxyType({}),
     progress: Callable[[int], object] = lambda n_bytes: None,
 ) -> Iterator[Finding]:
     """Findings about one log, in the order of its files.
 
     `with_records`: whether compressed batches are also inflated and all records parsed.
-    `with_producers`: whether the sequences of producers are followed, too.  `progress`: called
-    with the bytes of ``.log`` files done since the last call.  Raises `CorruptCheckpointError` or
+    `with_producers`: whether the sequences of producers are followed, too.  `extents`: of segments
+    in an object store, by base offset.  `progress`: called with the bytes of ``.log`` files done
+    since the last call.  Raises `CorruptCheckpointError` or
     `LogDirectoryError` if the bounds or the files of the log cannot be read.
     """
     check = _LogCheck(
-        log, with_records=with_records, with_producers=with_producers, progress=progress
-    )
+        log, with_records=with_records, with_producers=with_producers, extents=extents,
+        progress=progress,
+    )  # fmt: skip
     yield from check.findings()
 
 
@@ -117,9 +122,10 @@ class _LogCheck:
         *,
         with_records: bool,
         with_producers: bool,
+        extents: Mapping[int, ExtentCheck],
         progress: Callable[[int], object],
     ) -> None:
-        self._log, self._progress = log, progress
+        self._log, self._extents, self._progress = log, extents, progress
         self._finding = MakeFinding(log.topic_partition)
         self._windows = BatchWindows(_WINDOW_BYTES)
         self._decoder = (
@@ -164,6 +170,7 @@ class _LogCheck:
         is_leaving = after is not None and after <= self._log.log_start_offset
         indexes = IndexCheck(segment, self._finding, is_leaving=is_leaving)
         scanner = BatchScanner(segment.path, segment.base_offset)
+        extent = self._extents.get(segment.base_offset)
         with open_file(segment.path) as file:
             file.expect(0, segment.size)
             for batches in batches_and_damage(self._windows, scanner, file, 0, segment.size):
@@ -179,6 +186,8 @@ class _LogCheck:
                         indexes.unreadable(segment.size, 2**63 - 1)
                     continue
                 self._offsets.follow(batches)
+                if extent is not None:
+                    extent.follow(batches)
                 yield from indexes.follow(batches)
                 yield from self._transactions.follow(batches)
                 yield from self._follow_epochs(batches)
@@ -188,6 +197,8 @@ class _LogCheck:
                     yield from unreadable_records(self._decoder, batches, self._finding)
                 self._progress(len(batches.data))
         yield from self._offsets.end(segment)
+        if extent is not None:
+            yield from extent.at_the_end()
         if self._producers is not None:
             yield from self._producers.end(segment)
         yield from indexes.at_the_end()

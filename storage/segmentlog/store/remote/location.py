@@ -78,11 +78,6 @@ class Location(NamedTuple):
         return f"Location(root={self.root!r}, key={self.key!r})"
 
 
-def is_url(path: str) -> bool:
-    """Whether a path names a file at a URL: local paths are absolute and have no empty names."""
-    return "://" in path
-
-
 def path_of_url(url: str) -> str:
     """The path for a URL that a user gives; a path that was made here stays as it is.
 
@@ -128,10 +123,7 @@ def path_of_url(url: str) -> str:
 
 
 def location_of(path: str) -> Location:
-    """The parts of a path that `path_of_url` has made, or names joined to one.
-
-    Raises `LogDirectoryError` if the path stands for credentials that this process was not given.
-    """
+    """The parts of a path that `path_of_url` has made, or names joined to one."""
     scheme, _, rest = path.partition("://")
     authority, _, key = rest.partition("/")
     server, *given = authority.split(";")

@@ -95,10 +95,7 @@ class ReadAhead:
             self._next += n_bytes
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from byte `position`; 0 if that is not where the range continues.
-
-        Raises `StorageError` if a piece cannot be read.
-        """
+        """Fill `buffer` from byte `position`; 0 if that is not where the range continues."""
         filled = 0
         while filled < len(buffer) and (piece := self._piece(position + filled)) is not None:
             begin = position + filled - self._at
@@ -158,10 +155,7 @@ def _status(facts: Facts) -> FileStatus:
 
 
 class _Object:
-    """An object, opened at the first read.
-
-    `listed`: facts by a listing, or None.
-    """
+    """An object, opened at the first read."""
 
     def __init__(
         self, path: str, key: str, store: Store, listed: Facts | None, kept: KeptRanges
@@ -344,8 +338,6 @@ class RemoteDisk:
 
         Later questions for it are answered from this listing.  For a partition or a file, its log
         directory is listed without the other partitions.
-
-        Raises `StorageError` if the store cannot be asked.
         """
         key = self._key(path)
         parent, _, name = key.rpartition("/")
@@ -458,10 +450,7 @@ _disks: dict[tuple[int, str], RemoteDisk] = {}
 
 
 def remote_disk(path: str) -> RemoteDisk:
-    """The disk that holds a path at a URL.
-
-    Raises `LogDirectoryError` if its scheme or its options are not supported.
-    """
+    """The disk that holds a path at a URL."""
     authority = path.find("/", path.index("://") + 3)
     root = path if authority < 0 else path[:authority]
     key = os.getpid(), root  # a client does not outlive a fork

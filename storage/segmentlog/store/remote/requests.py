@@ -136,8 +136,8 @@ def end_requests() -> None:
 class Pending:
     """A request under way, which nobody waits for yet.
 
-    `path`: of the file or directory, for errors.  `what`: the request in words: "listing" or
-    "reading bytes 0 to 61".  `work`: makes the request; it may be called again.
+    `what`: the request in words: "listing" or "reading bytes 0 to 61".  `work`: makes the request;
+    it may be called again.
     """
 
     def __init__(self, path: str, what: str, work: Callable[[], Any]) -> None:

@@ -63,10 +63,7 @@ class Store(Protocol):
 
 
 class ArrowStore:
-    """A file system of `pyarrow.fs`.
-
-    `base`: path of the root in it.
-    """
+    """A file system of `pyarrow.fs`."""
 
     def __init__(self, filesystem: "FileSystem", base: str) -> None:
         self._filesystem = filesystem
@@ -139,10 +136,7 @@ def _seconds(text: bytes) -> int | None:
 
 
 class FsspecStore:
-    """A file system of `fsspec`; ranges are read without its own read-ahead.
-
-    `base`: path of the root in it.
-    """
+    """A file system of `fsspec`; ranges are read without its own read-ahead."""
 
     def __init__(self, filesystem: Any, base: str) -> None:  # noqa: ANN401 - it has no types
         self._filesystem = filesystem
@@ -206,10 +200,7 @@ def _whole_seconds(time: object) -> str:
 
 
 def store_at(location: Location) -> Store:
-    """The store with the root of `location`.
-
-    Raises `LogDirectoryError` if its scheme is not supported here, or an option is not accepted.
-    """
+    """The store with the root of `location`."""
     try:
         if location.scheme == "s3":
             return _s3(location)

@@ -91,6 +91,38 @@ def test_a_hundred_thousand_records_keep_the_order_of_their_keys(
     check_order(tmp_path / "c", "u", 100_000)
 
 
+def test_time_rises_in_a_clone_of_many_windows_if_it_rises_in_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many records of a time, which lie on both sides of a bound; a partition begins late."""
+    table = rows(6000)
+    table = table.set_column(
+        2, "timestamp", pa.array(EPOCH_US + np.arange(6000) // 40 * 1000, pa.timestamp("us"))
+    )
+    parts = np.where(np.arange(6000) < 3000, np.arange(6000) % 2, np.arange(6000) % 3)
+    source = write(
+        tmp_path / "s", table.append_column("partition", pa.array(parts, pa.int32())),
+        batch_size=400,
+    )  # fmt: skip
+    monkeypatch.setattr(module, "_WINDOW_BYTES", 4_000)
+    opened = segmentlog.open_log_dir(source)
+    job = module.CloneJob(opened, module.CloneSettings("t", "u", num_partitions=1, dry_run=True))
+    (task,) = job.tasks(1)
+    assert 10 < len(task.windows)
+    segmentlog.clone(
+        source, "t", "u", to=tmp_path / "c", num_partitions=1, order="timestamp",
+        null_keys="keep-order",
+    )  # fmt: skip
+    found = segmentlog.read(tmp_path / "c", "u", columns=["timestamp", "value"])
+    times = found["timestamp"].cast(pa.int64()).to_numpy()
+    assert (np.diff(times) >= 0).all()
+    place_of = {value: place for place, value in enumerate(found["value"].to_pylist())}
+    assert 6000 == len(place_of)
+    for partition in range(3):
+        old = values(source, "t", filter=pa.compute.field("partition") == partition)
+        assert sorted(places := [place_of[each] for each in old]) == places
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ten_million_records_keep_the_order_of_their_keys(tmp_path: Path) -> None:
@@ -359,6 +391,28 @@ def test_open_transactions_are_refused_or_left_out(tmp_path: Path) -> None:
     assert 10 == len(values(tmp_path / "c", "u"))
 
 
+@pytest.mark.parametrize(("until_ms", "is_whole"), [(9, True), (10, False), (500, False)])
+def test_a_part_before_an_open_transaction_is_whole(
+    tmp_path: Path, until_ms: int, is_whole: bool
+) -> None:
+    """With a later time, it would lack the records of that transaction before that time."""
+    path = tmp_path / "s"
+    plant(
+        path,
+        producer_batch(3, 0, 0, 10),
+        producer_batch(4, 0, 0, 2, base_offset=10, is_transactional=True),
+        producer_batch(3, 0, 10, 5, base_offset=12),
+    )
+    given: Any = {"to": tmp_path / "c", "until": EPOCH_US // 1000 + until_ms}
+    if is_whole:
+        segmentlog.clone(path, "t", "u", **given)
+    else:
+        with pytest.raises(LogDirectoryError, match="open since offset 10"):
+            segmentlog.clone(path, "t", "u", **given)
+        segmentlog.clone(path, "t", "u", open_transactions="leave-out", **given)
+    assert min(until_ms, 10) == len(values(tmp_path / "c", "u"))
+
+
 Rows = Callable[[pa.RecordBatch], Any]
 
 
@@ -526,7 +580,12 @@ def test_topics_of_brokers_are_no_clones(names: tuple[str, str]) -> None:
         segmentlog.clone("/does/not/exist", *names)
 
 
-def test_a_destination_lies_apart_from_the_source(source: Path) -> None:
+def test_a_destination_lies_apart_from_the_source(source: Path, tmp_path: Path) -> None:
+    """It may be an empty directory, which somebody has made for it."""
+    (tmp_path / "empty").mkdir()
+    segmentlog.clone(source, "t", "u", to=tmp_path / "empty")
+    with pytest.raises(LogDirectoryError, match="is a partition directory"):
+        segmentlog.clone(source, "t", "v", to=tmp_path / "empty" / "u-0", dry_run=True)
     (source / "inner").mkdir()
     with pytest.raises(LogDirectoryError, match="lies in the source"):
         segmentlog.clone(source, "t", "u", to=source / "inner")

@@ -61,14 +61,7 @@ def copies(template: Path, to: Path) -> Iterator[Path]:
 
 
 #: Calls from one cut to the next.
-STEPS = pytest.mark.parametrize(
-    "step",
-    [
-        23,
-        pytest.param(7, marks=pytest.mark.thorough),
-        pytest.param(1, marks=pytest.mark.slow),
-    ],
-)
+STEPS = pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def assert_compacted(directory: Path, expected: dict[bytes, bytes]) -> None:

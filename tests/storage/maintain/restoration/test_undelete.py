@@ -115,6 +115,29 @@ def test_a_topic_that_was_made_again_and_is_empty_takes_the_records(
     assert records.equals(read(directory))
 
 
+def test_records_of_a_topic_that_was_made_again_stay_and_take_the_old_ones(
+    deleted: tuple[Path, pa.Table],
+) -> None:
+    """The old offsets belong to other records now: a writer appends with new ones."""
+    directory, records = deleted
+    fill(directory, 7)
+    with pytest.raises(LogDirectoryError, match="has offsets up to 27"):
+        segmentlog.undelete(directory, TOPIC)
+    segmentlog.undelete(directory, TOPIC, as_topic="before")
+    columns = ["key", "value", "partition", "timestamp", "headers"]
+    old = segmentlog.dataset(directory, "before", include_headers=True).scanner(columns)
+    config = segmentlog.ProducerConfig(use_timestamps=True)
+    with segmentlog.open_writer(directory, TOPIC, config=config) as writer:
+        for batch in old.to_batches():
+            writer.append(batch)
+
+    found = read(directory)
+    assert [*range(7, 47)] * 3 == found["offset"].to_pylist()
+    assert records.select(columns).equals(
+        found.filter(pa.compute.field("offset") >= 27).select(columns)
+    )
+
+
 def test_each_directory_can_be_read_by_its_path(deleted: tuple[Path, pa.Table]) -> None:
     """The bounds of a topic that was made again are not those of the deleted one."""
     directory, records = deleted
@@ -147,6 +170,9 @@ def test_the_list_says_what_is_known(
         each.removed_ms and each.removed_ms - each.renamed_ms for each in running
     ]
     assert "Kafka's default, or server.properties" in running[0].removal
+    with as_broker(directory):
+        sooner = segmentlog.renamed_partitions(directory, server_properties=properties)[0]
+    assert 7000 == (sooner.removed_ms or 0) - sooner.renamed_ms
     assert stopped[0].removed_ms is None
     assert stopped[0].removal.startswith(
         "a broker, 37 s after its next start, by log.segment.delete.delay.ms=7000 (server.prop"
@@ -171,6 +197,54 @@ def test_a_directory_that_cannot_be_read_is_listed(deleted: tuple[Path, pa.Table
     assert "expected 'version: 0'" in found[0].problem
     assert (None, 40) == (found[0].topic_id, found[0].log_start_offset)
     assert found[1].problem
+
+
+def test_what_a_broker_removes_while_the_list_is_made_is_left_out(
+    deleted: tuple[Path, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with such a name is no partition, either."""
+    directory, _ = deleted
+    first = renamed(directory)[0]
+    first.with_name(first.name.replace("-1-0.", "-1-3.")).touch()
+    status_of = module.status_of
+
+    def removed(path: str) -> Any:
+        if path == str(first):
+            shutil.rmtree(first)
+        return status_of(path)
+
+    monkeypatch.setattr(module, "status_of", removed)
+    assert [1, 2] == [each.partition for each in segmentlog.renamed_partitions(directory)]
+
+
+def test_a_directory_that_a_broker_has_half_removed_is_no_candidate(
+    deleted: tuple[Path, pa.Table],
+) -> None:
+    """A broker removes the segments first, and may be killed then."""
+    directory, records = deleted
+    (directory / f"{TOPIC}-0.{'0' * 32}-delete").mkdir()
+    segmentlog.undelete(directory, TOPIC)
+
+    assert records.equals(read(directory))
+
+
+def test_corrupt_batches_are_left_out_when_asked(tmp_path: Path) -> None:
+    """Each partition has two batches of twenty records."""
+    directory = tmp_path / "logs"
+    fill(directory)
+    records = fill(directory, 60)
+    take_out(str(directory), TOPIC)
+    (log,) = renamed(directory)[1].glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(segmentlog.CorruptLogError, match=str(log)):
+        segmentlog.undelete(directory, TOPIC)
+    found = segmentlog.undelete(directory, TOPIC, on_corrupt_batch="skip")
+
+    assert [40, 20, 40] == [each.n_records for each in found.partitions]
+    is_there = (pa.compute.field("partition") != 1) | (pa.compute.field("offset") >= 60)
+    assert records.filter(is_there).equals(read(directory))
 
 
 def test_a_topic_whose_name_is_cut_in_the_directories(tmp_path: Path) -> None:
@@ -218,21 +292,22 @@ def test_several_topics_of_one_name_are_told_apart_by_id(
 def test_several_topics_of_one_name_are_told_apart_by_time(
     twice: tuple[Path, list[pa.Table], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last deletion before a time."""
+    """The last deletion before a time, at which all its partitions had been renamed."""
     directory, records, ids = twice
     look = module._look
 
     def at(*arguments: Any, **options: Any) -> Any:
         found = look(*arguments, **options)
-        return found._replace(renamed_ms=(1 + ids.index(found.topic_id)) * 10**12)
+        at_ms = (1 + ids.index(found.topic_id)) * 10**12
+        return found._replace(renamed_ms=at_ms + found.partition)
 
     monkeypatch.setattr(module, "_look", at)
-    for number, before_ms in enumerate((10**12 + 1, 2 * 10**12 + 1)):
+    for number, before_ms in enumerate((2 * 10**12 + 1, 2 * 10**12 + 3)):
         to = directory.parent / f"saved{number}"
         segmentlog.undelete(directory, TOPIC, deleted_before=before_ms, to=to)
         assert records[number].equals(read(to))
     with pytest.raises(OptionError, match="nothing was deleted before it"):
-        segmentlog.undelete(directory, TOPIC, deleted_before=10**12)
+        segmentlog.undelete(directory, TOPIC, deleted_before=10**12 + 2)
 
 
 def test_a_topic_without_records_is_no_candidate(deleted: tuple[Path, pa.Table]) -> None:
@@ -300,6 +375,12 @@ def test_what_is_not_deleted_is_refused(deleted: tuple[Path, pa.Table]) -> None:
         segmentlog.undelete(directory, TOPIC, as_topic="__consumer_offsets")
 
 
+def fill_other(directory: Path) -> Path:
+    """The directory of a partition of another topic."""
+    fill(directory, topic="u", n_partitions=1)
+    return directory / "u-0"
+
+
 def test_targets_that_are_refused(deleted: tuple[Path, pa.Table], tmp_path: Path) -> None:
     """Within the source; several that belong to no broker; one that holds no logs."""
     directory, _ = deleted
@@ -307,6 +388,8 @@ def test_targets_that_are_refused(deleted: tuple[Path, pa.Table], tmp_path: Path
         segmentlog.undelete(directory, TOPIC, to=directory / "in")
     with pytest.raises(OptionError, match="give one directory that belongs to no broker"):
         segmentlog.undelete(directory, TOPIC, to=[tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(LogDirectoryError, match="is a partition directory"):
+        segmentlog.undelete(directory, TOPIC, to=fill_other(tmp_path / "other"))
     (tmp_path / "file").touch()
     with pytest.raises(LogDirectoryError, match="is a file"):
         segmentlog.undelete(directory, TOPIC, to=tmp_path / "file")

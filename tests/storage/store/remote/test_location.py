@@ -10,8 +10,9 @@ import pytest
 from segmentlog import open_log_dir
 from segmentlog.errors import LogDirectoryError
 from segmentlog.store.paths import local_path, readable_path
+from segmentlog.store.readable import is_url
 from segmentlog.store.remote import location
-from segmentlog.store.remote.location import is_url, location_of, path_of_url, without_options
+from segmentlog.store.remote.location import location_of, path_of_url, without_options
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""Commands that read whole topics once: ``analyze`` against a scan, ``clone`` against a copy."""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import query_data
+from measure import Row, compare
+from planning import run_program
+
+import segmentlog
+from segmentlog.model import Codec
+
+__all__ = ["rows"]
+
+_N_CLONED = 12  #: partitions of a clone
+_ANALYZE = """
+before = peak()
+import segmentlog
+found = segmentlog.analyze(sys.argv[1])
+print(peak() - before, found.topics[0].figures.n_records)
+"""
+
+_Found = tuple[int, ...]
+
+
+def rows(scratch: Path, n_records: int, rounds: int) -> list[Row]:
+    """The rows of the table about whole topics."""
+    found = []
+    for codec in (Codec.NONE, Codec.ZSTD):
+        directory = scratch / codec.name.lower()
+        query_data.write(directory, n_records, query_data.N_PARTITIONS, codec)
+        found += [_analyze(directory, codec, rounds), _clone(directory, codec, rounds)]
+    return [*found, _memory(scratch, n_records)]
+
+
+def _n_bytes(directory: Path) -> int:
+    return sum(each.stat().st_size for each in directory.rglob("*.log"))
+
+
+def _scanned(directory: Path) -> _Found:
+    batches = segmentlog.dataset(directory).scanner().to_batches()
+    return (sum(each.num_rows for each in batches),)
+
+
+def _analyzed(directory: Path) -> _Found:
+    return (segmentlog.analyze(directory).topics[0].figures.n_records,)
+
+
+def _analyze(directory: Path, codec: Codec, rounds: int) -> Row:
+    results = compare(
+        {"ours": partial(_analyzed, directory), "theirs": partial(_scanned, directory)}, rounds
+    )
+    ours, theirs = results["ours"], results["theirs"]
+    (n_records,), n_bytes = ours.digest, _n_bytes(directory)
+    detail = (
+        f"{n_records / ours.median / 1e6:.1f} against {n_records / theirs.median / 1e6:.1f} M "
+        f"records/s, {n_bytes / ours.median / 1e6:.0f} MB/s of log; ±{ours.spread:.0%}, "
+        f"±{theirs.spread:.0%}; bound by the scan, and by the sketches of keys"
+    )
+    work = f"`segmentlog.analyze`, {codec.name.lower()}"
+    return Row(work, "a scan of all columns without headers", "≥ 0.7",
+               f"{theirs.median / ours.median:.2f}", detail)  # fmt: skip
+
+
+def _clone(directory: Path, codec: Codec, rounds: int) -> Row:
+    made, numbers = directory.with_name("cloned"), count()
+
+    def cloned() -> _Found:
+        to = made / str(next(numbers))
+        found = segmentlog.clone(
+            directory, query_data.TOPIC, "clone", to=to, num_partitions=_N_CLONED,
+            order="timestamp",
+        )  # fmt: skip
+        return (sum(each.n_records for each in found.partitions),)
+
+    def copied() -> _Found:
+        config = segmentlog.ProducerConfig(use_timestamps=True, codec=codec)
+        n = 0
+        with segmentlog.open_writer(
+            made / str(next(numbers)), "copy", num_partitions=_N_CLONED, config=config
+        ) as writer:
+            source = segmentlog.dataset(directory, include_headers=True)
+            for batch in source.scanner(("key", "value", "timestamp", "headers")).to_batches():
+                writer.append(batch)
+                n += batch.num_rows
+        return (n,)
+
+    contestants: dict[str, Callable[[], _Found]] = {"ours": cloned, "theirs": copied}
+    results = compare(contestants, rounds, between=lambda: shutil.rmtree(made, ignore_errors=True))
+    shutil.rmtree(made)
+    ours, theirs = results["ours"], results["theirs"]
+    (n_records,) = ours.digest
+    detail = (
+        f"{n_records / ours.median / 1e6:.2f} against {n_records / theirs.median / 1e6:.2f} M "
+        f"records/s; ±{ours.spread:.0%}, ±{theirs.spread:.0%}; bound by the merge by time, and by "
+        "the writer"
+    )
+    work = f"`segmentlog.clone` over {_N_CLONED} partitions, {codec.name.lower()}"
+    return Row(work, "a read and a write of the records, in no order", "≥ 0.6",
+               f"{theirs.median / ours.median:.2f}", detail)  # fmt: skip
+
+
+def _memory(scratch: Path, n_records: int) -> Row:
+    """An analysis in new interpreters, of a log and of another that is four times as long."""
+    found = {}
+    for n in (n_records // 4, n_records):
+        directory = scratch / f"memory-{n}"
+        query_data.write(directory, n, query_data.N_PARTITIONS)
+        most, _ = run_program(_ANALYZE, os.environ, str(directory))
+        found[_n_bytes(directory)] = most
+        shutil.rmtree(directory)
+    each = ", ".join(f"{size / 1e6:.0f} MB of log {most:.0f} MB" for size, most in found.items())
+    detail = f"{each}; bound by imports, and by the windows and sketches of two threads"
+    return Row("memory of an analysis over the interpreter", "–", "< 400 MB",
+               f"{max(found.values()):.0f} MB", detail)  # fmt: skip

@@ -1,0 +1,120 @@
+"""Requests to a server that are spoiled: lost answers, errors, throttling.
+
+`spoiled_requests` says what is played.  A plain `pytest` plays what a commit depends on.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from faulty_server import FAULTS, Fault, FaultyServer, Sent
+from moto_here import Moto
+from spoiled_requests import OPERATIONS, hasty_clients, new_place, new_process, play, sites_of
+
+import segmentlog
+from segmentlog.errors import StorageError
+
+_WRITE = "write, and a checkpoint"
+
+
+@pytest.fixture
+def proxy(moto: Moto) -> Iterator[FaultyServer]:
+    """A proxy before a server."""
+    with FaultyServer(moto.port) as made, hasty_clients():
+        yield made
+    new_process()
+
+
+def _is_commit(_number: int, sent: Sent) -> bool:
+    return sent.method == "PUT" and "/commits/" in sent.target
+
+
+def _place(moto: Moto, proxy: FaultyServer) -> str:
+    return new_place(moto.url("faults"), proxy, moto.port)
+
+
+@pytest.mark.parametrize(
+    ("name", "stays", "outcome", "is_there"),
+    [
+        ("500 after", True, "done", True),  # it reads what it has written
+        ("409 before", True, "in doubt", False),
+        ("403", False, "StorageError", False),
+    ],
+)
+def test_the_request_that_decides(
+    moto: Moto, proxy: FaultyServer, name: str, outcome: str, *, stays: bool, is_there: bool
+) -> None:
+    found = play(
+        OPERATIONS[_WRITE], proxy, _place(moto, proxy), _is_commit, FAULTS[name], stays=stays
+    )
+    assert (found.outcome, found.is_there) == (outcome, is_there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_request_of_every_operation(moto: Moto, proxy: FaultyServer, name: str) -> None:
+    n_requests = len(sites_of(OPERATIONS[name], proxy, _place(moto, proxy)))
+    plays = itertools.product(range(n_requests), FAULTS.values(), (False, True))
+    for number, fault, stays in itertools.islice(plays, 0, None, 3):
+        play(OPERATIONS[name], proxy, _place(moto, proxy), number, fault, stays=stays)
+
+
+def _write(url: str) -> None:
+    with segmentlog.open_writer(url, "orders") as writer:
+        writer.append(pa.table({"value": ["a"]}))
+
+
+def _refused(status: int, code: str) -> Callable[[int, Sent], Fault | None]:
+    return lambda _number, _sent: Fault(False, status, code)
+
+
+def _of_data(fault: Fault) -> Callable[[int, Sent], Fault | None]:
+    return lambda _number, sent: fault if "/data/" in sent.target else None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "number", "said"),
+    [
+        (403, "AccessDenied", 13, "not permitted"),
+        (403, "InvalidAccessKeyId", 13, "credentials were not accepted"),
+        (400, "ExpiredToken", 13, "credentials were not accepted"),
+        (404, "NoSuchBucket", 2, "no such bucket"),
+        (404, "ContainerNotFound", 2, "no such bucket"),
+        (503, "SlowDown", 5, "SlowDown"),
+    ],
+)
+def test_a_refusal_says_what_is_missing(
+    moto: Moto, proxy: FaultyServer, status: int, code: str, number: int, said: str
+) -> None:
+    url = _place(moto, proxy)
+    proxy.choose = _refused(status, code)
+    with pytest.raises(
+        StorageError, match=f"segmentlog.bucket: reading failed: .*{said}"
+    ) as found:
+        _write(url)
+    assert found.value.errno == number
+    assert code in str(found.value)
+
+
+def test_a_conflict_of_an_unconditional_write(moto: Moto, proxy: FaultyServer) -> None:
+    """S3 answers 409 to a write that meets another one, and 404 to a part of an ended upload."""
+    url = _place(moto, proxy)
+    for fault in (Fault(False, 409, "OperationAborted"), Fault(False, 404, "NoSuchUpload")):
+        proxy.choose = _of_data(fault)
+        with pytest.raises(StorageError, match=r"\.batches: writing failed"):
+            _write(url)
+
+
+def test_no_credentials_and_no_bucket(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> None:
+    new_process()
+    with pytest.raises(StorageError, match=r"no such bucket or container.*NoSuchBucket"):
+        _write(moto.url("x").replace("s3://logs", "s3://missing"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    # No machine gives the credentials of a role.
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1")
+    new_process()
+    with pytest.raises(StorageError, match=r"no credentials were found.*give credentials"):
+        _write(moto.url("x"))
+    new_process()

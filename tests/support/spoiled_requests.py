@@ -1,0 +1,337 @@
+"""Each request of each operation on a log in an object store, spoiled in each way.
+
+An operation runs once to count its requests.  Then it runs again at a new place for each request
+and each fault (`faulty_server.FAULTS`), once with one spoiled request, which the client repeats by
+itself, and once with all repetitions of the request spoiled.  It must be done, or end with one of
+our errors, and the log must hold all of it or nothing of it.
+
+``python tests/support/spoiled_requests.py`` prints a table of what was played on each server.
+"""
+
+import contextlib
+import itertools
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pyarrow as pa
+from faulty_server import FAULTS, Fault, FaultyServer, Sent
+
+import segmentlog
+from segmentlog.bucket import objects, recognize, sequence
+from segmentlog.bucket.sequence import sequence_at
+from segmentlog.bucket.upkeep import move_starts, sweep_objects
+from segmentlog.errors import CommitInDoubtError, SegmentLogError
+from segmentlog.store.bucket_location import BucketLocation, bucket_at
+
+__all__ = ["OPERATIONS", "Played", "hasty_clients", "new_process", "play", "sites_of"]
+
+_N_PARTITIONS = 3
+_ROWS = 60
+_PART_BYTES = 4 << 10
+
+#: Values of each topic, sorted.
+_Held = dict[str, list[str]]
+
+
+def new_process() -> None:
+    """Forget what this process knows of stores, as a new one."""
+    objects._clients.clear()
+    sequence._sequences.clear()
+    recognize._known.clear()
+    recognize._stores.clear()
+
+
+@contextlib.contextmanager
+def hasty_clients() -> Iterator[None]:
+    """Clients that give up soon, checkpoints after two commits, and uploads in small parts."""
+    backoff = {
+        "init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2),
+        "base": 2,
+    }  # fmt: skip
+    retries = {"max_retries": 2, "retry_timeout": timedelta(seconds=5), "backoff": backoff}
+    seconds = itertools.count(0.0, 40.0)
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    with (
+        mock.patch.object(objects, "_RETRIES", retries),
+        mock.patch.object(objects, "_SECONDS", "250ms"),
+        mock.patch.object(objects, "PART_BYTES", _PART_BYTES),
+        mock.patch.object(sequence, "_EVERY", 2),
+        mock.patch.object(sequence, "time", clock),
+    ):
+        yield
+
+
+def _location(url: str) -> BucketLocation:
+    found = bucket_at(url)
+    assert found is not None
+    return found
+
+
+def _write(url: str, name: str, n_rows: int = _ROWS, **options: Any) -> None:
+    rows = pa.table({"value": [f"{name}-{i}" for i in range(n_rows)]})
+    given: dict[str, Any] = {"num_partitions": _N_PARTITIONS, **options}
+    with segmentlog.open_writer(url, "orders", **given) as writer:
+        writer.append(rows)
+
+
+def _numbered(url: str, n_rows: int = _ROWS) -> None:
+    _write(url, "new", n_rows, txn_app_id="app", txn_version=0)
+
+
+def _parts(url: str) -> None:
+    config = segmentlog.ProducerConfig(codec=segmentlog.Codec.NONE)
+    _write(url, "new", 1000, config=config, txn_app_id="app", txn_version=0)
+
+
+def _overwrite(url: str) -> None:
+    _write(url, "new", overwrite=True)
+
+
+def _sweep(url: str) -> None:
+    sweep_objects(_location(url), -1, -1, dry_run=False)
+
+
+def _delete(url: str) -> None:
+    segmentlog.delete_topic(url, "orders")
+
+
+def _delete_records(url: str) -> None:
+    """Of all partitions at once, as `retain` does."""
+    location = _location(url)
+    state = sequence_at(location).refresh()
+    topic_ids = dict.fromkeys(state.logs, state.topics["orders"].topic_id)
+    move_starts(location, {at: log.end for at, log in state.logs.items()}, topic_ids)
+
+
+def _read(url: str) -> None:
+    assert segmentlog.read(url, "orders").num_rows == _ROWS
+
+
+_source = tempfile.TemporaryDirectory()  # of all mirrors: a topic has one id
+
+
+def _mirror_up(url: str) -> None:
+    if not os.listdir(_source.name):
+        _write(_source.name, "new")
+    segmentlog.mirror(_source.name, to=url)
+
+
+def _mirror_down(url: str) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        segmentlog.mirror(url, to=made)
+        assert segmentlog.read(made, "orders").num_rows == _ROWS
+
+
+def _nothing(_url: str) -> None:
+    pass
+
+
+def _old_rows(url: str) -> None:
+    _write(url, "old")
+
+
+def _leftovers(url: str) -> None:
+    """Objects of a job that was killed, and of records that have left the log."""
+    _write(url, "older")
+    _overwrite(url)
+    objects.objects_at(_location(url)).put("data/ab/0-cd.batches", [b"left"])
+
+
+def _names(name: str, n_rows: int = _ROWS) -> list[str]:
+    return [f"{name}-{i}" for i in range(n_rows)]
+
+
+class Operation(NamedTuple):
+    """What is played: `before` and `after` are the values that the log has then."""
+
+    prepare: Callable[[str], None]
+    run: Callable[[str], None]
+    before: list[str]
+    after: list[str]
+    is_repeatable: bool = True  # whether running it again changes nothing more
+    #: whether an error other than of doubt promises that nothing has happened: a mirror looks at
+    #: what it has made, and may be called again in any case
+    promises: bool = True
+
+
+_OLD, _NEW = _names("old"), _names("new")
+
+OPERATIONS = {
+    "first write": Operation(_nothing, _numbered, [], _NEW),
+    "write, and a checkpoint": Operation(_old_rows, _numbered, _OLD, _OLD + _NEW),
+    "write in parts": Operation(_old_rows, _parts, _OLD, _OLD + _names("new", 1000)),
+    "overwrite": Operation(_old_rows, _overwrite, _OLD, _NEW),
+    "read": Operation(_old_rows, _read, _OLD, _OLD),
+    "delete records": Operation(_old_rows, _delete_records, _OLD, []),
+    "delete a topic": Operation(_old_rows, _delete, _OLD, [], is_repeatable=False),
+    "sweep": Operation(_leftovers, _sweep, _NEW, _NEW),
+    "mirror up": Operation(_nothing, _mirror_up, [], _NEW, promises=False),
+    "mirror down": Operation(_old_rows, _mirror_down, _OLD, _OLD),
+}
+
+
+class Played(NamedTuple):
+    """How an operation with a spoiled request has ended."""
+
+    outcome: str  # "done", "in doubt", or the name of the error
+    is_there: bool  # whether its effect is
+    n_swept: int
+
+
+def _values(url: str) -> list[str]:
+    new_process()
+    location = _location(url)
+    if (
+        not sequence_at(location).is_made()
+        or "orders" not in sequence_at(location).refresh().topics
+    ):
+        return []
+    found = segmentlog.read(url, "orders", columns=["value"])["value"]
+    return sorted(each.decode() for each in found.to_pylist())
+
+
+def sites_of(operation: Operation, proxy: FaultyServer, url: str) -> list[Sent]:
+    """The requests of an operation that nobody spoils.
+
+    `url`: an empty place, by way of the proxy.
+    """
+    operation.prepare(url)
+    new_process()
+    proxy.reset()
+    operation.run(url)
+    found = proxy.requests
+    proxy.reset()
+    return found
+
+
+def play(
+    operation: Operation, proxy: FaultyServer, url: str,
+    chosen: int | Callable[[int, Sent], bool], fault: Fault, *, stays: bool,
+) -> Played:  # fmt: skip
+    """Spoil one request of an operation, and check what is there then.
+
+    `chosen`: the number of the request, from 0, or whether it is the one.  `stays`: whether
+    repetitions of the request are spoiled, too.  Raises `AssertionError` if the log has something
+    else than all of the operation or nothing of it, or than was promised.
+    """
+    operation.prepare(url)
+    new_process()
+    proxy.reset()
+    spoiled: list[tuple[str, str]] = []
+
+    def choose(at: int, sent: Sent) -> Fault | None:
+        key = sent.method, sent.target.partition("?")[0]
+        if not spoiled and (at == chosen if isinstance(chosen, int) else chosen(at, sent)):
+            spoiled.append(key)
+            return fault
+        return fault if stays and key in spoiled else None
+
+    proxy.choose = choose
+    outcome = "done"
+    try:
+        operation.run(url)
+    except CommitInDoubtError:
+        outcome = "in doubt"
+    except SegmentLogError as error:
+        outcome = type(error).__name__
+    proxy.reset()
+    found, before, after = _values(url), sorted(operation.before), sorted(operation.after)
+    assert found in (before, after), (outcome, len(found))
+    if outcome == "done":
+        assert found == after
+    elif before != after and operation.promises:
+        assert outcome == "in doubt" or found == before, outcome
+    if operation.is_repeatable or found == before:
+        new_process()
+        operation.run(url)
+        assert _values(url) == after
+    findings = [*segmentlog.verify(url)]
+    assert findings == [], findings
+    location = _location(url)
+    n_swept = len(sweep_objects(location, -1, -1, dry_run=False).keys)
+    held = {each.key for each in objects.objects_at(location).list("data/")}
+    assert held == sequence_at(location).refresh().objects()
+    return Played(outcome, found == after, n_swept)
+
+
+def main() -> None:
+    """Play all, and print a table."""
+    import logging
+
+    from one_winner import SERVERS
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    logging.getLogger("segmentlog").setLevel(logging.ERROR)
+    every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    names = sys.argv[2:] or ["moto", "S3Proxy", "fake-gcs-server", "Azurite"]
+    print(
+        "| server | operation | requests | spoiled | done | refused | in doubt | wrong | seconds |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for server in names:
+        with SERVERS[server]() as url, hasty_clients():
+            for name, operation in OPERATIONS.items():
+                begin = time.monotonic()
+                outcomes, n_requests = _played(operation, url, every)
+                done, doubt = outcomes.pop("done", 0), outcomes.pop("in doubt", 0)
+                wrong = outcomes.pop("wrong", 0)
+                refused = sum(outcomes.values())
+                total = done + doubt + wrong + refused
+                seconds = time.monotonic() - begin
+                print(
+                    f"| {server} | {name} | {n_requests} | {total} | {done} | {refused} | {doubt} "
+                    f"| {wrong} | {seconds:.0f} |",
+                    flush=True,
+                )
+
+
+_places = itertools.count()
+
+
+def new_place(url: str, proxy: FaultyServer, server_port: int) -> str:
+    """An empty place in the server of a place, by way of the proxy."""
+    before, question, options = url.partition("?")
+    options = options.replace(f":{server_port}", f":{proxy.port}")
+    return f"{before}/{os.getpid()}-{next(_places)}{question}{options}"
+
+
+def port_in(url: str) -> int:
+    """The port of the server in the URL of a place."""
+    found = re.search(r"(?:127\.0\.0\.1|localhost):(\d+)", url.partition("?")[2])
+    assert found is not None, url
+    return int(found[1])
+
+
+def _played(operation: Operation, url: str, every: int) -> tuple[Counter[str], int]:
+    outcomes: Counter[str] = Counter()
+    port = port_in(url)
+    with FaultyServer(port) as proxy:
+        requests = sites_of(operation, proxy, new_place(url, proxy, port))
+        plays = itertools.product(range(len(requests)), FAULTS.items(), (False, True))
+        for number, (name, fault), stays in itertools.islice(plays, 0, None, every):
+            place = new_place(url, proxy, port)
+            try:
+                found = play(operation, proxy, place, number, fault, stays=stays)
+            except Exception as error:  # noqa: BLE001 - all of them are counted
+                print(
+                    f"wrong: {requests[number].method} {requests[number].target}, {name}, "
+                    f"stays={stays}: {error!r}", file=sys.stderr, flush=True,
+                )  # fmt: skip
+                outcomes["wrong"] += 1
+                proxy.reset()
+            else:
+                outcomes[found.outcome] += 1
+    return outcomes, len(requests)
+
+
+if __name__ == "__main__":
+    main()
