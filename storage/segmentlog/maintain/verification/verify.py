@@ -219,6 +219,12 @@ def _of_logs(
             )
 
 
+def _places(paths: Iterable[str | os.PathLike[str]]) -> list[BucketLocation]:
+    """The logs in object stores among some paths."""
+    opened = (opened_path(each) for each in paths if "://" in str(each))
+    return [parse_bucket(each)[0] for each in opened if is_bucket(each)]
+
+
 def _of_directories(
     directory: LogDirectory, topics: Collection[str], partitions: Collection[int]
 ) -> Iterator[Finding]:
