@@ -113,7 +113,7 @@ def commit_staged(
         staged, appended = _without_duplicates(held, token, settings, ends, staged)
 
     # 4. What is about to happen to each log.
-    intents = _intents(held, ready, staged, settings.emptied)
+    intents = _intents(held, ready, staged, {*settings.emptied})
     replaced = [each for each in intents if each.new_start >= 0]
 
     # 5. The change: batches are written after the ends of the logs, and then it is decided.
@@ -197,7 +197,7 @@ def _intents(
     held: HeldDirectory,
     ready: Mapping[TopicPartition, tuple[SegmentSizes, int]],
     staged: JobExtents,
-    emptied: Collection[TopicPartition],
+    emptied: Set[TopicPartition],
 ) -> list[PartitionIntent]:
     # Each log gets a high watermark.  A reader that has looked for guards before ours stands has
     # no other bound, and would take the log end while batches are appended.
