@@ -55,7 +55,7 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     keys = _binary(_cast(columns, "key", n_rows, kind))
     values = _binary(_cast(columns, "value", n_rows, kind))
     headers = _headers(columns, n_rows, kind)
-    list_ends, _, _, *pairs = headers
+    list_ends, pairs = headers[0], headers[3:]
     # Rows without headers, or whose headers have `COPY_SLACK` bytes after them.
     n_wide_lists = _n_below(list_ends, min(map(_n_wide_rows, pairs))) if len(list_ends) else n_rows
     source = SourceArrays(
