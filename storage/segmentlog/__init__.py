@@ -99,7 +99,7 @@ from segmentlog.maintain.compaction.erase import ErasedPartition, erase
 from segmentlog.maintain.compaction.remaining import CopyKind, RemainingCopy
 from segmentlog.maintain.delete_records import DeletedRecords, delete_records
 from segmentlog.maintain.delete_topic import DeletedTopic, delete_topic
-from segmentlog.maintain.recover import recover
+from segmentlog.maintain.recover import RecoveryKind, RecoveryStep, recover
 from segmentlog.maintain.reindex import IndexedSegment, reindex
 from segmentlog.maintain.restoration.propose import (
     creation_commands,
@@ -144,7 +144,6 @@ from segmentlog.reads.stream_checkpoint import checkpoint_offsets
 from segmentlog.reads.usage import UsageKind, UsedSpace, usage
 from segmentlog.store.paths import add_recognizer as _add_recognizer
 from segmentlog.store.readable import add_disk as _add_disk
-from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.writes.config import Producer, ProducerConfig
 from segmentlog.writes.writer import LogWriter, open_writer
 

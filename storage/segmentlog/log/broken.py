@@ -42,8 +42,11 @@ def keep_tail(path: str, position: int, end: int | None = None) -> str:
     for kept in _names(path, position):
         if not exists(kept):
             break
-        if _is_copy(path, position, end, kept):
-            return kept
+        with open_file(path, follow=False) as segment, open_file(kept, follow=False) as copy:
+            to, size = segment.status().size if end is None else end, copy.status().size
+            pieces = itertools.zip_longest(_pieces(segment, position, to), _pieces(copy, 0, size))
+            if to - position == size and all(piece == copied for piece, copied in pieces):
+                return kept
     temporary = f"{kept}.tmp"
     remove_file(temporary, missing_ok=True)  # left by a crash
     copy_bytes(path, temporary, position, end)
@@ -86,16 +89,6 @@ def _names(path: str, position: int) -> "itertools.chain[str]":
     stem = os.path.join(directory, f"segmentlog.{name}.{position}")
     again = (f"{stem}.{number}.broken" for number in itertools.count(2))
     return itertools.chain([f"{stem}.broken"], again)
-
-
-def _is_copy(path: str, position: int, end: int | None, kept: str) -> bool:
-    """Whether `kept` holds the bytes of the segment from `position` to `end`."""
-    with open_file(path, follow=False) as segment, open_file(kept, follow=False) as copy:
-        end = segment.status().size if end is None else end
-        if end - position != (size := copy.status().size):
-            return False
-        both = itertools.zip_longest(_pieces(segment, position, end), _pieces(copy, 0, size))
-        return all(piece == copied for piece, copied in both)
 
 
 def _pieces(file: ReadableFile, position: int, end: int) -> Iterator[tuple[int, bytes]]:

@@ -51,39 +51,34 @@ class OffsetCheckpoint:
     square of their number.  The caller holds the lock of the directory, and writes what
     is left at the end.  A crash may forget changes that were not written.
 
-    `offsets`: its entries; by default, they are read.  Raises `CorruptCheckpointError` if it
-    cannot be read.
+    `offsets`: its entries; by default, they are read.
     """
 
     def __init__(
         self, directory: str, name: str, offsets: Mapping[TopicPartition, int] | None = None
     ) -> None:
         self._directory, self._name = directory, name
-        self._offsets = dict(read_offsets(directory, name) if offsets is None else offsets)
+        #: all entries, with those that are not written yet; only `put` changes them
+        self.offsets = dict(read_offsets(directory, name) if offsets is None else offsets)
         self._n_waiting = 0
-
-    @property
-    def offsets(self) -> Mapping[TopicPartition, int]:
-        """All entries, with those that are not written yet."""
-        return self._offsets
 
     def put(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Change entries; in a small checkpoint, they are durable on return."""
-        self._offsets.update(offsets)
+        self.offsets.update(offsets)
         self._n_waiting += len(offsets)
-        if self._n_waiting > len(self._offsets) // _SHARE:
+        if self._n_waiting > len(self.offsets) // _SHARE:
             self.write()
 
     def lower_to(self, ends: Mapping[TopicPartition, int]) -> None:
         """Lower entries that exceed the ends of their logs, durably."""
-        lowered = {each: end for each, end in ends.items() if self._offsets.get(each, end) > end}
+        lowered = {each: end for each, end in ends.items() if self.offsets.get(each, end) > end}
         self.put(lowered)
         self.write()
 
     def write(self) -> None:
         """Make all changes durable."""
         if self._n_waiting:
-            write_offsets(self._directory, self._name, self._offsets)
+            write_offsets(self._directory, self._name, self.offsets)
             self._n_waiting = 0
 
 
@@ -235,10 +230,7 @@ def moved_entries(
 
 
 def read_offsets(directory: str, name: str) -> Mapping[TopicPartition, int]:
-    """Entries of an offset checkpoint at the top of a log directory.
-
-    Raises `CorruptCheckpointError` if a line is malformed, or the number of entries is wrong.
-    """
+    """Entries of an offset checkpoint at the top of a log directory."""
     path, remedy = os.path.join(directory, name), _remedy(name)
     return _offsets(path, remedy, _data(path, remedy))
 
@@ -299,10 +291,7 @@ def _known(path: str, remedy: str, data: bytes, n_fields: int) -> tuple[bytes, i
 
 
 def read_leader_epochs(path: str, *, takes_newer: bool = False) -> tuple[tuple[int, int], ...]:
-    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order.
-
-    Raises `CorruptCheckpointError` if a line is malformed, or the number of entries is wrong.
-    """
+    """Entries (leader epoch, start offset) of a ``leader-epoch-checkpoint``, in their order."""
     return parse_leader_epochs(path, _data(path, _REMEDY_FOR_EPOCHS), takes_newer=takes_newer)
 
 
@@ -404,10 +393,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def read_meta_properties(directory: str) -> Mapping[str, str]:
-    """Keys and values of a directory's ``meta.properties``; none if there is no such file.
-
-    Raises `CorruptCheckpointError` if the file is not a plain file, or is too large.
-    """
+    """Keys and values of a directory's ``meta.properties``; none if there is no such file."""
     try:
         found = read_properties(os.path.join(directory, META_PROPERTIES_FILE))
     except FileNotFoundError:
@@ -419,11 +405,7 @@ def read_meta_properties(directory: str) -> Mapping[str, str]:
 
 
 def read_properties(path: str) -> Mapping[str, str]:
-    """Keys and values of a file of Java's properties.
-
-    Raises `CorruptCheckpointError` if the file is not a plain file, or is too large;
-    `FileNotFoundError` if there is no such file.
-    """
+    """Keys and values of a file of Java's properties."""
     data = read_whole(
         path, lambda reason: CorruptCheckpointError(path, 1, reason, "restore the file")
     )
@@ -436,15 +418,11 @@ def parse_properties(data: bytes) -> Mapping[str, str]:
     for line in data.decode("latin-1").splitlines():
         stripped = line.strip()
         if stripped and stripped[0] not in "#!":
-            key, value = _split_property(stripped)
+            # Divided by the first ``=``, ``:`` or blank that is not escaped.
+            match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", stripped, re.DOTALL)
+            key, value = (match[1], match[2]) if match else (stripped, "")
             properties[_ESCAPE.sub(_unescape, key)] = _ESCAPE.sub(_unescape, value)
     return properties
-
-
-def _split_property(line: str) -> tuple[str, str]:
-    """Key and value: divided by the first ``=``, ``:`` or blank that is not escaped."""
-    match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
-    return (match[1], match[2]) if match else (line, "")
 
 
 def read_topic_id(partition_path: str) -> str | None:

@@ -66,36 +66,21 @@ def good_batch_after(
     `position`, `end`: where the bad batch begins, and how far to look.  `next_offset`: the least
     base offset that the good one may have.
     """
-    claimed = _claimed_end(file, position, end, next_offset)
-    limit = _offset_limit(file)
+    prefix = file.read(position, layout.LOG_OVERHEAD)
+    length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
+    at, claimed = position + layout.LOG_OVERHEAD + length, None
+    if length >= layout.MIN_LEGACY_LENGTH and at < end:
+        data = file.read(at, min(_SEARCH_BYTES, end - at))
+        claimed = _found(file, at, next_offset) if is_good_batch(data, 0, next_offset) else None
+    # A compressor may leave a whole message of magic 0 or 1 as it was.  With its right checksum it
+    # looks like a batch of the log, but the bytes before it, where its offset would stand, are the
+    # compressor's.  So its offset has to be one that a segment of this name can hold.
+    name = parse_segment_file(os.path.basename(file.path))
+    limit = ALL_OFFSETS.end_offset if name is None else name.offset + layout.SEGMENT_OFFSETS
     found = _first(file, position + 1, claimed.position if claimed else end, next_offset, limit)
     if claimed is None:
         return found
     return found if found and found.base_offset < claimed.base_offset else claimed
-
-
-def _claimed_end(
-    file: ReadableFile, position: int, end: int, next_offset: int
-) -> GoodBatch | None:
-    """The good batch at the claimed end of the bad one, or None."""
-    prefix = file.read(position, layout.LOG_OVERHEAD)
-    length = int.from_bytes(prefix[layout.BATCH_LENGTH_AT :], "big", signed=True)
-    at = position + layout.LOG_OVERHEAD + length
-    if length < layout.MIN_LEGACY_LENGTH or at >= end:
-        return None
-    data = file.read(at, min(_SEARCH_BYTES, end - at))
-    return _found(file, at, next_offset) if is_good_batch(data, 0, next_offset) else None
-
-
-def _offset_limit(file: ReadableFile) -> int:
-    """Offset that no message of magic 0 or 1 in a segment reaches, by its name.
-
-    A compressor may leave a whole message of magic 0 or 1 as it was.  With its right checksum it
-    looks like a batch of the log, but the bytes before it, where its offset would stand, are the
-    compressor's.
-    """
-    name = parse_segment_file(os.path.basename(file.path))
-    return ALL_OFFSETS.end_offset if name is None else name.offset + layout.SEGMENT_OFFSETS
 
 
 def _first(

@@ -224,8 +224,12 @@ def _in_place(files: Iterable[SegmentFiles], cleaned: list[int]) -> list[Segment
     swaps: dict[int, SegmentFiles] = {}
     for each in files:
         (swaps if each.is_swap else live)[each.base_offset] = each
-    if swaps:
-        live = _with_swaps(live, swaps, cleaned)
+    # Finished swap files take the place of the segments that they replace.
+    first_cleaned = min(cleaned, default=2**63)
+    finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
+    if finished:
+        replaced = replaced_by([*finished.values()], live.values())
+        live = {offset: each for offset, each in live.items() if offset not in replaced} | finished
     return [live[base_offset] for base_offset in sorted(live)]
 
 
@@ -300,19 +304,6 @@ def _asked(remembered: SegmentFiles) -> SegmentFiles:
     except PermissionError:  # the read of the file reports it
         return remembered
     return remembered._replace(size=found.size, inode=found.inode)
-
-
-def _with_swaps(
-    live: dict[int, SegmentFiles], swaps: dict[int, SegmentFiles], cleaned: list[int]
-) -> dict[int, SegmentFiles]:
-    """Put finished swap files in the place of the segments that they replace."""
-    first_cleaned = min(cleaned, default=2**63)
-    finished = {offset: swap for offset, swap in swaps.items() if offset < first_cleaned}
-    if not finished:
-        return live
-    replaced = replaced_by([*finished.values()], live.values())
-    kept = {offset: files for offset, files in live.items() if offset not in replaced}
-    return kept | finished
 
 
 def replaced_by(swaps: Sequence[SegmentFiles], live: Iterable[SegmentFiles]) -> range:

@@ -11,13 +11,11 @@ from typing import NamedTuple
 
 from segmentlog.errors import CorruptLogError, UnsupportedFormatError
 from segmentlog.format.kernels import layout
-from segmentlog.format.records.header import BatchHeader, is_too_high, parse_header
+from segmentlog.format.records.header import is_too_high, parse_header
 from segmentlog.log.damage import first_offset, good_batch_after, is_newer_format
 from segmentlog.log.segment import OpenSegment, PlacedHeader, Segment
 from segmentlog.store.contract import ReadableFile
 from segmentlog.store.readable import after_zeros
-
-__all__ = ["LogEnd", "OffsetSpan", "find_log_end", "is_newer_format"]
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +126,10 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
             if header.base_offset < end.offset:
                 if last is None or header.base_offset < before.offset:
                     break
-                if not (span.is_in_doubt or _is_too_high(opened, last, before.offset, header)):
+                # Either the batch before has a wrong base offset, or this one has.
+                if not span.is_in_doubt and not is_too_high(
+                    last.header, _first_offset(opened, last), before.offset, header.base_offset
+                ):
                     break
                 hidden = before.offset if before.damaged_from is None else before.damaged_from
                 end = before._replace(damaged_from=hidden)
@@ -143,14 +144,6 @@ def _last_good(opened: OpenSegment, end: LogEnd, committed_to: int) -> LogEnd:
     if not before.offset < committed_to < end.offset:
         return end
     return before if _first_offset(opened, last) > before.offset else end
-
-
-def _is_too_high(
-    opened: OpenSegment, last: PlacedHeader, least_offset: int, follows: BatchHeader
-) -> bool:
-    """Whether `last` has a wrong base offset, and not the batch that follows it."""
-    first = _first_offset(opened, last)
-    return is_too_high(last.header, first, least_offset, follows.base_offset)
 
 
 def _first_offset(opened: OpenSegment, placed: PlacedHeader) -> int:

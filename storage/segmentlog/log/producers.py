@@ -47,9 +47,10 @@ class ProducerStates:
         self, partition_path: str, offset: int, producers: Iterable[ProducerSnapshot] = ()
     ) -> None:
         self._partition_path = partition_path
-        self._states: Int64s = np.array(list(producers), np.int64)
-        self._states = self._states.reshape(-1, producer_table.STATE_COLUMNS)
-        ids = self._states[:, producer_table.PRODUCER_ID].tolist()
+        #: shape (n_producers, `producer_table.STATE_COLUMNS`); only this class changes it
+        self.states: Int64s = np.array(list(producers), np.int64)
+        self.states = self.states.reshape(-1, producer_table.STATE_COLUMNS)
+        ids = self.states[:, producer_table.PRODUCER_ID].tolist()
         self._rows = {producer_id: row for row, producer_id in enumerate(ids)}
         self._snapshot_offset = offset
         self.end_offset = offset
@@ -79,14 +80,9 @@ class ProducerStates:
         rows = self.rows_of(ids)
         after = _NOT_WANTED if after is None else after
         n_aborted = follow_producers(
-            walked.scanned.buf, headers, rows, self._states, aborted, after
+            walked.scanned.buf, headers, rows, self.states, aborted, after
         )
         return [AbortedTransaction._make(each) for each in aborted[:n_aborted].tolist()]
-
-    @property
-    def states(self) -> Int64s:
-        """The state, shape (n_producers, `producer_table.STATE_COLUMNS`); not to be changed."""
-        return self._states
 
     def rows_of(self, ids: Int64s) -> Int64s:
         """Row of each id in `states`; a new producer gets a new row, and -1 stands for no id."""
@@ -95,8 +91,8 @@ class ProducerStates:
         new = [each for each in found if each >= 0 and each not in self._rows]
         if new:
             begun: Int64s = np.array([(each, *_UNKNOWN) for each in new], np.int64)
-            self._rows.update(zip(new, count(len(self._states)), strict=False))
-            self._states = np.concatenate([self._states, begun])
+            self._rows.update(zip(new, count(len(self.states)), strict=False))
+            self.states = np.concatenate([self.states, begun])
         rows: Int64s = np.array([self._rows.get(each, -1) for each in found], np.int64)
         return rows[which]
 
@@ -110,15 +106,15 @@ class ProducerStates:
             [each for each in producers if 0 <= each.last_offset < before], np.int64
         ).reshape(-1, producer_table.STATE_COLUMNS)
         rows = self.rows_of(found[:, producer_table.PRODUCER_ID])
-        ours, epoch, last = self._states[rows], producer_table.EPOCH, producer_table.LAST_OFFSET
+        ours, epoch, last = self.states[rows], producer_table.EPOCH, producer_table.LAST_OFFSET
         is_later = (found[:, epoch] == ours[:, epoch]) & (found[:, last] > ours[:, last])
         is_later |= found[:, epoch] > ours[:, epoch]
-        self._states[rows[is_later]] = found[is_later]
+        self.states[rows[is_later]] = found[is_later]
 
     @property
     def known(self) -> list[ProducerSnapshot]:
         """The producers at `end_offset`."""
-        return [ProducerSnapshot._make(each) for each in self._states.tolist()]
+        return [ProducerSnapshot._make(each) for each in self.states.tolist()]
 
     def advance(self, offset: int) -> None:
         """Move to `offset`: no batch lies between `end_offset` and it."""
@@ -216,12 +212,8 @@ class ProducerHistory:
         self._rows: dict[int, int] = {}  # of producers, by id
         self._run_rows: dict[int, int] = {}  # by the producer's row and its epoch
         self._states: Int64s = np.empty((0, producer_history.STATE_COLUMNS), np.int64)
-        self._runs: Int64s = np.empty((0, producer_history.RUN_COLUMNS), np.int64)
-
-    @property
-    def runs(self) -> Int64s:
-        """One row for each of `producers`, shape (n_runs, `producer_history.RUN_COLUMNS`)."""
-        return self._runs
+        #: one row for each of `producers`, shape (n_runs, `producer_history.RUN_COLUMNS`)
+        self.runs: Int64s = np.empty((0, producer_history.RUN_COLUMNS), np.int64)
 
     @property
     def producers(self) -> list[tuple[int, int]]:
@@ -243,10 +235,10 @@ class ProducerHistory:
         keys = np.where(rows < 0, -1, rows * _EPOCHS + epochs)
         run_rows = _rows_of(keys, self._run_rows)
         self._states = _grown(self._states, len(self._rows))
-        self._runs = _grown(self._runs, len(self._run_rows))
+        self.runs = _grown(self.runs, len(self._run_rows))
         findings: Int64s = np.empty((len(headers), producer_history.FINDING_COLUMNS), np.int64)
         n_findings = follow_history(
-            batches, missing, rows, run_rows, self._states, self._runs, findings
+            batches, missing, rows, run_rows, self._states, self.runs, findings
         )
         return FollowedBatches(findings[:n_findings], batches, run_rows)
 

@@ -28,7 +28,7 @@ from segmentlog.log.listing import SegmentFiles
 from segmentlog.log.sparse_indexes import OffsetIndex, OffsetPosition, TimeIndex
 from segmentlog.model import TimestampAndOffset
 from segmentlog.store.contract import Closing, ReadableFile
-from segmentlog.store.readable import after_zeros, open_file
+from segmentlog.store.readable import after_zeros, open_file, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +162,11 @@ class Segment:
         with self.opened() as opened:
             return opened.largest_timestamp(skips=skips)
 
+    def newest_ms(self) -> int:
+        """The largest timestamp, or the time at which the file was last written if it has none."""
+        largest = self.largest_timestamp()
+        return largest if largest >= 0 else status_of(self.path).modified_ns // 10**6
+
 
 class OpenSegment(Closing):
     """Look-ups in one segment; a context that closes what they have opened.
@@ -181,10 +186,7 @@ class OpenSegment(Closing):
 
     @property
     def file(self) -> ReadableFile:
-        """The ``.log`` file.
-
-        Raises `FileNotFoundError` if the file is gone.
-        """
+        """The ``.log`` file."""
         if self._file is None:
             self._file = open_file(self.segment.path)
         return self._file
@@ -256,15 +258,11 @@ class OpenSegment(Closing):
             yield placed
             position, next_offset = placed.end, placed.header.last_offset + 1
         if position < limit == segment.size and not segment.may_be_torn:
-            at = position - window_at
-            raise self._truncated(window[at : at + layout.LOG_OVERHEAD], position)
-
-    def _truncated(self, prefix: bytes, position: int) -> TruncatedBatchError:
-        """The error for the batch that begins with `prefix` and is not whole."""
-        base_offset = int.from_bytes(prefix[:8], "big", signed=True)
-        size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
-        left = self.segment.size - position
-        return TruncatedBatchError(self.segment.path, position, base_offset, size, left)
+            prefix = window[position - window_at :][: layout.LOG_OVERHEAD]
+            base_offset = int.from_bytes(prefix[:8], "big", signed=True)
+            size = layout.LOG_OVERHEAD + int.from_bytes(prefix[8:], "big", signed=True)
+            left = segment.size - position
+            raise TruncatedBatchError(segment.path, position, base_offset, size, left)
 
     def _placed(self, window: bytes, at: int, position: int) -> PlacedHeader | None:
         """The header at byte `at` of `window`, or None when the window ends inside it."""
@@ -366,10 +364,7 @@ class OpenSegment(Closing):
         return entry, placed.end
 
     def newest_batch(self) -> PlacedHeader | None:
-        """The first batch with the largest timestamp; None in a segment without times.
-
-        Raises `CorruptLogError` or `UnsupportedFormatError` as `largest_timestamp`.
-        """
+        """The first batch with the largest timestamp; None in a segment without times."""
         largest = self.largest_timestamp()
         entry, position = self.indexed_time()
         if entry.timestamp_ms == largest >= 0:

@@ -159,11 +159,11 @@ def _take_places(path: str, swaps: Collection[str]) -> None:
     `path`: the partition's directory.  `swaps`: names of the files; the old segments are gone.
     """
     logs = sorted(name for name in swaps if f".{FileKind.LOG}." in name)
-    for name in logs:
-        _take_place(path, name)
-        sync_directory(path)
-    for name in sorted({*swaps} - {*logs}):
-        _take_place(path, name)
+    for number, name in enumerate([*logs, *sorted({*swaps} - {*logs})]):
+        full = os.path.join(path, name)
+        rename(full, full.removesuffix(f".{FileState.SWAP}"))
+        if number < len(logs):
+            sync_directory(path)
     sync_directory(path)
 
 
@@ -224,11 +224,6 @@ def _remove_end(path: str, first: int, cut: tuple[int, int, int] | None) -> None
         if live[name].kind in INDEXES:
             put_file_aside(path, name)
     sync_directory(path)
-
-
-def _take_place(path: str, name: str) -> None:
-    full = os.path.join(path, name)
-    rename(full, full.removesuffix(f".{FileState.SWAP}"))
 
 
 def _parsed(path: str) -> dict[str, SegmentFileName]:

@@ -41,6 +41,7 @@ from segmentlog.log.listing import (
 from segmentlog.log.log_end import find_log_end
 from segmentlog.log.segment import Segment
 from segmentlog.log.swaps import finish_swaps, has_swaps
+from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.salvage import plan_salvages, salvage
 from segmentlog.maintain.start.directories import BrokerStart
 from segmentlog.maintain.start.metadata import METADATA_TOPIC_ID
@@ -68,7 +69,6 @@ from segmentlog.txn.recover_log import (
     recover_log,
 )
 from segmentlog.txn.state import State
-from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 from segmentlog.txn.topics import write_topic_id
 from segmentlog.txn.unfinished import Fate, fate_of
 

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise, takewhile
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ from segmentlog.model import LOCK_TIMEOUT_SECONDS, TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.failures import Failures, OnFailure
-from segmentlog.store.readable import status_of
 from segmentlog.store.system_errors import storage_errors
 from segmentlog.times import iso_time, likely_unit
 from segmentlog.txn.effects import PutAside
@@ -240,50 +239,44 @@ def retain(
         ends = [(*each.topic_partition, each.expired[-1].span.end_offset) for each in going]
         return PutAside(ends)
 
+    explains = on_kept is not None
     if location is not None:
         partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-        now_ms, explains = int(time.time() * 1000), on_kept is not None
         plans = _plans(
-            directory, partitions, known(), now_ms, failures, explains=explains,
+            directory, partitions, known(), int(time.time() * 1000), failures, explains=explains,
             newest_of=lambda log: newest_times(location, log.topic_partition),
         )  # fmt: skip
+        kept = {each.topic_partition: each.kept for each in plans}
         starts = {each.topic_partition: each.new_start for each in plans if each.expired}
         if starts and not dry_run:
             opened = open_log_dir(directory)
             move_starts(location, starts, {at: opened.log(*at).known_topic_id for at in starts})
-        for plan in plans:
-            if plan.kept is not None and on_kept is not None:
-                on_kept(plan.kept)
-        failures.end()
-        return [each for plan in plans for each in _removed(plan, known())]
-
-    with hold(
-        directory,
-        lock_timeout_seconds,
-        lambda topic: known().config(topic),
-        dry_run=dry_run,
-        make_room=lambda held: held.remove_due(topics or None),
-        effects=lambda: [room()],
-    ) as held:
-        now_ms = int(time.time() * 1000)
-        partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
-        explains = on_kept is not None
-        plans = _plans(directory, partitions, known(), now_ms, failures, explains=explains)
-        kept = {each.topic_partition: each.kept for each in plans}
-        plans = [each for each in plans if each.expired]
-        found = [each.topic_partition for each in plans]
-        if held.may_write and found:
-            move = LogStartMove(held, found, failures)
-            # Preparing may have cut a torn tail, and with it the end of the log.
-            plans = _plans(
-                directory, move.partitions, known(), now_ms, failures, explains=explains
-            )
-            kept |= {each.topic_partition: each.kept for each in plans}
-            plans = [each for each in plans if each.expired]
-            starts = {each.topic_partition: each.new_start for each in plans}
-            emptied = {each.topic_partition for each in plans if each.is_emptied}
-            if starts:
-                move.commit(starts, emptied)
+    else:
+        with hold(
+            directory,
+            lock_timeout_seconds,
+            lambda topic: known().config(topic),
+            dry_run=dry_run,
+            make_room=lambda held: held.remove_due(topics or None),
+            effects=lambda: [room()],
+        ) as held:
+            now_ms = int(time.time() * 1000)
+            partitions = partitions_for_upkeep(directory, topics, has_settings=bool(settings))
+            plans = _plans(directory, partitions, known(), now_ms, failures, explains=explains)
+            kept = {each.topic_partition: each.kept for each in plans}
+            found = [each.topic_partition for each in plans if each.expired]
+            if held.may_write and found:
+                move = LogStartMove(held, found, failures)
+                # Preparing may have cut a torn tail, and with it the end of the log.
+                plans = _plans(
+                    directory, move.partitions, known(), now_ms, failures, explains=explains
+                )
+                kept |= {each.topic_partition: each.kept for each in plans}
+                going = [each for each in plans if each.expired]
+                starts = {each.topic_partition: each.new_start for each in going}
+                emptied = {each.topic_partition for each in going if each.is_emptied}
+                if starts:
+                    move.commit(starts, emptied)
     if on_kept is not None:
         for each in filter(None, kept.values()):
             on_kept(each)
@@ -352,10 +345,15 @@ def _plan(
 ) -> _Plan:
     spans = spans_of(log)
     bounds = _bounds(log)
-    if newest is None:
-        newest_ms = partial(_newest_ms, {each.base_offset: each for each in log.segments})
-    else:
-        newest_ms = partial(_known_newest_ms, newest, now_ms)
+    by_base = {each.base_offset: each for each in log.segments}
+
+    def newest_ms(span: SegmentSpan) -> int:
+        if newest is None:
+            return _newest_ms(by_base, span)
+        # Of a log in a store: without timestamps, the age of a segment is not known.
+        found = newest.get(span.base_offset, -1)
+        return found if found >= 0 else now_ms
+
     expired = find_expired(spans, bounds, config, newest_ms, now_ms)
     end = expired[-1].span.end_offset if expired else bounds.log_start
     new_start, is_emptied = max(end, bounds.log_start), len(expired) == len(spans) > 0
@@ -364,15 +362,7 @@ def _plan(
 
 def _newest_ms(by_base: Mapping[int, Segment], span: SegmentSpan) -> int:
     """The newest timestamp of a segment, or the time of its file if it has none."""
-    newest = _in_use(by_base, span).largest_timestamp()
-    path = by_base[span.base_offset].path
-    return newest if newest >= 0 else status_of(path).modified_ns // 10**6
-
-
-def _known_newest_ms(newest: Mapping[int, int], now_ms: int, span: SegmentSpan) -> int:
-    """The newest timestamp of a segment in a store; without timestamps, its age is not known."""
-    found = newest.get(span.base_offset, -1)
-    return found if found >= 0 else now_ms
+    return _in_use(by_base, span).newest_ms()
 
 
 def _in_use(by_base: Mapping[int, Segment], span: SegmentSpan) -> Segment:

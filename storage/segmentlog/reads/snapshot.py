@@ -9,7 +9,7 @@ One rule says that nothing has changed, for a snapshot and for a listing: the fi
 was read prove it, or all that they do not prove reads the same.  The top of a directory is
 
 - the names and inodes of partitions, of guards of unfinished commits, and of marks;
-- the state, which each of our commits replaces: its stamp (`segmentlog.txn.stamp`);
+- the state, which each of our commits replaces: its stamp (`segmentlog.txn.state`);
 - the bytes of the checkpoints of high watermarks, log starts, cleaned parts and recovery points.
 
 A broker replaces its checkpoints every few seconds, mostly with the same bytes, and a replacement
@@ -61,8 +61,7 @@ from segmentlog.store.readable import (
     status_of,
 )
 from segmentlog.txn.guard import GUARD_PREFIX, PartitionIntent, list_guards
-from segmentlog.txn.stamp import read_stamp
-from segmentlog.txn.state import STATE_FILE, LazyState, State
+from segmentlog.txn.state import STATE_FILE, LazyState, State, read_stamp
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import segmentlog
+from segmentlog.maintain.recover import RecoveryKind, RecoveryStep
 from segmentlog.maintain.reindex import IndexedSegment
 from segmentlog.model import INDEX_INTERVAL_BYTES, RecoverAt
 from segmentlog.store.partitions import list_partitions
@@ -20,7 +21,6 @@ from segmentlog.tools import arguments
 from segmentlog.tools.output import as_given, counted, json_fields, write_json
 from segmentlog.tools.progress import progress
 from segmentlog.tools.text import escape, to_json
-from segmentlog.txn.steps import RecoveryKind, RecoveryStep
 
 #: Exit status of `recover` when acknowledged records may be gone.
 _RECORDS_LOST = 3

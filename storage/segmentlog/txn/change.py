@@ -44,8 +44,7 @@ from segmentlog.store.system_errors import FULL
 from segmentlog.txn.effects import Effect
 from segmentlog.txn.guard import Guard, Intent, PartitionIntent, list_guards
 from segmentlog.txn.held import HeldDirectory
-from segmentlog.txn.stamp import renew_stamp, set_later
-from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.state import STATE_FILE, State, renew_stamp, set_later
 from segmentlog.txn.topics import topics_aside
 from segmentlog.txn.unfinished import finish, give_up, withdraw
 

@@ -36,8 +36,7 @@ from segmentlog.model import TopicPartition
 from segmentlog.store.aside import put_file_aside, remove_deleted
 from segmentlog.store.durable import do_together, remove_file, rename, sync_directory
 from segmentlog.store.readable import is_directory, list_names
-from segmentlog.txn.stamp import renew_stamp
-from segmentlog.txn.state import State, check_types
+from segmentlog.txn.state import State, check_types, renew_stamp
 from segmentlog.txn.topics import (
     DelayOf,
     partition_directories,

@@ -70,15 +70,12 @@ class PartitionIntent:
 
     @classmethod
     def decode(cls, found: Mapping[str, Any]) -> "PartitionIntent":
-        """The partition's part of an intent that a file holds.
-
-        Raises `KeyError` or `TypeError` or `ValueError` if it is malformed.  A topic that leads
-        out of the log directory is malformed, too: an undo would cut files outside.
-        """
+        """The partition's part of an intent that a file holds; errors as of `Intent.decode`."""
         check_types(found["sizes"], (int, int, int, int))
         intent = cls(**{**found, "sizes": SegmentSizes(*found["sizes"])})
         ends = intent.end_offset, intent.visible_end, intent.new_end, intent.new_start
         check_types((intent.topic, intent.partition, *ends), (str, int, int, int, int, int))
+        # A topic that leads out of the log directory: an undo would cut files outside.
         check_topic_path(intent.topic)
         return intent
 
@@ -116,8 +113,7 @@ class Intent:
     def decode(cls, found: Mapping[str, Any]) -> "Intent":
         """The intent that a file holds.
 
-        Raises `KeyError` or `TypeError` or `ValueError` or `AttributeError` if the file holds no
-        intent.
+        Raises `KeyError` or `TypeError` or `ValueError` or `AttributeError` if it is malformed.
         """
         fields = {name: each for name, each in found.items() if name != "format"}
         fields["partitions"] = [PartitionIntent.decode(each) for each in found["partitions"]]

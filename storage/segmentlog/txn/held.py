@@ -22,8 +22,7 @@ from segmentlog.store.readable import exists
 from segmentlog.store.system_errors import FULL
 from segmentlog.txn.effects import Effect
 from segmentlog.txn.guard import list_guards
-from segmentlog.txn.stamp import renew_stamp
-from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.state import STATE_FILE, State, renew_stamp
 from segmentlog.txn.topics import remove_due
 from segmentlog.txn.unfinished import recover_commits
 

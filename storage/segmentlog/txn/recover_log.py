@@ -29,11 +29,16 @@ from segmentlog.format.names import INDEXES, FileKind, FileState, segment_file_n
 from segmentlog.format.records.decoder import BatchScanner
 from segmentlog.format.records.header import parse_header
 from segmentlog.log.broken import copy_bytes, is_zeros, keep_segment, keep_tail
-from segmentlog.log.damage import first_offset, good_batch_after, is_good_batch
+from segmentlog.log.damage import (
+    first_offset,
+    good_batch_after,
+    is_good_batch,
+    is_newer_format,
+)
 from segmentlog.log.index_builder import rebuild_indexes
 from segmentlog.log.leader_epochs import EpochStarts
 from segmentlog.log.listing import list_segments
-from segmentlog.log.log_end import OffsetSpan, find_log_end, is_newer_format
+from segmentlog.log.log_end import OffsetSpan, find_log_end
 from segmentlog.log.producer_snapshot import list_snapshots, read_snapshots, remove_snapshots
 from segmentlog.log.producers import ProducerStates
 from segmentlog.log.segment import Segment
@@ -98,7 +103,9 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
                     raise
             end = end._replace(position=error.position, error=error)
         # A good batch with a lower offset ends the walk, too, and refutes the far one before it.
-        if span.is_refuted or (span.is_in_doubt and _is_good_at(file, end.position)):
+        if span.is_refuted or (
+            span.is_in_doubt and is_good_batch(file.read(end.position, _WINDOW_BYTES), 0, 0)
+        ):
             end = before_doubt
             far.pop()
         parts = [0, *(at for at in far if at)] if far else []
@@ -108,10 +115,6 @@ def find_good_end(segment: Segment, committed_to: int = -1) -> GoodEnd:
 _TOO_FAR = (
     "its offset is too far from the segment's base offset, and nothing that follows confirms it"
 )
-
-
-def _is_good_at(file: ReadableFile, position: int) -> bool:
-    return is_good_batch(file.read(position, _WINDOW_BYTES), 0, 0)
 
 
 def _first_offset(file: ReadableFile, at: int) -> int:
@@ -318,7 +321,15 @@ def recover_log(
     kept = _cut(plan, syncs_active=syncs_active)
     segments = list(plan.segments[: plan.last + 1])
     if not segments:
-        segments = [_begin_again(plan)]
+        # An empty segment at the log start.  Epochs go before it comes: once it exists, a recovery
+        # that is repeated keeps the epochs that it finds, and these would be of lost records.
+        epochs = EpochStarts(plan.path)
+        epochs.truncate_from_end(0)
+        epochs.write()
+        name = segment_file_name(plan.log_start, FileKind.LOG)
+        write_new_file(os.path.join(plan.path, name), b"")
+        sync_directory(plan.path)
+        segments = [Segment(list_segments(plan.path)[0], is_sealed=False)]
     else:
         segments[-1].size = plan.end.position
         for i, parts in plan.splits.items():
@@ -381,19 +392,6 @@ def _cut(plan: RecoveryPlan, *, syncs_active: bool) -> list[str]:
             if syncs_active or not is_active or is_cut:
                 sync_file(descriptor, segment.path)
     return kept
-
-
-def _begin_again(plan: RecoveryPlan) -> Segment:
-    """Make an empty segment at the log start, where no epoch is known; the log has no segment."""
-    # Epochs go before the segment comes: once it exists, a recovery that is repeated keeps the
-    # epochs that it finds, and these would be of records that are cut off.
-    epochs = EpochStarts(plan.path)
-    epochs.truncate_from_end(0)
-    epochs.write()
-    name = segment_file_name(plan.log_start, FileKind.LOG)
-    write_new_file(os.path.join(plan.path, name), b"")
-    sync_directory(plan.path)
-    return Segment(list_segments(plan.path)[0], is_sealed=False)
 
 
 def _rebuild(plan: RecoveryPlan, segments: list[Segment], interval_bytes: int) -> None:

@@ -13,7 +13,6 @@ directory.
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import SETTINGS_FILE
@@ -36,29 +35,21 @@ class SettingsFile:
 
     @classmethod
     def read(cls, directory: str) -> "SettingsFile":
-        """The file of a log directory.
-
-        Raises `CorruptCheckpointError` if the file is malformed, has a setting that is not
-        accepted, or has an unknown format.
-        """
+        """The file of a log directory; no settings without one."""
         path = os.path.join(directory, SETTINGS_FILE)
         try:
             found = read_json(path, (SETTINGS_FORMAT,))
         except FileNotFoundError:
             return cls()
         try:
-            return cls._decode(found)
+            check_types((found["defaults"], found["topics"]), (dict, dict))
+            for settings in (found["defaults"], *found["topics"].values()):
+                check_types(tuple(settings.values()), (str,) * len(settings))
+                TopicConfig.parse(settings)
+            return cls(found["defaults"], found["topics"])
         except (KeyError, TypeError, AttributeError, OptionError) as error:
             what = str(error) if isinstance(error, OptionError) else repr(error)
             raise CorruptCheckpointError(path, 1, f"cannot be read: {what}", REMEDY) from None
-
-    @classmethod
-    def _decode(cls, found: Mapping[str, Any]) -> "SettingsFile":
-        check_types((found["defaults"], found["topics"]), (dict, dict))
-        for settings in (found["defaults"], *found["topics"].values()):
-            check_types(tuple(settings.values()), (str,) * len(settings))
-            TopicConfig.parse(settings)
-        return cls(found["defaults"], found["topics"])
 
     def of(self, topic: str | None) -> _Settings:
         """The settings of one topic, or the defaults."""
@@ -67,10 +58,7 @@ class SettingsFile:
     def altered(
         self, topic: str | None, settings: _Settings, removed: Collection[str] = ()
     ) -> "SettingsFile":
-        """The contents with other settings of a topic, or with other defaults.
-
-        Raises `OptionError` if a setting is unknown, or its value is not accepted.
-        """
+        """The contents with other settings of a topic, or with other defaults."""
         TopicConfig.parse(settings)
         kept = {name: text for name, text in self.of(topic).items() if name not in removed}
         kept |= {name: text.strip() for name, text in settings.items()}

@@ -21,14 +21,17 @@ spans of the last commits are kept, up to `_MOST_SPANS` partitions.
 import contextlib
 import json
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from segmentlog.errors import CorruptCheckpointError, StreamBatchError
 from segmentlog.model import TopicPartition
-from segmentlog.store.readable import read_whole
+from segmentlog.store.durable import replace_file
+from segmentlog.store.readable import exists, open_file, read_whole, status_of
+from segmentlog.store.system_errors import is_gone
 
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
@@ -53,13 +56,8 @@ class NumberedWrite(NamedTuple):
 
     def left_out(self, versions: KnownVersions, topics: Iterable[str]) -> dict[str, int]:
         """Topics that have this version or a later one, each with its version."""
-        found = {topic: committed_version(versions, self.app_id, topic) for topic in topics}
+        found = {topic: versions.get((self.app_id, topic), (-1, 0))[0] for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
-
-
-def committed_version(versions: KnownVersions, app_id: str, topic: str) -> int:
-    """The last version under a name that a topic has, or -1."""
-    return versions.get((app_id, topic), (-1, 0))[0]
 
 
 def forget_old(
@@ -103,11 +101,7 @@ def encode_versions(versions: KnownVersions) -> dict[str, list[Any]]:
 
 
 def decode_versions(found: Mapping[str, Any]) -> Versions:
-    """The inverse.
-
-    Raises `KeyError` or `TypeError` or `ValueError` if `found` is not what `encode_versions`
-    returns.
-    """
+    """The inverse; raises `KeyError` or `TypeError` or `ValueError` if `found` is malformed."""
     ids, topics = _column(found["app_id"], str), _column(found["topic"], str)
     versions, times = _column(found["version"], int), _column(found["time_ms"], int)
     keys = zip(ids, topics, strict=True)
@@ -167,10 +161,7 @@ def encode_streams(streams: Streams) -> list[list[Any]]:
 
 
 def decode_streams(found: Iterable[Any]) -> Streams:
-    """The inverse.
-
-    Raises `TypeError` or `ValueError` if `found` is not what `encode_streams` returns.
-    """
+    """The inverse; raises `TypeError` or `ValueError` if `found` is malformed."""
     streams: Streams = {}
     for query, *batch, time_ms in found:
         check_types((query, *batch, time_ms), (str, int, str, int, int))
@@ -215,10 +206,7 @@ def encode_spans(spans: Spans) -> list[list[Any]]:
 
 
 def decode_spans(found: Iterable[Any]) -> Spans:
-    """The inverse.
-
-    Raises `TypeError` or `ValueError` if `found` is not what `encode_spans` returns.
-    """
+    """The inverse; raises `TypeError` or `ValueError` if `found` is malformed."""
     spans: Spans = {}
     for name, key, topic, partition, start, end in found:
         check_types((name, key, topic, partition, start, end), (str, str, str, int, int, int))
@@ -283,24 +271,11 @@ class Deletion(NamedTuple):
 
 
 def decode_deletions(found: Sequence[Sequence[Any]]) -> tuple[Deletion, ...]:
-    """The deletions in a file.
-
-    Raises `TypeError` if `found` has another form.
-    """
+    """The deletions in a file; raises `TypeError` if `found` is malformed."""
     deletions = tuple(Deletion(*each) for each in found)
     if any([type(field) for field in each] != [str, str, int] for each in deletions):
         raise TypeError(f"expected topic, token and time; found {str(found)[:80]!r}")
     return deletions
-
-
-def forget_deletions(deletions: Sequence[Deletion], now_ms: int) -> tuple[Deletion, ...]:
-    """The deletions of the last 30 days; no reader is expected to stay open for longer.
-
-    Accepted: if a clock jumps forward by as much, an open reader may mistake a topic that was made
-    again for the topic that it has opened.
-    """
-    first = now_ms - FORGOTTEN_AFTER_MS
-    return tuple(each for each in deletions if each.time_ms >= first)
 
 
 STATE_FILE = "segmentlog.state"
@@ -328,10 +303,7 @@ class State:
 
     @classmethod
     def read(cls, directory: str) -> "State":
-        """State of a log directory; a fresh one when there is none.
-
-        Raises `CorruptCheckpointError` if the file cannot be understood.
-        """
+        """State of a log directory; a fresh one when there is none."""
         path = os.path.join(directory, STATE_FILE)
         try:
             return cls._of_bytes(read_bytes(path), path)
@@ -342,27 +314,30 @@ class State:
     def _of_bytes(cls, data: bytes, path: str) -> "State":
         found = from_json(data, path, (_STATE_FORMAT,))
         try:
-            return cls._decode(found)
+            numbers = found["sequence"], found["token"], found["time_ms"]
+            boot, aside = found["boot"], found["aside"]
+            check_types((*numbers, boot), (int, str, int, str))
+            check_types((aside, *aside), (list,) + (str,) * len(aside))
+            return cls(
+                *numbers,
+                decode_versions(found["versions"]),
+                aside,
+                decode_deletions(found["deleted"]),
+                decode_streams(found["streams"]),
+                boot,
+                decode_spans(found.get("spans", ())),  # earlier writers kept none
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptCheckpointError(path, 1, f"cannot be read: {error!r}", REMEDY) from None
-
-    @classmethod
-    def _decode(cls, found: Mapping[str, Any]) -> "State":
-        sequence, token, time_ms = found["sequence"], found["token"], found["time_ms"]
-        boot = found["boot"]
-        check_types((sequence, token, time_ms, boot), (int, str, int, str))
-        aside = found["aside"]
-        check_types((aside, *aside), (list,) + (str,) * len(aside))
-        versions, deleted = decode_versions(found["versions"]), decode_deletions(found["deleted"])
-        streams = decode_streams(found["streams"])
-        spans = decode_spans(found.get("spans", ()))  # earlier writers kept none
-        return cls(sequence, token, time_ms, versions, aside, deleted, streams, boot, spans)
 
     def next(self, token: str, now_ms: int) -> "State":
         """The state once the change with this token is decided."""
         versions = forget_old(self.versions, self.time_ms, now_ms)
         streams = forget_old(self.streams, self.time_ms, now_ms)
-        deleted = forget_deletions(self.deleted, now_ms)
+        # No reader is expected to stay open for longer.  Accepted: if a clock jumps forward by as
+        # much, an open reader may mistake a topic that was made again for the one it has opened.
+        first = now_ms - FORGOTTEN_AFTER_MS
+        deleted = tuple(each for each in self.deleted if each.time_ms >= first)
         known = versions.keys() | {(query, "") for query in streams}
         spans = {key: span for key, span in self.spans.items() if key in known}
         return State(
@@ -523,10 +498,7 @@ class LazyState:
             self._bytes = read_bytes(self._path)
 
     def decoded(self) -> State:
-        """The whole state; a fresh one when there is no file that can be read.
-
-        Raises `CorruptCheckpointError` if the file cannot be understood.
-        """
+        """The whole state; a fresh one when there is no file that can be read."""
         return State._of_bytes(self._bytes, self._path) if self._bytes else State()
 
     @cached_property
@@ -539,3 +511,77 @@ class LazyState:
             return {each.topic: each.token for each in decode_deletions(found["deleted"])}
         except (CorruptCheckpointError, KeyError, TypeError):
             return {}
+
+
+# The stamp of a log directory: changed before a commit touches a log, and when it is decided.
+#
+# A reader takes the stamp before and after it lists a partition.  If the stamp is the same, no
+# commit changed the partition meanwhile.  The stamp takes one ``fstat``.  A search for guards
+# would take a listing of the log directory, which may hold ten thousand partitions.
+#
+# The stamp is the inode, the size and the times of `segmentlog.state`.  The decision of a commit
+# replaces this file and gives the new file a later time.  The inode and the size alone may equal
+# those of an earlier state, and so may the time, if the clock was set back or has coarse steps.
+#
+# A commit also sets the file's time when it begins: after its guard and intent can be found, and
+# before it writes into a log.  So a listing with a byte of the commit was made after that moment.
+# Either the stamp has changed around the listing, or the guard could be found before it.  The
+# stamp is the only trace of a commit that has failed: its guard has come and gone.
+
+#: Inode, size, and times of modification and of change in nanoseconds.
+Stamp: TypeAlias = tuple[int, int, int, int]
+
+# Some file systems keep times in coarse steps: FAT has the coarsest, two seconds.
+_STEPS_NS = (1_000_000, 2_000_000_000)
+
+
+def read_stamp(directory: str) -> Stamp | None:
+    """Stamp of a log directory; None before the first commit.
+
+    The file is opened, because an NFS client asks the server only at an open.  The client also
+    remembers a missing file, until the directory is opened.
+    """
+    try:
+        return _stamp(directory)
+    except OSError as error:
+        if not is_gone(error):  # a file is also gone while it is being replaced
+            raise
+    with contextlib.suppress(FileNotFoundError):
+        open_file(directory).close()
+        return _stamp(directory)
+    return None
+
+
+def _stamp(directory: str) -> Stamp:
+    with open_file(os.path.join(directory, STATE_FILE)) as file:
+        found = file.status()
+    return found.inode, found.size, found.modified_ns, found.changed_ns
+
+
+def renew_stamp(directory: str) -> None:
+    """Change the stamp; the caller holds the lock, and its guard stands with its intent.
+
+    Only a file that is written, and not just given a later time, is synced: no reader outlives a
+    power cut.
+    """
+    path = os.path.join(directory, STATE_FILE)
+    if not exists(path):
+        replace_file(path, State().encode())
+        return
+    try:
+        set_later(path, path)
+    except PermissionError:  # the mount forces another owner
+        replace_file(path, read_bytes(path))
+
+
+def set_later(path: str, before: str) -> None:
+    """Give a file a later time than that of `before`, which may be the file itself.
+
+    The time of `before` may lie in the future, set by a wrong clock, and still has to move on.
+    """
+    earlier = status_of(before)
+    for step in _STEPS_NS:
+        modified = max(time.time_ns(), earlier.modified_ns + step)
+        os.utime(path, ns=(modified, modified), follow_symlinks=False)
+        if status_of(path).modified_ns > earlier.modified_ns:
+            return

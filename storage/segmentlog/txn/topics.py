@@ -73,18 +73,18 @@ def check_partition_path(path: str) -> None:
     """Refuse to write to a partition whose path is not a directory, or not writable for this user.
 
     Readers leave out links and files: rows in their target would never be seen.
-
-    Raises `LogDirectoryError` if the path is a symbolic link or another file; if the directory or
-    its active segment may not be written to.
     """
-    found = _type_of(path)
+    try:
+        found = status_of(path).type
+    except FileNotFoundError:
+        return
     if found is FileType.LINK:
         reason = (
             "is a symbolic link, which readers leave out: replace the link by its target, moved "
             "or mounted there"
         )
         raise LogDirectoryError(path, reason)
-    if found not in (FileType.DIRECTORY, None):
+    if found is not FileType.DIRECTORY:
         reason = "is not a directory, but has the name of a partition: move it out of the way"
         raise LogDirectoryError(path, reason)
     with contextlib.suppress(FileNotFoundError):
@@ -97,14 +97,6 @@ def check_partition_path(path: str) -> None:
             file = os.path.join(path, segment_file_name(max(bases), kind))
             if exists(file) and not may_write(file):
                 raise LogDirectoryError(file, why_not_written(file))
-
-
-def _type_of(path: str) -> FileType | None:
-    """Type of the file with this name, without following a link; None if there is none."""
-    try:
-        return status_of(path).type
-    except FileNotFoundError:
-        return None
 
 
 def create_partitions(directory: str, topic: str, n_partitions: int) -> None:

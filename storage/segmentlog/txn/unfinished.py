@@ -122,23 +122,23 @@ def finish(directory: str, guard: Guard, intent: Intent) -> None:
     On a full disk, what the change removes goes first: the guard would otherwise stay until
     somebody makes room, and would keep out every command that could make room.
     """
+
+    def apply() -> None:
+        for each in intent.effects:
+            each.apply(directory, intent)
+
     try:
-        _apply(directory, intent)
+        apply()
     except OSError as error:
         is_full = error.errno in FULL
         if not is_full or True not in [each.free(directory, intent) for each in intent.effects]:
             raise
         logger.warning("%s: the disk is full, so deleted files are removed at once", directory)
-        _apply(directory, intent)
+        apply()
     # The guard goes last: without it, readers take the high watermarks of the checkpoint, and the
     # earlier ones hide the records of the change.  The mark vouches for all bytes, so it does not
     # come back if some were not synced.
     _release_guard(directory, guard, is_clean=intent.was_clean and intent.is_flushed)
-
-
-def _apply(directory: str, intent: Intent) -> None:
-    for each in intent.effects:
-        each.apply(directory, intent)
 
 
 def give_up(directory: str, guard: Guard, intent: Intent) -> None:
@@ -222,7 +222,18 @@ def _release_guard(directory: str, guard: Guard, *, is_clean: bool) -> None:
             rename(mark, os.path.join(directory, CLEAN_SHUTDOWN_FILE))
         else:
             remove_file(mark)
-    _remove_guard(directory, guard)
+    until = time.monotonic() + _MOST_SECONDS
+    while True:
+        try:
+            _remove(guard)
+            break
+        except OSError as error:
+            # A file that a reader has open on the same NFS mount stays, as ``.nfs…``, until the
+            # reader closes it; a reader has an intent open for as long as it takes to read it.
+            if error.errno not in _IN_USE or time.monotonic() >= until:
+                raise
+            time.sleep(_POLL_SECONDS)
+    sync_directory(directory)
 
 
 def withdraw(directory: str, guard: Guard) -> None:
@@ -232,22 +243,6 @@ def withdraw(directory: str, guard: Guard) -> None:
     """
     remove_file(guard.intent_path, missing_ok=True)
     _release_guard(directory, guard, is_clean=False)
-
-
-def _remove_guard(directory: str, guard: Guard) -> None:
-    until = time.monotonic() + _MOST_SECONDS
-    while True:
-        try:
-            _remove(guard)
-        except OSError as error:
-            # A file that a reader has open on the same NFS mount stays, as ``.nfs…``, until the
-            # reader closes it; a reader has an intent open for as long as it takes to read it.
-            if error.errno not in _IN_USE or time.monotonic() >= until:
-                raise
-            time.sleep(_POLL_SECONDS)
-        else:
-            break
-    sync_directory(directory)
 
 
 def _remove(guard: Guard) -> None:

@@ -247,8 +247,8 @@ class BatchTable:
         """Add batches that are appended to the file; `shift` was added to their base offsets."""
         self._n_bytes += len(batches.buffer)
         self._n_rows += len(batches.table)
-        if self._has_small_batches:  # their rows would take memory for nothing
-            self._rows.clear()
+        if self._n_rows * _LEAST_BATCH_BYTES > self._n_bytes:
+            self._rows.clear()  # small batches are copied, and need no table
             return
         rows = np.empty(len(batches.table), _BATCH)
         rows["base_offset"] = batches.base_offsets + shift
@@ -256,10 +256,6 @@ class BatchTable:
         rows["size"] = batches.sizes
         rows["last_delta"] = batches.last_offset_deltas
         self._rows.append(rows)
-
-    @property
-    def _has_small_batches(self) -> bool:
-        return self._n_rows * _LEAST_BATCH_BYTES > self._n_bytes
 
     def write(self, directory: str, name: str) -> None:
         """Write the table of the file `name`, unless its batches are too small to be moved."""
@@ -370,9 +366,6 @@ def plan_segment(
 ) -> SegmentPlan | None:
     """The segment that the file would become; None if its batches have to be copied.
 
-    Batches are copied if the file is small or holds other extents, if it has no sound table, as
-    with small batches, or if a segment would have had to roll within it.
-
     `shift`: is added to the base offset of each staged batch.
     """
     if (
@@ -382,12 +375,12 @@ def plan_segment(
     ):
         return None
     headers = read_table(directory, extent)
-    if headers is None:
+    if headers is None:  # as with small batches
         return None
     headers[:, [layout.BASE_OFFSET, layout.LAST_OFFSET]] += shift
     indexes = IndexBuilder.of_topic(base_offset, config)
     taken = indexes.take(headers)
-    if taken.end < len(headers):
+    if taken.end < len(headers):  # a segment would have had to roll within it
         return None
     positions: list[int] = []
     places = np.empty(0, _PLACE)

@@ -7,7 +7,7 @@ index entries after the ends of the logs; an overwrite puts the earlier segments
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from segmentlog.store.durable import SyncTogether, do_together
 from segmentlog.store.readable import exists
 from segmentlog.txn.change import Change
 from segmentlog.txn.effects import Effect, KeepProducers, MoveBounds, PutAside
-from segmentlog.txn.guard import Guard, PartitionIntent
+from segmentlog.txn.guard import Guard, PartitionIntent, SegmentSizes
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.state import FORGOTTEN_AFTER_MS, NumberedWrite, State, StreamBatch
 from segmentlog.txn.topics import check_partition_path
@@ -78,9 +78,8 @@ def commit_staged(
     then.  Raises `LogDirectoryError` if a log is damaged, or may not be written to; nothing is
     visible then.
     """
-    directory, change = held.directory, Change.begin(held, token)
-    emptied = {*settings.emptied}
-    partitions = [*dict.fromkeys([*sorted(emptied), *staged.topic_partitions])]
+    directory, change, flush = held.directory, Change.begin(held, token), settings.flush
+    partitions = [*dict.fromkeys([*sorted({*settings.emptied}), *staged.topic_partitions])]
     topics = {each.topic for each in partitions}
     if settings.topic:
         topics.add(settings.topic)
@@ -89,27 +88,12 @@ def commit_staged(
     # that is prepared shows whether they have been lost since.
     if done := _done_in(settings, change.before, topics):
         done = {each for each in done if exists(partition_path(directory, each))}
-        ready_to_append(held, done, flush=settings.flush, no_reboot=change.boot != "")
+        ready_to_append(held, done, flush=flush, no_reboot=change.boot != "")
         held.checkpoints.write()
         change = Change.begin(held, token)
-    batch = settings.batch
-    if batch is not None:
-        if batch.is_repeated(change.before.streams, staged.n_records):
-            logger.warning(
-                "%s: batch %d of query %s was committed before, and is not written again",
-                directory, batch.number, batch.query,
-            )  # fmt: skip
-            return Committed(is_new=False)
-        if not staged.n_records and not emptied:
-            # To write it down would cost syncs, and its repetition changes nothing.
-            return Committed(is_new=True)
-        if batch.number and batch.query not in change.before.streams:
-            logger.warning(
-                "%s: query %s continues with batch %d, and no earlier batch of it is noted here; "
-                "if the batch was committed before, its records are now written twice. Batches "
-                "are forgotten %d days after the commit, and with lost records",
-                directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
-            )  # fmt: skip
+    unneeded = _needs_nothing(directory, settings, change.before, staged.n_records)
+    if unneeded is not None:
+        return unneeded
     left_out = _left_out(directory, settings.numbered, change.before, topics)
     if left_out and len(left_out) == len(topics):
         return Committed(is_new=False)
@@ -119,43 +103,17 @@ def commit_staged(
     # 2. The logs are prepared.
     for each in partitions:
         check_partition_path(partition_path(directory, each))
-    ready = ready_to_append(held, partitions, flush=settings.flush, no_reboot=change.boot != "")
+    ready = ready_to_append(held, partitions, flush=flush, no_reboot=change.boot != "")
     held.checkpoints.write()
-    ends = {each: end for each, (_, end) in ready.items()}
 
     # 3. Batches of producers are checked, and left out if a log has them.
     appended: tuple[Appended, ...] = ()
     if settings.with_producers:
-        stage = TaskStage(
-            directory,
-            token,
-            0,
-            min(held.config_of(each).segment_bytes for each in staged.topics),
-            flush=settings.flush,
-            most_held=0 if staged.has_files else sys.maxsize,  # what is in memory stays there
-        )
-        try:
-            staged, appended = without_duplicates(
-                directory, stage, settings.with_producers, ends, staged
-            )
-        except BaseException:
-            stage.discard()  # its files are open
-            raise
+        ends = {each: end for each, (_, end) in ready.items()}
+        staged, appended = _without_duplicates(held, token, settings, ends, staged)
 
-    # 4. Each log gets a high watermark.  A reader that has looked for guards before ours stands
-    # has no other bound, and would take the log end while batches are appended.
-    visible = visible_ends(held, ends)
-    intents = []
-    for each in partitions:
-        sizes, end = ready[each]
-        start, new_end = _new_bounds(
-            partition_path(directory, each),
-            each,
-            end,
-            staged.spans(each),
-            is_emptied=each in emptied,
-        )
-        intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
+    # 4. What is about to happen to each log.
+    intents = _intents(held, ready, staged, {*settings.emptied})
     replaced = [each for each in intents if each.new_start >= 0]
 
     # 5. The change: batches are written after the ends of the logs, and then it is decided.
@@ -165,20 +123,8 @@ def commit_staged(
         for each in intents:
             _append(
                 held, guard, each, staged.extents(each.topic_partition),
-                rolls=settings.rolls, syncs=syncs if settings.flush else None,
+                rolls=settings.rolls, syncs=syncs if flush else None,
             )  # fmt: skip
-
-    def noted(state: State) -> State:
-        ranges = {
-            each.topic_partition: (max(each.end_offset, each.new_start), each.new_end)
-            for each in intents
-            if each.new_end > max(each.end_offset, each.new_start)
-        }
-        if settings.numbered is not None:
-            state = state.with_version(settings.numbered, topics, ranges)
-        if batch is not None:
-            state = state.with_batch(batch.query, batch.committed(staged.n_records), ranges)
-        return state
 
     effects: list[Effect] = [MoveBounds()]
     if replaced:
@@ -191,11 +137,98 @@ def commit_staged(
         intents,
         effects,
         append,
-        is_flushed=settings.flush,
+        is_flushed=flush,
         is_repeatable=False,  # moved files are gone after an undo
-        noted=noted,
+        noted=lambda state: _noted(state, settings, topics, staged.n_records, intents),
     )
     return Committed(is_new=True, appended=appended)
+
+
+def _needs_nothing(
+    directory: str, settings: CommitSettings, state: State, n_records: int
+) -> Committed | None:
+    """The result of a streaming query's batch without a commit; None if it needs a commit."""
+    batch = settings.batch
+    if batch is None:
+        return None
+    if batch.is_repeated(state.streams, n_records):
+        logger.warning(
+            "%s: batch %d of query %s was committed before, and is not written again",
+            directory, batch.number, batch.query,
+        )  # fmt: skip
+        return Committed(is_new=False)
+    if not n_records and not settings.emptied:
+        # To write it down would cost syncs, and its repetition changes nothing.
+        return Committed(is_new=True)
+    if batch.number and batch.query not in state.streams:
+        logger.warning(
+            "%s: query %s continues with batch %d, and no earlier batch of it is noted here; "
+            "if the batch was committed before, its records are now written twice. Batches "
+            "are forgotten %d days after the commit, and with lost records",
+            directory, batch.query, batch.number, FORGOTTEN_AFTER_MS // _DAY_MS,
+        )  # fmt: skip
+    return None
+
+
+def _without_duplicates(
+    held: HeldDirectory,
+    token: str,
+    settings: CommitSettings,
+    ends: Mapping[TopicPartition, int],
+    staged: JobExtents,
+) -> tuple[JobExtents, tuple[Appended, ...]]:
+    """`without_duplicates`, with a stage for what stays of extents that lose batches."""
+    stage = TaskStage(
+        held.directory,
+        token,
+        0,
+        min(held.config_of(each).segment_bytes for each in staged.topics),
+        flush=settings.flush,
+        most_held=0 if staged.has_files else sys.maxsize,  # what is in memory stays there
+    )
+    try:
+        return without_duplicates(held.directory, stage, settings.with_producers, ends, staged)
+    except BaseException:
+        stage.discard()  # its files are open
+        raise
+
+
+def _intents(
+    held: HeldDirectory,
+    ready: Mapping[TopicPartition, tuple[SegmentSizes, int]],
+    staged: JobExtents,
+    emptied: Set[TopicPartition],
+) -> list[PartitionIntent]:
+    # Each log gets a high watermark.  A reader that has looked for guards before ours stands has
+    # no other bound, and would take the log end while batches are appended.
+    visible = visible_ends(held, {each: end for each, (_, end) in ready.items()})
+    intents = []
+    for each, (sizes, end) in ready.items():
+        path, spans = partition_path(held.directory, each), staged.spans(each)
+        start, new_end = _new_bounds(path, each, end, spans, is_emptied=each in emptied)
+        intents.append(PartitionIntent(*each, sizes, end, visible[each], new_end, start))
+    return intents
+
+
+def _noted(
+    state: State,
+    settings: CommitSettings,
+    topics: Set[str],
+    n_records: int,
+    intents: Iterable[PartitionIntent],
+) -> State:
+    """The state that decides the commit, with the writes that may be repeated."""
+    ranges = {}
+    for each in intents:
+        begin = max(each.end_offset, each.new_start)
+        if each.new_end > begin:
+            ranges[each.topic_partition] = begin, each.new_end
+    if settings.numbered is not None:
+        state = state.with_version(settings.numbered, topics, ranges)
+    if settings.batch is not None:
+        committed = settings.batch.committed(n_records)
+        state = state.with_batch(settings.batch.query, committed, ranges)
+    return state
 
 
 def _save_producers(directory: str, intent: PartitionIntent) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from segmentlog.cluster.cluster_metadata import read_partition_counts
@@ -41,7 +42,7 @@ from segmentlog.writes.job_files import (
 )
 
 if TYPE_CHECKING:
-    from segmentlog.txn.held import ConfigOf, HeldDirectory
+    from segmentlog.txn.held import HeldDirectory
     from segmentlog.writes.commit_staged import Committed
     from segmentlog.writes.extents import TaskExtents
     from segmentlog.writes.sequences import SequenceNumbers
@@ -193,9 +194,6 @@ def _count_partitions(
     """`JobTopics.partitions` and `JobTopics.missing`.
 
     The directories alone do not show that the highest partitions are missing.
-
-    Raises `LogDirectoryError` if the name of a directory has zeros before the number of its
-    partition.
     """
     found: dict[str, set[int]] = {}
     for each in current_partitions(directory):
@@ -254,9 +252,15 @@ class WriteJob:
             # Only now: to finish a deletion forgets the settings of its topic.
             known = DirectorySettings.read(directory, is_optional=True)
             # Before rows are staged: on a full disk, they may need the space.
-            held.config_of = _config_of(config, known, topic)
+            held.config_of = partial(_config_of, config, known, topic)
             held.remove_due()
-            config = _configured(config, known, topic)
+            # The settings of the directory count where none was given.
+            given = config.topic_config
+            all_topics = given.above(known.config(topic))
+            names = () if topic is not None else known.topics
+            own = {each: given.above(known.config(each)) for each in names}
+            own = {each: found for each, found in own.items() if found != all_topics}
+            config = replace(config, topic_config=all_topics, own=own)
             if auto_create_topics:
                 complete_topics(directory, topic)
             keeps_partitions = config.use_offsets and not request.overwrite
@@ -422,26 +426,9 @@ class WriteJob:
         return JobFiles(self.directory, self.token)
 
 
-def _config_of(config: ProducerConfig, known: DirectorySettings, topic: str | None) -> "ConfigOf":
-    """The settings of any topic of the directory.
-
-    A setting that is given for the job counts for the topics that the job may write to.
-    """
-
-    def config_of(each: str) -> TopicConfig:
-        is_ours = topic is None or each == topic
-        found = known.config(each)
-        return config.topic_config.above(found) if is_ours else found
-
-    return config_of
-
-
-def _configured(
-    config: ProducerConfig, known: DirectorySettings, topic: str | None
-) -> ProducerConfig:
-    """The configuration with the settings of the directory, where none was given."""
-    all_topics = config.topic_config.above(known.config(topic))
-    names = () if topic is not None else known.topics
-    own = {each: config.topic_config.above(known.config(each)) for each in names}
-    own = {each: found for each, found in own.items() if found != all_topics}
-    return replace(config, topic_config=all_topics, own=own)
+def _config_of(
+    config: ProducerConfig, known: DirectorySettings, topic: str | None, each: str
+) -> TopicConfig:
+    """The settings of a topic; those given for the job count for topics that it may write to."""
+    found = known.config(each)
+    return config.topic_config.above(found) if topic in (None, each) else found

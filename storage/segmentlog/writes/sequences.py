@@ -192,7 +192,12 @@ class _PartitionCheck:
         """
         n_decided, states, fates = self._decide(_NONE_KNOWN)
         in_log, n_before = None, -1
-        while n_before < n_decided < len(fates) and self._may_be_known(n_decided, states, fates):
+        while n_before < n_decided < len(fates):
+            # The log may contain a refused batch if its sequence is below the expected one.
+            found, expected = self._sequences(n_decided, states)
+            is_below = (found - expected) % _N_SEQUENCES >= _N_SEQUENCES // 2
+            if fates[n_decided, sequences.FATE] != sequences.OUT_OF_ORDER or not is_below:
+                break
             in_log, n_before = self._known() if in_log is None else in_log, n_decided
             known = _sorted(np.concatenate([in_log, self._accepted(fates[:n_decided])]))
             n_decided, states, fates = self._decide(known)
@@ -206,12 +211,6 @@ class _PartitionCheck:
         fates: Int64s = np.full((len(self._batches), sequences.FATE_COLUMNS), -1, np.int64)
         n_decided = check_sequences(self._batches, self._rows, self._log.end, states, known, fates)
         return n_decided, states, fates
-
-    def _may_be_known(self, number: int, states: Int64s, fates: Int64s) -> bool:
-        """Whether the log may contain a refused batch: its sequence is below the expected one."""
-        found, expected = self._sequences(number, states)
-        is_out_of_order = fates[number, sequences.FATE] == sequences.OUT_OF_ORDER
-        return bool(is_out_of_order) and (found - expected) % _N_SEQUENCES >= _N_SEQUENCES // 2
 
     def _sequences(self, number: int, states: Int64s) -> tuple[int, int]:
         """First sequence of a batch, and the one that was expected."""

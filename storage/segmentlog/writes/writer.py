@@ -149,7 +149,11 @@ class LogWriter:
             stream = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
         elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
             try:
-                reader = _from_capsule(rows)
+                if hasattr(rows, "__arrow_c_stream__"):
+                    reader = pa.RecordBatchReader.from_stream(rows)
+                else:
+                    batch = pa.record_batch(rows)
+                    reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
             except (pa.ArrowInvalid, ValueError) as error:
                 accepted = f"its values are not rows of a table: {error}"
                 raise OptionError("rows", type(rows).__name__, accepted) from error
@@ -356,16 +360,6 @@ class LogWriter:
             self.close()
         else:
             self.abort()
-
-
-def _from_capsule(rows: object) -> "pa.RecordBatchReader":
-    """The rows of an object with the Arrow capsule interface."""
-    import pyarrow as pa
-
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows)
-    batch = pa.record_batch(rows)
-    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
 
 @one_dialect()

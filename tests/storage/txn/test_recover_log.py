@@ -33,6 +33,7 @@ from segmentlog.format.topic_config import TopicConfig
 from segmentlog.log.checkpoint import read_offsets, write_leader_epochs, write_offsets
 from segmentlog.log.producer_snapshot import ProducerSnapshot, read_snapshot, snapshot_path
 from segmentlog.log.transaction_index import AbortedTransaction, read_transaction_index
+from segmentlog.maintain.recover import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.maintain.verification.findings import Severity
 from segmentlog.maintain.verification.verify_log import verify_log
@@ -41,7 +42,6 @@ from segmentlog.testing.reference import Record, crc32c, encode_batch
 from segmentlog.txn import recover_log as recover_log_module
 from segmentlog.txn.held import HeldDirectory
 from segmentlog.txn.recover_log import RecoveryPlan, plan_recovery, recover_log
-from segmentlog.txn.steps import RecoveryKind
 from segmentlog.writes.prepare import ready_to_append
 
 DATA, ABORT, COMMIT = -1, 0, 1

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from plain_writes import ONE, write
 
-from segmentlog.txn import stamp
-from segmentlog.txn.stamp import read_stamp, renew_stamp
-from segmentlog.txn.state import STATE_FILE, State
+from segmentlog.txn.state import STATE_FILE, State, read_stamp, renew_stamp
 
 
 def test_a_directory_without_commits_has_none(tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ def test_a_file_system_with_coarse_times_gets_a_longer_step(
         coarse = ns[0], ns[1] // 2_000_000_000 * 2_000_000_000
         real(path, ns=coarse, follow_symlinks=follow_symlinks)
 
-    monkeypatch.setattr(stamp.os, "utime", utime)
+    monkeypatch.setattr(os, "utime", utime)
     utime(str(path), (0, time.time_ns() + 10**15))
     before = path.stat().st_mtime_ns
     renew_stamp(str(tmp_path))

@@ -29,9 +29,9 @@ from crash_disk.runs import (
     write_job,
 )
 from segmentlog.errors import CommitInDoubtError, SyncFailedError, UnknownTopicOrPartitionError
+from segmentlog.maintain.recover import RecoveryKind
 from segmentlog.maintain.recover_directory import DirectoryRecovery
 from segmentlog.txn.held import take
-from segmentlog.txn.steps import RecoveryKind
 
 Operation = Callable[[Run], None]
 

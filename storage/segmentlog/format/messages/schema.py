@@ -60,10 +60,7 @@ class Schema:
 
 @cache
 def parse_schemas(lines: str) -> Mapping[str, Schema]:
-    """The schemas of several lines, by name.
-
-    Raises `ValueError` if a line is not a schema.
-    """
+    """The schemas of several lines, by name."""
     parsed = (_Parser(line).schema() for line in lines.strip().splitlines())
     return {schema.name: schema for schema in parsed}
 
@@ -82,7 +79,10 @@ class _Parser:
         if "".join(self._tokens) != re.sub(r"\s", "", line).replace("jsonnull", "json null"):
             raise ValueError(f"not a schema: {line}")
         self._at = 0
-        self._structs = dict(self._named_structs())
+        #: where the first token of each struct is that the line names after its fields
+        self._structs = {
+            self._tokens[at - 1]: at + 1 for at, token in enumerate(self._tokens) if token == "="
+        }
 
     def schema(self) -> Schema:
         """The schema of the line."""
@@ -97,12 +97,6 @@ class _Parser:
             flexible = _versions(self._take())
         self._expect(":")
         return Schema(name, api_key, versions, flexible, tuple(self._fields({";"})))
-
-    def _named_structs(self) -> Iterator[tuple[str, int]]:
-        """The place of the first token of each struct that the line names after its fields."""
-        for at, token in enumerate(self._tokens):
-            if token == "=":
-                yield self._tokens[at - 1], at + 1
 
     def _fields(self, ends: set[str]) -> Iterator[Field]:
         """Fields up to one of `ends`, which stays, or to the end of the line."""

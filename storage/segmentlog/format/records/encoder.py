@@ -136,7 +136,9 @@ class RecordEncoder:
         `ValueError` if the numbers of offsets and rows differ.
         """
         if offsets is None:
-            offsets = self._count_to(len(rows))
+            if len(self._counting) < len(rows):  # 0, 1, 2, …, made once
+                self._counting = array_view(np.arange(2 * len(rows)))
+            offsets = self._counting[: len(rows)]
         elif offsets.shape != rows.shape:
             message = f"{len(offsets)} offsets for {len(rows)} rows"
             raise ValueError(message)
@@ -151,12 +153,6 @@ class RecordEncoder:
         if self._deflater is None:
             return self._plain(todo)
         return self._compressed(todo, self._deflater)
-
-    def _count_to(self, n: int) -> Int64s:
-        """0, 1, 2, …, made once."""
-        if len(self._counting) < n:
-            self._counting = array_view(np.arange(2 * n))
-        return self._counting[:n]
 
     def _plain(self, todo: "_Rows") -> EncodedBatches:
         most_bytes, _ = todo.most_bytes(self._batch_size)

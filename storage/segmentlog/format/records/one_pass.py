@@ -169,8 +169,12 @@ class OnePassDecoder:
 
     def _provide(self, code: int) -> bool:
         """Provide what the kernel needs for the next batch; return whether it may try again."""
-        if code == status.OUTPUT_FULL:
-            return self._make_room_for_one()
+        if code == status.OUTPUT_FULL:  # an empty output is too small for the batch
+            n_rows, n_bytes = self._state[output.DETAIL : output.DETAIL_2 + 1].tolist()
+            if n_rows > MOST_ROWS or n_bytes > MOST_BYTES:
+                return False
+            self._make_room(max(n_rows, self._n_rows), n_bytes)
+            return True
         if code == status.CODEC_NEEDED:
             self._workspace.codecs.load(int(self._state[output.DETAIL]))
             return True
@@ -179,14 +183,6 @@ class OnePassDecoder:
             return False
         n_bytes = min(max(2 * n_bytes, _SCRATCH_BYTES), MOST_BYTES)
         self._workspace.inflated = np.empty(n_bytes + COPY_SLACK, np.uint8)
-        return True
-
-    def _make_room_for_one(self) -> bool:
-        """Make room for the batch that does not fit an empty output, unless it is too large."""
-        n_rows, n_bytes = self._state[output.DETAIL : output.DETAIL_2 + 1].tolist()
-        if n_rows > MOST_ROWS or n_bytes > MOST_BYTES:
-            return False
-        self._make_room(max(n_rows, self._n_rows), n_bytes)
         return True
 
     def _make_room(self, n_rows: int, n_bytes: int) -> None:

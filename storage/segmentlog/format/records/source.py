@@ -55,13 +55,16 @@ def record_source(batch: pa.RecordBatch, timestamps: Int64s) -> SourceArrays:
     keys = _binary(_cast(columns, "key", n_rows, kind))
     values = _binary(_cast(columns, "value", n_rows, kind))
     headers = _headers(columns, n_rows, kind)
+    list_ends, pairs = headers[0], headers[3:]
+    # Rows without headers, or whose headers have `COPY_SLACK` bytes after them.
+    n_wide_lists = _n_below(list_ends, min(map(_n_wide_rows, pairs))) if len(list_ends) else n_rows
     source = SourceArrays(
         array_view(timestamps),
         keys,
         values,
         *headers,
         pooled_array(n_rows, np.int64),
-        min(_n_wide_rows(keys), _n_wide_rows(values), _n_wide_lists(n_rows, *headers)),
+        min(_n_wide_rows(keys), _n_wide_rows(values), n_wide_lists),
     )
     if not measure_rows(source):
         raise pa.ArrowInvalid(_OUT_OF_ORDER.format(kind))
@@ -187,15 +190,6 @@ def headers_type(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
         raise ColumnError("headers", str(given), _ACCEPTED["headers"])
     pair = pa.struct([pa.field("key", kind), pa.field("value", kind)])
     return pa.large_list(pair) if _WIDE.match(str(kind)) else pa.list_(pair)
-
-
-def _n_wide_lists(
-    n_rows: int, ends: Ends, _bitmap: Bytes, _first: int, keys: BinaryArrays, values: BinaryArrays
-) -> int:
-    """The number of rows without headers, or whose headers have `COPY_SLACK` bytes after them."""
-    if not len(ends):
-        return n_rows
-    return _n_below(ends, min(_n_wide_rows(keys), _n_wide_rows(values)))
 
 
 def _are_headers(kind: pa.DataType) -> bool:

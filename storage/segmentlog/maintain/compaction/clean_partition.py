@@ -127,8 +127,6 @@ def _clean_once(
         log.path, config, known, fates,
         now_ms=cleaner.now_ms, old_tombstones_from_ms=from_ms,
     )  # fmt: skip
-    made: list[CleanedSegment] = []
-    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
     groups = group_segments(
         [_sizes_of(each) for each in cleaned],
         config.segment_bytes, config.segment_index_bytes, end_offset,
@@ -137,20 +135,8 @@ def _clean_once(
         "cleaning log %s (cleaning prior to offset %d, %d segments into %d, discarding tombstones "
         "of older formats prior to %d)", name, clean_to, len(cleaned), len(groups), from_ms,
     )  # fmt: skip
-    try:
-        for i, group in enumerate(groups):
-            before_step()
-            on_phase(f"{name}: writes segment {i + 1} of {len(groups)}")
-            made.append(filtered.clean(cleaned[group], ends[group]))
-            logger.info(
-                "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
-                len(cleaned[group]), name, made[-1].base_offset, made[-1].size,
-            )  # fmt: skip
-        before_step()
-    except BaseException:
-        for each in made:
-            each.remove()
-        raise
+    ends = [each.base_offset for each in segments[1 : len(cleaned) + 1]]
+    made = _written(log, filtered, cleaned, ends, groups, before_step, on_phase)
     # From here on, a failure leaves all files: they show a recovery whether to finish or to undo.
     logger.info("swapping in %d cleaned segments of log %s", len(made), name)
     swap_in(log.path, {each.base_offset for each in cleaned}, {each.base_offset for each in made})
@@ -165,6 +151,34 @@ def _clean_once(
         clean_to, done.records_after, done.records_before, done.bytes_after, done.bytes_before,
     )  # fmt: skip
     return done
+
+
+def _written(
+    log: Log,
+    filtered: SegmentCleaner,
+    cleaned: Sequence[Segment],
+    ends: Sequence[int],
+    groups: Sequence[slice],
+    before_step: Callable[[], None],
+    on_phase: Callable[[str], object],
+) -> list[CleanedSegment]:
+    """A new segment for each group of old ones, beside the log; none of them after an error."""
+    made: list[CleanedSegment] = []
+    try:
+        for i, group in enumerate(groups):
+            before_step()
+            on_phase(f"{log.topic_partition}: writes segment {i + 1} of {len(groups)}")
+            made.append(filtered.clean(cleaned[group], ends[group]))
+            logger.info(
+                "cleaned %d segments of log %s, from offset %d on: %d bytes remain",
+                len(cleaned[group]), log.topic_partition, made[-1].base_offset, made[-1].size,
+            )  # fmt: skip
+        before_step()
+    except BaseException:
+        for each in made:
+            each.remove()
+        raise
+    return made
 
 
 def _active_producers(log: Log, since_ms: int) -> list[ProducerSnapshot]:

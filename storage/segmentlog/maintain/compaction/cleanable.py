@@ -24,7 +24,6 @@ from segmentlog.model import TopicPartition
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import open_log_dir
 from segmentlog.store.failures import Failures
-from segmentlog.store.readable import status_of
 
 #: Bytes of an entry in Kafka's offset map, and in ours: a hash of 16 bytes, and an offset.
 ENTRY_BYTES = 24
@@ -178,7 +177,7 @@ def find_cleanable(
         bounds = [log.last_stable_offset(), bases[-1]]
         if config.min_compaction_lag_ms > 0:
             newest = now_ms - config.min_compaction_lag_ms
-            bounds += [each.base_offset for each in dirty if _largest_ms(each) > newest][:1]
+            bounds += [each.base_offset for each in dirty if each.newest_ms() > newest][:1]
         uncleanable = max(first_dirty, min(bounds))
         end = bases[-1] if uncleanable >= bases[-1] else bases[_floor(bases, uncleanable)]
         below = [each for each in segments if each.base_offset < end]
@@ -203,12 +202,6 @@ def find_cleanable(
 def _floor(bases: Sequence[int], offset: int) -> int:
     """Number of the segment that may hold an offset; 0 if no segment may hold it."""
     return max(bisect_right(bases, offset) - 1, 0)
-
-
-def _largest_ms(segment: Segment) -> int:
-    """Largest timestamp of a segment, or the time at which its file was last written."""
-    largest = segment.largest_timestamp()
-    return largest if largest >= 0 else status_of(segment.path).modified_ns // 10**6
 
 
 def _is_overdue(dirty: Sequence[Segment], before_ms: int) -> bool:

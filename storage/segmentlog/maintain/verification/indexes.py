@@ -5,6 +5,7 @@ offset of the batch there.  A time entry names an offset, and the largest timest
 of the batch that holds the offset (``LogSegment.append``).
 """
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -161,12 +162,16 @@ class IndexCheck:
         """Entries without a batch, and files that are missing or cut short."""
         yield from self._cut_short()
         remedy = index_remedy(self._segment)
+        has_grown = self._segment.is_active
+        if has_grown:
+            with contextlib.suppress(FileNotFoundError):  # rolled, and retained or compacted
+                has_grown = status_of(self._segment.path).size > self._segment.size
         for kind, entries in (
             (FindingKind.OFFSET_INDEX, self._by_offset),
             (FindingKind.TIME_INDEX, self._by_time),
         ):
             rest = slice(entries.done, len(entries.offsets))
-            if self._has_grown():
+            if has_grown:
                 # A writer has appended since the log was listed, or has not decided yet.
                 rest = slice(rest.start, rest.start)
             nothing = np.zeros(rest.stop - rest.start, np.bool_)
@@ -193,15 +198,6 @@ class IndexCheck:
                     kind, entries.path, f"the file is missing; {reason}",
                     offset=self._segment.base_offset, severity=severity,
                 )  # fmt: skip
-
-    def _has_grown(self) -> bool:
-        """Whether the active segment has bytes after those that were read."""
-        if not self._segment.is_active:
-            return False
-        try:
-            return status_of(self._segment.path).size > self._segment.size
-        except FileNotFoundError:  # rolled, and retained or compacted
-            return True
 
     def _cut_short(self) -> Iterator[Finding]:
         """A time index whose last entry is older than the newest record of a closed segment.

@@ -35,9 +35,9 @@ from segmentlog.maintain.verification.findings import (
     as_finding,
     unfinished_commits,
 )
-from segmentlog.model import RemoteStorageLayout
+from segmentlog.model import RemoteStorageLayout, TopicPartition
 from segmentlog.reads.choose import missing_of, partitions_of
-from segmentlog.reads.left_out import diskless_partitions, elsewhere
+from segmentlog.reads.left_out import MissingPartition, diskless_partitions, elsewhere
 from segmentlog.reads.log import Log
 from segmentlog.reads.log_directory import LogDirectory, open_log_dir
 from segmentlog.reads.usage import UsageKind, UsedSpace, large_leftovers
@@ -150,49 +150,73 @@ def verify(
         raise
     missing = missing_of(directory, names, numbers)
     chosen = partitions_of(directory, names, numbers, missing)
-    corrupt = directory.corrupt_checkpoints
-    reported = {*map(str, corrupt)}
-    loading = cache(LoadingDirectory)  # its checkpoints are read once, not for each log
-
-    def findings() -> Iterator[Finding]:
-        yield from unfinished_commits(directory.unfinished_commits)
-        yield from _of_directories(directory, names, numbers)
-        for bad in corrupt:
-            message = f"line {bad.line}: {bad.reason}; {bad.remedy}"
-            yield MakeFinding()(FindingKind.CHECKPOINT, bad.path, message)
-        for gone in missing:
-            yield MakeFinding(gone.topic_partition)(
-                FindingKind.MISSING_PARTITION, gone.checkpoint,
-                f"{gone.topic_partition}: {gone.reason}",
-            )  # fmt: skip
-        tiers = None
-        if is_tiered(directory.paths[0]):
-            from segmentlog.maintain.verification.tier import TierCheck  # the kernels load here
-
-            tiers = TierCheck(with_records=records)
-            yield from tiers.unknown_logs(directory.paths, names, numbers)
-        for each in chosen:
-            log = directory.log_without_checkpoints(each)
-            try:
-                log = directory.log(*each)
-            except SegmentLogError as error:
-                if str(error) not in reported:
-                    yield _unreadable(log, error)
-                    continue
-            if tiers is not None:
-                yield from _or_unreadable(log, reported, tiers.findings(log))
-            of_log = _of_log(log, loading, records=records, producers=producers, on_bytes=on_bytes)
-            yield from _or_unreadable(log, reported, of_log)
-            found = diskless_partitions([os.path.dirname(log.path)])
-            if each in found:
-                yield MakeFinding(each)(
-                    FindingKind.DISKLESS, log.path, elsewhere(found[each], log.log_end_offset)
-                )
-        if not names and not numbers:
-            yield from _leftovers(directory)
-
-    take(findings())
+    take(_of_the_whole(directory, names, numbers, missing))
+    take(
+        _of_logs(
+            directory, names, numbers, chosen,
+            records=records, producers=producers, on_bytes=on_bytes,
+        )
+    )  # fmt: skip
+    if not names and not numbers:
+        take(_leftovers(directory))
     return found
+
+
+def _of_the_whole(
+    directory: LogDirectory,
+    topics: Collection[str],
+    partitions: Collection[int],
+    missing: Iterable[MissingPartition],
+) -> Iterator[Finding]:
+    """Unfinished commits, actions of a starting broker, checkpoints, missing partitions."""
+    yield from unfinished_commits(directory.unfinished_commits)
+    yield from _of_directories(directory, topics, partitions)
+    for bad in directory.corrupt_checkpoints:
+        message = f"line {bad.line}: {bad.reason}; {bad.remedy}"
+        yield MakeFinding()(FindingKind.CHECKPOINT, bad.path, message)
+    for gone in missing:
+        message = f"{gone.topic_partition}: {gone.reason}"
+        yield MakeFinding(gone.topic_partition)(
+            FindingKind.MISSING_PARTITION, gone.checkpoint, message
+        )
+
+
+def _of_logs(
+    directory: LogDirectory,
+    topics: Collection[str],
+    partitions: Collection[int],
+    chosen: Iterable[TopicPartition],
+    *,
+    records: bool,
+    producers: bool,
+    on_bytes: Callable[[int], object],
+) -> Iterator[Finding]:
+    """The findings of each log, about its tier first."""
+    reported = {*map(str, directory.corrupt_checkpoints)}
+    loading = cache(LoadingDirectory)  # its checkpoints are read once, not for each log
+    tiers = None
+    if is_tiered(directory.paths[0]):
+        from segmentlog.maintain.verification.tier import TierCheck  # the kernels load here
+
+        tiers = TierCheck(with_records=records)
+        yield from tiers.unknown_logs(directory.paths, topics, partitions)
+    for each in chosen:
+        log = directory.log_without_checkpoints(each)
+        try:
+            log = directory.log(*each)
+        except SegmentLogError as error:
+            if str(error) not in reported:
+                yield _unreadable(log, error)
+                continue
+        if tiers is not None:
+            yield from _or_unreadable(log, reported, tiers.findings(log))
+        of_log = _of_log(log, loading, records=records, producers=producers, on_bytes=on_bytes)
+        yield from _or_unreadable(log, reported, of_log)
+        found = diskless_partitions([os.path.dirname(log.path)])
+        if each in found:
+            yield MakeFinding(each)(
+                FindingKind.DISKLESS, log.path, elsewhere(found[each], log.log_end_offset)
+            )
 
 
 def _places(paths: Iterable[str | os.PathLike[str]]) -> list[BucketLocation]:
