@@ -266,9 +266,14 @@ def _beside_delta(
     location = _location(places["store"])
     kept = max(objects_at(location).list("data/"), key=lambda each: each.size)
     data = objects_at(location).read(kept.key, 0, kept.size)
+
+    def put() -> tuple[int, int]:
+        objects_at(location).put("raw", [data])
+        return len(data), 0
+
     raw = compare(
         {
-            "put": lambda: (len(data), objects_at(location).put("raw", [data]) or 0),
+            "put": put,
             "get": lambda: (len(objects_at(location).read(kept.key, 0, kept.size)), 0),
         },
         rounds,
