@@ -267,13 +267,13 @@ def _beside_delta(
     kept = max(objects_at(location).list("data/"), key=lambda each: each.size)
     data = objects_at(location).read(kept.key, 0, kept.size)
 
-    def put() -> tuple[int, int]:
+    def put_raw() -> tuple[int, int]:
         objects_at(location).put("raw", [data])
         return len(data), 0
 
     raw = compare(
         {
-            "put": put,
+            "put": put_raw,
             "get": lambda: (len(objects_at(location).read(kept.key, 0, kept.size)), 0),
         },
         rounds,
