@@ -16,7 +16,7 @@ from importlib.metadata import version
 from segmentlog.bucket.objects import MARKER, PART_BYTES, Objects, objects_at
 from segmentlog.bucket.sequence import Sequence
 from segmentlog.bucket.upkeep import CLOCK, sweep_objects
-from segmentlog.errors import LogDirectoryError, SegmentLogError, StorageError
+from segmentlog.errors import LogDirectoryError, SegmentLogError
 from segmentlog.store.bucket_location import BucketLocation, bucket_at
 from segmentlog.store.readable import exists
 from segmentlog.store.remote.location import without_options
@@ -81,6 +81,8 @@ def _tried(
         return work()
     except OSError as error:
         # Not all of its text, which has the advice about rights in directories.
+        if error.errno != errno.EACCES:
+            state, remedy = State.PROBLEM, "check the URL, the endpoint and the network"
         return Check(state, name, error.strerror or str(error), remedy)
     except SegmentLogError as error:
         return Check(state, name, str(error), remedy)
@@ -131,7 +133,8 @@ def _with_objects(objects: Objects, location: BucketLocation) -> Iterator[Check]
             yield _tried("uploading in parts", remedy, lambda: _parts(objects, keys[-1]))
             yield _tried("clock", _READ, lambda: _clock(objects, keys[0]))
     finally:
-        removing = _tried("removing", f"remove {begin}… by hand", lambda: _removed(objects, keys))
+        by_hand = f"remove {begin}… by hand"
+        removing = _tried("removing", by_hand, lambda: _removed(objects, keys, by_hand))
         for directory in made:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
@@ -139,10 +142,10 @@ def _with_objects(objects: Objects, location: BucketLocation) -> Iterator[Check]
         yield removing
 
 
-def _removed(objects: Objects, keys: list[str]) -> Check:
+def _removed(objects: Objects, keys: list[str], by_hand: str) -> Check:
     objects.delete(keys)
     if left := [each.key for each in objects.list(CLOCK) if each.key in keys]:
-        raise StorageError(errno.EIO, f"still there: {', '.join(left)}", CLOCK)
+        return Check(State.PROBLEM, "removing", f"still there: {', '.join(left)}", by_hand)
     return Check(State.OK, "removing", "allowed")
 
 

@@ -42,6 +42,8 @@ class Store:
 
     def get(self, key: str) -> bytes | None:
         self._refuse("reading")
+        if self._fault == "no network":
+            raise StorageError(errno.EIO, "reading failed: error sending request", "place")
         found = self._objects.get(key)
         if found is None:
             self._refuse("missing")  # S3 without s3:ListBucket
@@ -102,6 +104,7 @@ def test_a_good_place_is_left_as_it_was(
         ("listing", "listing", "problem", "403"),
         ("removing", "removing", "advice", "s3:DeleteObject"),
         ("writing", "condition", "problem", "s3:PutObject"),
+        ("no network", "reading", "problem", "check the URL, the endpoint and the network"),
         ("no condition", "condition", "problem", "If-None-Match"),
         ("cut", "uploading in parts", "problem", "other bytes"),
         ("an hour", "clock", "advice", "3,6"),
