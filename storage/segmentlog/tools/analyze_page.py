@@ -29,6 +29,7 @@ _MOST_ROWS = 10  #: of a short list
 _SERIES = 6  #: colours of parts
 _NONE = "\N{EN DASH}"  #: in the place of a number that there is not
 _FEWEST_BARS = 9  #: of a histogram
+_LEAST_FRAMED = 0.01  #: of the values: of random ones, 1 in 512 begins as with a schema id
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #f6f7f9; --card: #fff; --text: #1b2330; --soft: #5d6879;
@@ -381,7 +382,7 @@ def _batches(figures: TopicFigures) -> str:
     rows = [
         ("batches", _number(batches.n_batches)),
         ("mean size", _size(batches.mean_bytes)),
-        ("records in one", f"{figures.n_records / n_data:,.1f}" if n_data > 0 else _NONE),
+        ("records in a batch", f"{figures.n_records / n_data:,.1f}" if n_data > 0 else _NONE),
         ("taken by their headers", _part(batches.header_bytes, batches.n_bytes)),
     ]
     if batches.n_empty:
@@ -459,7 +460,12 @@ def _formats(figures: TopicFigures) -> str:
     for what, found in (("Values", formats.values), ("Keys", formats.keys)):
         if found:
             shown.append(f'<p class="soft small">{what}</p>{_format_stack(found)}')
-    if formats.schema_ids:
+    n_framed = sum(each.n_records for each in formats.schema_ids) + formats.n_other_ids
+    if n_framed < _LEAST_FRAMED * (figures.n_records - figures.values.n_null):
+        if n_framed:
+            chance = f"{n_framed:,} values begin as with a schema id, probably by chance"
+            shown.append(f'<p class="soft small">{chance}</p>')
+    elif formats.schema_ids:
         rows = [
             (f"schema {each.id}{_described(each.type, each.subject)}", _number(each.n_records))
             for each in formats.schema_ids[:_MOST_ROWS]
