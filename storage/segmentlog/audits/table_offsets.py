@@ -24,13 +24,13 @@ from segmentlog.audits.stretches import (
 from segmentlog.format.kernels.memory import Int64s
 from segmentlog.format.kernels.offset_bitmaps import WINDOW_BITS
 
-#: Offsets that are sorted together: 16 MiB, and five times as much while they are packed.
-_MOST_COLLECTED = 2 << 20
-#: Stretches of all runs in memory: 24 MiB.
-_MOST_IN_MEMORY = 1 << 20
+#: Offsets that are sorted together: 4 MiB, and several times as much while they are packed.
+_MOST_COLLECTED = 1 << 19
+#: Stretches of all runs in memory: 12 MiB.
+_MOST_IN_MEMORY = 1 << 19
 _MOST_RUNS = 32  # in memory, before they are joined
 #: Stretches that are merged together.
-_MOST_MERGED = 1 << 20
+_MOST_MERGED = 1 << 19
 
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
