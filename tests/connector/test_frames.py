@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from plain_writes import ONE, write
@@ -69,6 +70,18 @@ def test_a_wrong_column_is_refused_before_spark_is_asked(
         pyspark_segmentlog.read(spark, example_data, isolation_level="read_committed")
     with pytest.raises(ColumnError, match="leave out all but one"):
         pyspark_segmentlog.read(spark, example_data, ["key", "key"])
+
+
+def test_a_session_that_does_not_find_the_package_is_explained() -> None:
+    """The next test has such a session."""
+    session = Mock()
+    load = session.read.format.return_value.options.return_value.load
+    load.side_effect = ValueError("[DATA_SOURCE_NOT_FOUND] Failed to find segmentlog")
+    with pytest.raises(ModuleNotFoundError, match=r"another Python.*PYSPARK_PYTHON"):
+        pyspark_segmentlog.read(session, "/nothing")
+    load.side_effect = ValueError("another fault")
+    with pytest.raises(ValueError, match="another fault"):
+        pyspark_segmentlog.read(session, "/nothing")
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ _ACCEPTED = (
 )
 #: Names of files that ``pyarrow.dataset`` reads by another format than Parquet.
 _FORMATS = {".arrow": "ipc", ".feather": "feather", ".orc": "orc", ".csv": "csv", ".json": "json"}
+_MOST_IN_TABLE = 1 << 20  # partitions: 8 MiB
 _MOST_UNKNOWN = 1000  # partitions that the log lacks and whose rows are counted
 
 
@@ -340,17 +341,21 @@ class _Lookup:
         self.topic = topic
         of_topic = {each.partition: code for each, code in codes.items() if each.topic == topic}
         of_topic |= {each.partition: self.OTHER for each in others if each.topic == topic}
-        self.codes: Int64s = np.full(max(of_topic) + 2, self.UNKNOWN, np.int64)
-        for partition, code in of_topic.items():
-            self.codes[partition] = code
+        self._known: Int64s = np.array(sorted(of_topic), np.int64)
+        self._codes: Int64s = np.array([of_topic[each] for each in sorted(of_topic)], np.int64)
+        # Rows are looked up in a table, unless a directory has the name of a partition that no
+        # topic has.
+        is_small = self._known < _MOST_IN_TABLE
+        size = int(self._known[is_small].max(initial=0)) + 1
+        self._table: Int64s = np.full(size, self.UNKNOWN, np.int64)
+        self._table[self._known[is_small]] = self._codes[is_small]
 
     def of(self, partitions: Int64s) -> Int64s:
         """The number of each, or what it is instead."""
-        last = len(self.codes) - 1  # which is unknown
-        if partitions.min() >= 0 and partitions.max() <= last:
-            return self.codes[partitions]
-        inside = np.where((partitions < 0) | (partitions > last), last, partitions)
-        return self.codes[inside]
+        if partitions.min() >= 0 and partitions.max() < len(self._table):
+            return self._table[partitions]
+        at = np.minimum(self._known.searchsorted(partitions), len(self._known) - 1)
+        return np.where(self._known[at] == partitions, self._codes[at], self.UNKNOWN)
 
 
 def _decoded(column: pa.Array) -> pa.Array:

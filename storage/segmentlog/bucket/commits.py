@@ -14,12 +14,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from segmentlog.bucket.growing import Growing
 from segmentlog.errors import CorruptCheckpointError, OptionError
 from segmentlog.format.names import DirectoryState, parse_partition_directory
 from segmentlog.model import TopicPartition
 from segmentlog.txn.state import (
+    FORGOTTEN_AFTER_MS,
     REMEDY,
     CommittedBatch,
     Streams,
@@ -37,6 +39,9 @@ from segmentlog.txn.state import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
+
 COMMIT_FORMAT = 1
 
 _KEY = re.compile(r"data/[0-9A-Za-z]+/[0-9]+-[0-9A-Za-z]+\.batches")
@@ -44,6 +49,9 @@ _TOPIC_ID = re.compile(r"[0-9A-Za-z_-]{22}")
 _LARGEST = 2**63 - 1
 _MOST_PARTITIONS = 1_000_000  # of a topic; more would fill the memory of each reader
 CHECKPOINT_FORMAT = 1
+
+#: Commits after which a state forgets what is too old.
+_FORGETS_EVERY = 32
 
 #: Integers of an extent beside its object and shift, in the order of `PlacedExtent`.
 _NUMBERS = ("start", "size", "base_offset", "end_offset", "n_records", "max_timestamp")
@@ -447,14 +455,14 @@ class State:
     time_ms: int = 0  # of the last commit
     topics: dict[str, Topic] = field(default_factory=dict)
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    versions: Versions = field(default_factory=dict)
+    versions: Growing[tuple[str, str], tuple[int, int]] = field(default_factory=Growing)
     streams: Streams = field(default_factory=dict)
     #: jobs that have committed or were retired, with the time; none of them may commit any more
-    ended: dict[str, tuple[str, int]] = field(default_factory=dict)
+    ended: Growing[str, tuple[str, int]] = field(default_factory=Growing)
     #: objects of extents that have left the log, with the time: readers may still need them
-    left: dict[str, tuple[str, int]] = field(default_factory=dict)
+    left: Growing[str, tuple[str, int]] = field(default_factory=Growing)
     #: deleted topics, each with the commit's token and time: one of that name now is another one
-    deleted: dict[str, tuple[str, int]] = field(default_factory=dict)
+    deleted: Growing[str, tuple[str, int]] = field(default_factory=Growing)
 
     def after(self, commit: Commit) -> "State":
         """The state once a commit has followed.
@@ -462,28 +470,43 @@ class State:
         Raises `ValueError` if the commit cannot follow this state.
         """
         now_ms = commit.time_ms
+        # A jump of the clock moves all times, at once.  Else a table is only gone through now and
+        # then: what is kept for longer costs a few bytes.
+        forgets = commit.number % _FORGETS_EVERY == 0 or now_ms - self.time_ms > FORGOTTEN_AFTER_MS
+
+        def kept(table: Growing[_Key, tuple[_Found, int]]) -> Growing[_Key, tuple[_Found, int]]:
+            return Growing(forget_old(table, self.time_ms, now_ms)) if forgets else table
+
         state = State(
             commit.number,
             now_ms,
             dict(self.topics),
             dict(self.logs),
-            forget_old(self.versions, self.time_ms, now_ms),
+            kept(self.versions),
             forget_old(self.streams, self.time_ms, now_ms),
-            forget_old(self.ended, self.time_ms, now_ms),
-            forget_old(self.left, self.time_ms, now_ms),
-            forget_old(self.deleted, self.time_ms, now_ms),
+            kept(self.ended),
+            kept(self.left),
+            kept(self.deleted),
         )
+        left: list[str] = []  # objects of extents that leave now
         for topic in commit.deleted:
             gone = state.topics.pop(topic, None)
             for partition in range(gone.n_partitions if gone else 0):
-                deleted = state.logs.pop(TopicPartition(topic, partition), PartitionLog())
-                state.left |= dict.fromkeys(_objects_of(deleted), ("", now_ms))
+                left += _objects_of(
+                    state.logs.pop(TopicPartition(topic, partition), PartitionLog())
+                )
         if commit.deleted:
-            state.deleted |= dict.fromkeys(commit.deleted, (commit.token, now_ms))
+            state.deleted = state.deleted.grown(
+                dict.fromkeys(commit.deleted, (commit.token, now_ms))
+            )
             # A write of one of these versions counts as not done: its records are gone.
-            state.versions = {
-                key: found for key, found in state.versions.items() if key[1] not in commit.deleted
-            }
+            state.versions = Growing(
+                {
+                    key: found
+                    for key, found in state.versions.items()
+                    if key[1] not in commit.deleted
+                }
+            )
         for topic, found in commit.created.items():
             before = state.topics.get(topic)
             if before is not None and before.n_partitions > found.n_partitions:
@@ -500,7 +523,7 @@ class State:
             old = state.logs[at]
             changed[at], after[at] = old.without(*offsets)
             begin, stop = changed[at].n_extents, old.n_extents - len(after[at])
-            state.left |= dict.fromkeys(old.objects[begin:stop], ("", now_ms))
+            left += old.objects[begin:stop]
         for extent in commit.extents:
             at = TopicPartition(extent.topic, extent.partition)
             if at in after and extent.base_offset >= commit.replaced[at][1]:
@@ -529,11 +552,11 @@ class State:
                 raise ValueError(f"{at} cannot begin at {start}: it has [{log.start}, {log.end})")
             n = log.n_extents
             first = bisect_right(log.extents.columns["end_offset"], start, 0, n)
-            state.left |= dict.fromkeys(log.objects[:first], ("", now_ms))
-            kept = log.extents.part(first, n)
+            left += log.objects[:first]
             state.logs[at] = replace(
-                log, start=start, end=max(log.end, start), extents=kept, n_extents=n - first
-            )
+                log, start=start, end=max(log.end, start), extents=log.extents.part(first, n),
+                n_extents=n - first,
+            )  # fmt: skip
         for at, epochs in commit.epochs.items():
             if at not in state.logs:
                 raise ValueError(f"there is no partition {at}")
@@ -542,19 +565,20 @@ class State:
             if at not in state.logs:
                 raise ValueError(f"there is no partition {at}")
             if before_it := state.logs[at].snapshot:
-                state.left[before_it.object] = "", now_ms
+                left.append(before_it.object)
             state.logs[at] = replace(state.logs[at], snapshot=snapshot)
-        state.versions |= commit.versions
         state.streams |= commit.streams
+        versions = dict(commit.versions)
         if commit.version is not None:
             app_id, number, topics = commit.version
-            state.versions |= {(app_id, topic): (number, now_ms) for topic in topics}
+            versions |= {(app_id, topic): (number, now_ms) for topic in topics}
         if commit.batch is not None:
             query, batch = commit.batch
             state.streams[query] = batch, now_ms
-        for job in (commit.job, *commit.retired):
-            if job:
-                state.ended[job] = "", now_ms
+        state.versions = state.versions.grown(versions)
+        jobs = [job for job in (commit.job, *commit.retired) if job]
+        state.ended = state.ended.grown(dict.fromkeys(jobs, ("", now_ms)))
+        state.left = state.left.grown(dict.fromkeys(left, ("", now_ms)))
         return state
 
     def objects(self) -> set[str]:
@@ -654,11 +678,11 @@ class State:
             about["time_ms"],
             {name: _topic(*each) for name, *each in about["topics"]},
             logs,
-            decode_versions(about["versions"]),
+            Growing(decode_versions(about["versions"])),
             decode_streams(about["streams"]),
-            {job: ("", time_ms) for job, time_ms in about["ended"]},
-            {key: ("", time_ms) for key, time_ms in about["left"]},
-            {topic: (token, time_ms) for topic, token, time_ms in about["deleted"]},
+            Growing({job: ("", time_ms) for job, time_ms in about["ended"]}),
+            Growing({key: ("", time_ms) for key, time_ms in about["left"]}),
+            Growing({topic: (token, time_ms) for topic, token, time_ms in about["deleted"]}),
         )
 
 

@@ -22,7 +22,6 @@ from typing import NamedTuple
 from segmentlog.bucket.commits import INDEX_SIZES, PartitionLog, State
 from segmentlog.bucket.objects import Objects
 from segmentlog.bucket.sequence import Sequence, sequence_at
-from segmentlog.errors import LogDirectoryError
 from segmentlog.format.kernels import layout
 from segmentlog.format.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -36,7 +35,7 @@ from segmentlog.format.names import (
     parse_partition_directory,
     parse_segment_file,
 )
-from segmentlog.store.bucket_location import parse_bucket, plain_bucket_path
+from segmentlog.store.bucket_location import parse_bucket
 from segmentlog.store.contract import Closing, Entry, FileStatus, FileType, Measured, ReadableFile
 from segmentlog.store.remote.object_store import RemoteDisk
 from segmentlog.store.remote.stores import Facts, Opened
@@ -433,7 +432,7 @@ def _top_file(state: State, name: str) -> bytes | None:
     if name == STATE_FILE:
         deleted = tuple(Deletion(topic, *each) for topic, each in state.deleted.items())
         return DirectoryState(
-            sequence=state.number, time_ms=state.time_ms, versions=state.versions,
+            sequence=state.number, time_ms=state.time_ms, versions=dict(state.versions),
             deleted=deleted, streams=state.streams,
         ).encode()  # fmt: skip
     if name == HIGH_WATERMARK_CHECKPOINT:
@@ -474,8 +473,3 @@ def bucket_disk(path: str) -> BucketDisk:
     if found is None:
         found = _disks[key] = BucketDisk(location.root, sequence_at(location))
     return found
-
-
-def refuse_write(path: str) -> LogDirectoryError:
-    """The error of an operation that such a log does not have yet."""
-    return LogDirectoryError(plain_bucket_path(path), "this is not done in an object store yet")

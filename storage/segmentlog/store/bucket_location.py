@@ -10,6 +10,7 @@ copy of a log directory (`segmentlog.bucket.objects.MARKER`).  ``bucket+file:///
 a local directory, for tests: a plain path, and a ``file:`` URI, stay log directories.
 """
 
+import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -72,7 +73,9 @@ def parse_bucket(path: str) -> tuple[BucketLocation, str]:
     return BucketLocation(f"{scheme}://{server}", unquote(prefix)), name.strip("/")
 
 
-def plain_bucket_path(path: str) -> str:
-    """The path below the URL that a user knows, for messages."""
-    location, rest = parse_bucket(path)
-    return f"{location}/{rest}".rstrip("/")
+_PATH = re.compile(rf"{re.escape(_BEGIN)}\w+://[^\s/]*?{_PREFIX}[^\s/;,:]*")
+
+
+def with_plain_buckets(text: str) -> str:
+    """A path, or a message with paths, with the URLs that a user knows in place of those here."""
+    return _PATH.sub(lambda found: str(parse_bucket(found[0])[0]), text)

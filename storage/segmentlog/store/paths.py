@@ -56,8 +56,8 @@ def local_path(path: str | os.PathLike[str]) -> str:
         reason = (
             "a directory at a URL can only be read, and in S3, Google Cloud Storage and Azure "
             "appended to (segmentlog.open_writer, in Spark a write): this operation needs the "
-            "locks, renames and syncs of a file system; write to a local directory, and copy that "
-            "directory to the URL"
+            "locks, renames and syncs of a file system; mirror it to a local directory "
+            "(segmentlog mirror), work there, and mirror back, or copy that directory to the URL"
         )
         raise LogDirectoryError(path_of_url(text), reason)
     elif _ONE_SLASH.match(text) and not os.path.exists(text):

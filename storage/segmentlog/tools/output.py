@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from segmentlog.store.bucket_location import with_plain_buckets
 from segmentlog.store.paths import readable_path
 from segmentlog.store.readable import is_file, is_url
 from segmentlog.store.remote.location import without_options
@@ -19,7 +20,7 @@ def write_json(row: Mapping[str, object]) -> None:
 
 def complain(message: str) -> None:
     """Write a line for people to standard error."""
-    sys.stderr.write(f"segmentlog: {escape(message)}\n")
+    sys.stderr.write(f"segmentlog: {escape(with_plain_buckets(message))}\n")
 
 
 def json_fields(value: NamedTuple) -> dict[str, object]:
@@ -78,7 +79,7 @@ def as_given(file: str, paths: Sequence[str]) -> str:
     At a URL, it is the path without options.
     """
     if is_url(file):
-        return without_options(file)
+        return without_options(with_plain_buckets(file))
     for given in paths:
         begin, root = given, readable_path(given)
         if is_file(root):

@@ -38,6 +38,7 @@ FORGOTTEN_AFTER_MS = 30 * 24 * 3600 * 1000
 
 #: By id and topic: the version that was committed last, and the time (epoch ms).
 Versions = dict[tuple[str, str], tuple[int, int]]
+KnownVersions = Mapping[tuple[str, str], tuple[int, int]]
 
 
 class NumberedWrite(NamedTuple):
@@ -50,13 +51,13 @@ class NumberedWrite(NamedTuple):
     app_id: str
     version: int
 
-    def left_out(self, versions: Versions, topics: Iterable[str]) -> dict[str, int]:
+    def left_out(self, versions: KnownVersions, topics: Iterable[str]) -> dict[str, int]:
         """Topics that have this version or a later one, each with its version."""
         found = {topic: committed_version(versions, self.app_id, topic) for topic in topics}
         return {topic: version for topic, version in found.items() if version >= self.version}
 
 
-def committed_version(versions: Versions, app_id: str, topic: str) -> int:
+def committed_version(versions: KnownVersions, app_id: str, topic: str) -> int:
     """The last version under a name that a topic has, or -1."""
     return versions.get((app_id, topic), (-1, 0))[0]
 
@@ -91,7 +92,7 @@ def forget_old(
     }
 
 
-def encode_versions(versions: Versions) -> dict[str, list[Any]]:
+def encode_versions(versions: KnownVersions) -> dict[str, list[Any]]:
     """Four columns: JSON takes three times as long for an object for each version."""
     return {
         "app_id": [app_id for app_id, _ in versions],

@@ -236,6 +236,18 @@ def test_what_is_no_table_is_refused(
         segmentlog.audit(log, "t", table)
 
 
+def test_a_partition_of_a_large_number(log: KafkaLog) -> None:
+    """A directory may have any name; rows are looked up without a table of so many partitions."""
+    log.write("t", [b"v"] * 2)
+    (log.path / "t-0").rename(log.path / "t-2147483647")
+    rows = pa.concat_tables([rows_of([0], 2**31 - 1), rows_of([0], 2**31 - 2), rows_of([1], -1)])
+
+    audit = segmentlog.audit(log, "t", rows)
+
+    assert {"missing": [1]} == found(audit, 2**31 - 1)
+    assert {("t", -1): 1, ("t", 2**31 - 2): 1} == audit.unknown_partitions
+
+
 def test_topics_that_are_empty_or_not_there(log: KafkaLog) -> None:
     """An empty topic is complete; any row of it never existed."""
     log.create_topic("t")

@@ -5,7 +5,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -70,6 +69,10 @@ def _refused(status: int, code: str) -> Callable[[int, Sent], Fault | None]:
     return lambda _number, _sent: Fault(False, status, code)
 
 
+def _of_data(fault: Fault) -> Callable[[int, Sent], Fault | None]:
+    return lambda _number, sent: fault if "/data/" in sent.target else None
+
+
 @pytest.mark.parametrize(
     ("status", "code", "number", "said"),
     [
@@ -94,15 +97,11 @@ def test_a_refusal_says_what_is_missing(
     assert code in str(found.value)
 
 
-def _of_data(fault: Fault, _number: int, sent: Sent) -> Fault | None:
-    return fault if "/data/" in sent.target else None
-
-
 def test_a_conflict_of_an_unconditional_write(moto: Moto, proxy: FaultyServer) -> None:
     """S3 answers 409 to a write that meets another one, and 404 to a part of an ended upload."""
     url = _place(moto, proxy)
     for fault in (Fault(False, 409, "OperationAborted"), Fault(False, 404, "NoSuchUpload")):
-        proxy.choose = partial(_of_data, fault)
+        proxy.choose = _of_data(fault)
         with pytest.raises(StorageError, match=r"\.batches: writing failed"):
             _write(url)
 

@@ -194,6 +194,23 @@ class JavaClient:
         asked = self._map({self._partition(topic, partition): below})
         self._wait(self._admin.deleteRecords(asked).all())
 
+    def active_producers(self, topic: str, partition: int) -> list[tuple[int, int, int, int]]:
+        """Id, epoch, last sequence and begin of the transaction of each producer, or -1."""
+        asked = self.jvm.java.util.ArrayList()
+        asked.add(self._partition(topic, partition))
+        found = self._wait(
+            self._admin.describeProducers(asked).partitionResult(asked[0])
+        ).activeProducers()
+        return sorted(
+            (
+                each.producerId(),
+                each.producerEpoch(),
+                each.lastSequence(),
+                each.currentTransactionStartOffset().orElse(-1),
+            )
+            for each in found
+        )
+
     def producer(self, **settings: object) -> JavaObject:
         """A producer of bytes for `send`, to be closed by the caller; underscores for dots."""
         given = {key.replace("_", "."): value for key, value in settings.items()}

@@ -1,0 +1,75 @@
+"""Each command on the URL of a log in an object store works, or says why not and what to do."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+import segmentlog
+from segmentlog.tools.cli import app
+
+_WORK = {
+    "topics": "URL", "describe": "URL", "cat": "URL -t orders", "grep": "v2 URL", "dump": "URL",
+    "usage": "URL", "analyze": "URL", "replicas": "URL", "compare": "URL URL", "verify": "URL",
+    "sweep": "URL --dry-run", "retain": "URL --setting retention.ms=1 --dry-run",
+    "delete-records": "URL --topic orders --partition 0 --offset 1",
+    "delete-topic": "URL other", "mirror": "URL TMP/mirrored", "doctor": "URL",
+    "clone": "URL orders again --to TMP/clone",
+}  # fmt: skip
+
+_REFUSED = {
+    "compact": "URL", "erase": "URL --key k", "recover": "URL", "reindex": "URL",
+    "preflight": "URL", "configure": "URL --topic orders --setting retention.ms=5",
+    "undelete": "URL other --to TMP/und",
+}  # fmt: skip
+
+
+def _run(command: str, rest: str, url: str, tmp_path: Path, *more: str) -> Result:
+    words = [each.replace("URL", url).replace("TMP", str(tmp_path)) for each in rest.split()]
+    return CliRunner().invoke(app, [command, *words, *more])
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> str:
+    """A log whose place has signs that are quoted in its paths."""
+    url = f"bucket+file://{tmp_path}/a b%2Fc/lög"
+    for topic in ("orders", "other"):
+        with segmentlog.open_writer(url, topic) as writer:
+            writer.append(pa.table({"key": ["k", "k2"], "value": ["v", "v2"]}))
+    return url
+
+
+@pytest.mark.parametrize("command", _WORK)
+def test_it_works_and_shows_the_url_of_the_user(
+    command: str, written: str, tmp_path: Path
+) -> None:
+    done = _run(command, _WORK[command], written, tmp_path)
+    assert done.exit_code == 0, done.output
+    assert ";prefix=" not in done.output
+    assert "bucket+file:///orders" not in done.output
+
+
+@pytest.mark.parametrize("command", _REFUSED)
+def test_it_is_refused_with_what_to_do(command: str, written: str, tmp_path: Path) -> None:
+    done = _run(command, _REFUSED[command], written, tmp_path)
+    assert done.exit_code == 2, done.output
+    (line,) = done.stderr.splitlines()
+    assert f"{written}: " in line
+    assert "mirror it to a local directory (segmentlog mirror)" in line
+    assert segmentlog.read(written, "orders").num_rows == 2
+
+
+def test_errors_show_the_url_of_the_user(written: str, tmp_path: Path) -> None:
+    for command in ("groups", "schemas", "cluster"):
+        done = _run(command, "URL", written, tmp_path)
+        assert done.exit_code == 2
+        assert ";prefix=" not in done.output
+        assert written in done.stderr
+    objects = (Path(written.removeprefix("bucket+file://")) / "data").glob("*/*")
+    path = min(objects, key=lambda each: each.stat().st_mtime_ns)
+    data = path.read_bytes()
+    path.write_bytes(data[:80] + bytes([data[80] ^ 1]) + data[81:])
+    finding = json.loads(_run("verify", "URL --json", written, tmp_path).stdout.splitlines()[0])
+    assert finding["path"] == f"{written}/orders-0/00000000000000000000.log"
