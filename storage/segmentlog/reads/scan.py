@@ -60,9 +60,6 @@ logger = logging.getLogger(__name__)
 
 #: One pass reads what stays in the second cache; two passes take more Python for each window.
 _WINDOW_BYTES, _SMALL_WINDOW_BYTES = 4 << 20, 1 << 20
-#: Bytes that are shown first are read by themselves, and stay in the second cache until their
-#: batches are decoded.  An analysis with windows of 4 MiB took 1.4 to 2.5 times as long.
-_SEEN_WINDOW_BYTES = 512 << 10
 _FEW_BATCHES, _MOST_BATCHES = 16, 1 << 15  # that are decoded carefully after an unusual one
 _ATTEMPTS = 5  # cleaners and retention rarely overtake a read more often than this
 
@@ -374,8 +371,7 @@ class _SliceReader:
             self._committed = CommittedBatches(partition, skips=skips, ended=policy.ended)
         self._looks_ahead = False
         self._timestamps = policy.timestamps
-        self._window_bytes = _WINDOW_BYTES if see is None else _SEEN_WINDOW_BYTES
-        self._windows = BatchWindows(self._window_bytes, workspace)
+        self._windows = BatchWindows(_WINDOW_BYTES, workspace)
         self._one_pass: OnePassDecoder | None = None
         is_plain = self._committed is None and not skips
         if is_plain and OnePassDecoder.suits(schema):
@@ -383,7 +379,7 @@ class _SliceReader:
                 log_slice.topic_partition, schema, log_slice.offsets,
                 policy.max_inflated_batch_bytes, policy.timestamps, memory, workspace,
             )  # fmt: skip
-            self._windows.window_bytes = min(_SMALL_WINDOW_BYTES, self._window_bytes)
+            self._windows.window_bytes = _SMALL_WINDOW_BYTES
         self._n_careful, self._careful_bytes = _FEW_BATCHES, 0
         self._reached = -1  # offset after the files that are done
         self._scanned_to = 0  # byte of the file after the last batch whose checksum is right
@@ -487,8 +483,7 @@ class _SliceReader:
         # in ever smaller batches.
         is_rare = window.begin - begin >= self._careful_bytes
         self._n_careful = _FEW_BATCHES if is_rare else min(4 * self._n_careful, _MOST_BATCHES)
-        most = _SMALL_WINDOW_BYTES if is_rare else _WINDOW_BYTES
-        self._windows.window_bytes = min(most, self._window_bytes)
+        self._windows.window_bytes = _SMALL_WINDOW_BYTES if is_rare else _WINDOW_BYTES
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         """Rows that are decoded, but not yet yielded."""

@@ -206,8 +206,8 @@ def clone(
             except OSError:
                 if not dry_run:
                     complain(
-                        f"{new_topic} is there, without the places of groups: the same command "
-                        "with --dry-run, and --to with a new directory, writes them"
+                        f"{new_topic} is there, without the places of groups: they are also "
+                        "written with --dry-run, and --to with a directory that does not exist"
                     )
                 raise
     _write(found, as_json=as_json, dry_run=dry_run)
