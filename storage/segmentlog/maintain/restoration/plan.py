@@ -310,12 +310,10 @@ class Preflight:
         since, until = self._times_ms
         # A segment is as old as its newest record, within the records that are restored.
         ages = [min(each, until) for each in times if each >= max(since, 0)]
-        topic, known = log.topic_partition.topic, self._source_settings
-        # If nothing shows whether the lost cluster compacted the topic, it may have done so.
-        was_compacted = known is None or "compact" in known.config(topic).cleanup_policy
+        topic = log.topic_partition.topic
         for each in placement.directories:
             config = self._settings[each].config(topic)
-            if "compact" in config.cleanup_policy and not was_compacted:
+            if "compact" in config.cleanup_policy and not self._was_compacted(topic):
                 problems.append(
                     "cleanup.policy is compact, and the lost cluster kept all records: the broker "
                     "would remove all but the last record of each key; set cleanup.policy=delete "
@@ -347,8 +345,7 @@ class Preflight:
         accepted = min(
             self._settings[each].config(topic).max_message_bytes for each in placement.directories
         )
-        known = self._source_settings
-        allowed = known.config(topic).max_message_bytes if known else 0
+        allowed = self._most_message_bytes(topic)
         if allowed > accepted:
             yield (
                 f"max.message.bytes is {accepted}, and the lost cluster took records of up to "
@@ -359,6 +356,16 @@ class Preflight:
                 "remote.storage.enable is true: the broker would move the restored segments into "
                 "its tier; make the topic without it, and set it after the restoration"
             )
+
+    def _was_compacted(self, topic: str) -> bool:
+        """Whether the lost cluster compacted the topic, or nothing shows whether it did."""
+        known = self._source_settings
+        return known is None or "compact" in known.config(topic).cleanup_policy
+
+    def _most_message_bytes(self, topic: str) -> int:
+        """``max.message.bytes`` of the lost cluster's topic; 0 if it is not known."""
+        known = self._source_settings
+        return known.config(topic).max_message_bytes if known else 0
 
     def _with_earlier_run(self, found: RestoredPartition) -> RestoredPartition:
         """The partition, with the replicas that an earlier run has restored.
