@@ -40,7 +40,7 @@ SHARED = ("spark", "any_spark", "cluster", "connect", "explorer")
 
 #: Folders with so few of these tests that they run in the process of another folder: a session of
 #: Spark takes longer to start than they take.
-BESIDE = {"architecture": "interop", "golden": "connector"}
+BESIDE = {"golden": "connector"}
 
 #: Folders without Spark and brokers, and the files there that take more than three seconds.
 FAST = ("storage", "properties", "connector/options", "architecture/test_house",
