@@ -35,10 +35,11 @@ DESCRIPTORS = 256
 
 
 @pytest.fixture
-def few_descriptors() -> Iterator[None]:
-    """The limit of macOS, plus the descriptors that earlier tests have left open."""
+def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The limit of macOS, and as many more as the descriptors that earlier tests have left open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS + descriptors(), hard))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (DESCRIPTORS, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
