@@ -36,7 +36,7 @@ DESCRIPTORS = 256
 
 @pytest.fixture
 def few_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The limit of macOS, and as many more as the descriptors that earlier tests have left open."""
+    """The limit of macOS, and as many more as earlier tests have left open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS + descriptors(), hard))
     monkeypatch.setattr(resource, "getrlimit", lambda _: (DESCRIPTORS, hard))
