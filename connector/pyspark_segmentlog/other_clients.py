@@ -72,11 +72,7 @@ def names_of(servers: str) -> list[str]:
 
 
 class Command:
-    """What Spark pickles for other processes, after a call of `guard_as_told`.
-
-    `command`: a function, or a tuple that begins with one.  `place`: of the file with the names of
-    servers.
-    """
+    """What Spark pickles: a function, or a tuple that begins with one, after `guard_as_told`."""
 
     def __init__(self, command: Any, place: str) -> None:  # noqa: ANN401
         self._command, self._first = command, _First(place)

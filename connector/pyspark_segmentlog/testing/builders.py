@@ -80,10 +80,8 @@ def _use_other_format(builder: Builder) -> None:
 
 
 def _wait_or_pass_on(builder: Builder, name: str, *args: object, **options: object) -> Builder:
-    """Keep a call that gives options until the format is known, and if it is kafka, for good.
-
-    Some options of kafka are translated or left out, and no builder forgets an option.
-    """
+    """Keep a call that gives options until the format is known, and if it is kafka, for good."""
+    # Some options of kafka are translated or left out, and no builder forgets an option.
     given = {str(args[0]): args[1]} if args else options
     known = {key.lower(): to_str(value) for key, value in given.items() if value is not None}
     _given(builder).update(known)  # type: ignore[arg-type]
@@ -188,10 +186,8 @@ def _load(self: Builder, *, is_stream: bool) -> Any:  # noqa: ANN401
 
 @contextmanager
 def _in_session(builder: Builder) -> Iterator[None]:
-    """Give the JVM's thread the session of a builder, where Spark looks for Python's sources.
-
-    The threads that a job begins have none, also those in a function of ``foreachBatch``.
-    """
+    """Give the JVM's thread the session of a builder, where Spark looks for Python's sources."""
+    # The threads that a job begins have none, also those in a function of ``foreachBatch``.
     if _is_of_connect(builder):
         if _has_sail():  # which looks for no data source by itself
             session = builder.__dict__.get("_client") or builder._spark

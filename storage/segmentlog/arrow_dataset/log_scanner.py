@@ -85,11 +85,9 @@ class Projection:
 
 
 def _named_in(schema: pa.Schema, expressions: Sequence[pc.Expression]) -> set[str]:
-    """Names of the columns that expressions use.
-
-    Arrow shows no parts of an expression.  But it refuses an expression over a table that lacks
-    one of its columns.  If columns are given by their numbers, all are taken as used.
-    """
+    """Names of the columns that expressions use."""
+    # Arrow shows no parts of an expression. But it refuses an expression over a table that lacks
+    # one of its columns. If columns are given by their numbers, all are taken as used.
     names: set[str] = set()
     for expression in expressions:
         if _BY_NUMBER in str(expression):
@@ -208,11 +206,9 @@ class LogScanner:
     def _tables(
         self, slices: Sequence[LogSlice], projection: Projection, n_bytes: int, memory: ReadMemory
     ) -> Iterator[pa.Table]:
-        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log.
-
-        A read ends with each table, and the next one begins after it: a read that waited for its
-        turn would keep its decoder's memory and its file.
-        """
+        """Rows of one partition in tables of about `n_bytes`, or of one batch of the log."""
+        # A read ends with each table, and the next one begins after it: a read that waited for its
+        # turn would keep its decoder's memory and its file.
         columns = list(dict.fromkeys(["offset", *projection.needed]))
         todo = deque(slices)
         while todo:
@@ -292,10 +288,8 @@ class LogScanner:
 
 
 def _compact(batch: pa.RecordBatch) -> pa.Table:
-    """A copy of the rows: a decoder's batch keeps memory for more rows than it has.
-
-    ``combine_chunks`` does not copy a table of one batch.
-    """
+    """A copy of the rows: a decoder's batch keeps memory for more rows than it has."""
+    # ``combine_chunks`` does not copy a table of one batch.
     columns = [pa.concat_arrays([column]) for column in batch.columns]
     return pa.Table.from_arrays(columns, schema=batch.schema)
 

@@ -149,10 +149,8 @@ class OffsetIndex(SparseIndex):
             yield self.entry(slot)
 
     def last_at_or_before_position(self, position: int) -> OffsetPosition:
-        """Entry with the greatest position not above `position`, or the start of the segment.
-
-        The position of a damaged entry may be negative, and no byte of the log is there.
-        """
+        """Entry with the greatest position not above `position`, or the start of the segment."""
+        # The position of a damaged entry may be negative, and no byte of the log is there.
         slot = self.slot_at_or_before_position(position)
         found = self.entry(slot) if slot >= 0 else None
         if found is None or found.position < 0:
@@ -193,13 +191,11 @@ class TimeIndex(SparseIndex):
         return self.entry(slot) if slot >= 0 else TimestampAndOffset(-1, self.base_offset)
 
     def lookup_before(self, timestamp_ms: int) -> TimestampAndOffset:
-        """The last entry but one below `timestamp_ms`, or (-1, base offset).
-
-        Nothing in the log contradicts a wrong offset in an entry if many batches have the entry's
-        timestamp.  But the offset is too high only if it is not below the offset of the next entry
-        as well, or if that entry still shows that all records up to there are older.
-        """
+        """The last entry but one below `timestamp_ms`, or (-1, base offset)."""
         slot = self._floor(timestamp_ms - 1)
+        # Nothing in the log contradicts a wrong offset in an entry if many batches have the
+        # entry's timestamp. But the offset is too high only if it is not below the offset of the
+        # next entry as well, or if that entry still shows that all records up to there are older.
         if slot > 0:
             found, after = self.entry(slot - 1), self.entry(slot)
             if found.timestamp_ms <= after.timestamp_ms and found.offset <= after.offset:

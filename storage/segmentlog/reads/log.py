@@ -165,10 +165,8 @@ class Log:
 
     @property
     def ends_at_its_high_watermark(self) -> bool:
-        """Whether a read to the high watermark is known to end there, in spite of appends.
-
-        Without a high watermark, or while a copy is being made, the files show the end instead.
-        """
+        """Whether a read to the high watermark is known to end there, in spite of appends."""
+        # Without a high watermark, or while a copy is being made, the files show the end instead.
         listed, promised = self._newest_listing, self._high_watermark_checkpoint
         if not isinstance(promised, int):
             return promised is not None  # such a read reports the checkpoint, not the files

@@ -176,10 +176,8 @@ def _checked(path: str | os.PathLike[str]) -> str:
 
 
 def large_leftovers(paths: Iterable[str]) -> list[UsedSpace]:
-    """The leftovers of log directories, the largest first; none if they are small.
-
-    They are found by their names, and only they are measured, besides the segments.
-    """
+    """The leftovers of log directories, the largest first; none if they are small."""
+    # They are found by their names, and only they are measured, besides the segments.
     found = [
         used
         for path in paths

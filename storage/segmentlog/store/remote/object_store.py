@@ -27,10 +27,7 @@ from segmentlog.store.remote.stores import Facts, Opened, Store, store_at
 
 
 class KeptRanges:
-    """Ranges of objects, up to a number of bytes; those that were used longest ago go first.
-
-    Threads may share it.
-    """
+    """Ranges of objects up to a number of bytes, for several threads; those not used go first."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -74,11 +71,7 @@ _PIECES = 8
 
 
 class ReadAhead:
-    """The bytes ``[start, end)`` of an object, read from the start to the end.
-
-    `begin`: begins the request for a number of bytes from a position.  `start`, `end`: the range;
-    nothing outside is requested.
-    """
+    """The bytes ``[start, end)`` of an object, read from the start to the end."""
 
     def __init__(self, begin: Callable[[int, int], Pending], start: int, end: int) -> None:
         self._begin = begin
@@ -334,11 +327,9 @@ class RemoteDisk:
         return path[len(self._root) :].strip("/")
 
     def survey(self, path: str) -> None:
-        """List a log directory, a partition directory or the place of a file, to open it.
-
-        Later questions for it are answered from this listing.  For a partition or a file, its log
-        directory is listed without the other partitions.
-        """
+        """List a log directory, a partition directory or the place of a file, to open it."""
+        # Later questions for it are answered from this listing. For a partition or a file, its log
+        # directory is listed without the other partitions.
         key = self._key(path)
         parent, _, name = key.rpartition("/")
         if parse_segment_file(name) is not None:
