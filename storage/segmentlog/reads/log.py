@@ -185,7 +185,9 @@ class Log:
                 return False
         except (OSError, SegmentLogError):  # the next request reports it
             return False
-        listed.listing = again.listing  # the same files, with evidence that has grown older
+        # The same files, with evidence that has grown older.  A mark of a clean stop that came or
+        # went since changes what is lost: `_in_later` compares it, and begins anew.
+        listed.listing = again.listing._replace(is_clean=listed.listing.is_clean)
         return True
 
     def _in_later(
